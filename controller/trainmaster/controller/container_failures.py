@@ -70,7 +70,9 @@ def container_failures(pod: JsonObject) -> list[ContainerFailure]:
     found = []
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         runs = container.get("restartCount", 0)
-        for name, run in (("lastState", runs - 1), ("state", runs)):
+        # While it waits for its restart, that is not counted yet.
+        before = runs if "waiting" in (container.get("state") or {}) else runs - 1
+        for name, run in (("lastState", before), ("state", runs)):
             ended = (container.get(name) or {}).get("terminated")
             if not ended or not ended.get("exitCode"):
                 continue

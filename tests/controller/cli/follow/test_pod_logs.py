@@ -1,28 +1,43 @@
-"""Following logs: broken streams go on where they stopped, lines are cut at the right places."""
+"""Following logs: whatever breaks, and however often a container is restarted, each line is delivered once."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any, cast
+from typing import cast
 
-import pytest
-
-from trainmaster.controller.cli.follow import pod_logs
+from trainmaster.controller.cli.follow.log_lines import LogLines
+from trainmaster.controller.cli.follow.pod_logs import ContainerRun, PodLog, last_lines
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound, ServerError, StreamBroken
+from trainmaster.controller.kube.rest.errors import (
+    BadRequest,
+    Forbidden,
+    KubeError,
+    NotFound,
+    ServerError,
+    StreamBroken,
+)
+
+RUNNING, ENDED = ContainerRun(0, is_last=False), ContainerRun(0, is_last=True)
 
 
 class Script:
     """A client whose streams were written down before; an exception in a stream is raised."""
 
-    def __init__(self, *streams: list[bytes | Exception]) -> None:
+    def __init__(self, *streams: list[bytes | KubeError], at_first: bytes = b"") -> None:
         self.streams = list(streams)
+        self.at_first = at_first
+        self.asked: list[dict[str, str]] = []
+
+    async def raw(self, *_: str, params: Mapping[str, str], accept: str) -> tuple[int, None, bytes]:
+        assert (params["timestamps"], accept) == ("true", "*/*")
+        return (200 if self.at_first else 404), None, self.at_first
 
     @asynccontextmanager
-    async def stream(self, _path: str, _params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def stream(self, _path: str, params: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.asked.append(dict(params))
         parts = self.streams.pop(0)
-        if isinstance(parts[0], ServerError | NotFound):
+        if parts and isinstance(parts[0], KubeError):
             raise parts[0]
 
         async def chunks() -> AsyncIterator[bytes]:
@@ -34,33 +49,108 @@ class Script:
         yield chunks()
 
 
-async def follow(script: Script, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    monkeypatch.setattr(pod_logs, "_PAUSE", 0)
+class Pod:
+    """A pod that says one thing after the other about its container."""
+
+    def __init__(self, *runs: ContainerRun) -> None:
+        self.runs = list(runs)
+
+    def run(self) -> ContainerRun:
+        return self.runs[0]
+
+    async def changed(self) -> None:
+        if len(self.runs) > 1:
+            self.runs.pop(0)
+
+
+def lines(*texts: str, second: int = 0) -> bytes:
+    return "".join(f"2026-01-01T00:00:{second:02}.{text[0] * 9}Z {text[1:]}\n" for text in texts).encode()
+
+
+async def follow(script: Script, pod: Pod) -> list[str]:
     delivered: list[str] = []
-    arguments: dict[str, Any] = {"namespace": "default", "pod": "p", "container": "node"}
-    await pod_logs.follow_log(
-        cast("KubeClient", script), **arguments, is_running=lambda: bool(script.streams), deliver=delivered.append
+    log = PodLog(
+        cast("KubeClient", script),
+        namespace="default",
+        pod="p",
+        container="node",
+        lines=LogLines(delivered.extend),
     )
+    await log.follow(pod.run, pod.changed)
     assert not script.streams
     return delivered
 
 
-async def test_a_broken_stream_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log is opened from its beginning again, in other pieces, and no line is told twice."""
+async def test_a_broken_stream_goes_on_where_it_stopped() -> None:
+    """Lines of the last second come again, and of one moment there may be several: none is told twice."""
     script = Script(
-        [b"one\ntw", StreamBroken("gone")],
+        [lines("1one", "2two", "2three")[:-3], StreamBroken("gone")],
         [ServerError(status=503)],
-        [b"on", b"e\n", b"two\nthree\n", b"four"],
-        [b"one\ntwo\nthree\nfour\n"],
+        [lines("1one", "2two", "2three"), lines("2four", "3five"), StreamBroken("gone")],
+        [lines("1one", "2two", "2three", "2four", "3five", "4six")],
     )
-    assert await follow(script, monkeypatch) == ["one", "two", "three", "four"]
+    assert await follow(script, Pod(RUNNING, RUNNING, ENDED)) == ["one", "two", "three", "four", "five", "six"]
+    assert [each.get("sinceTime") for each in script.asked] == [None, *["2026-01-01T00:00:00Z"] * 3]
 
 
-async def test_it_ends_when_the_pod_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script([b"half a li", StreamBroken("gone")], [NotFound(status=404)])
-    assert await follow(script, monkeypatch) == ["half a li"]
+async def test_the_log_of_another_run_is_no_continuation() -> None:
+    """While the connection was away, the container was restarted: the rest of the old log comes first, then the new."""
+    restarted, ended = ContainerRun(1, is_last=False), ContainerRun(1, is_last=True)
+    script = Script(
+        [lines("1one", "2two"), StreamBroken("gone")],
+        [lines("1one", "2two", "3three")],
+        [lines("1one", "2four", second=9)],
+        [lines("1one", "2four", second=9)],
+    )
+    assert await follow(script, Pod(RUNNING, restarted, ended)) == ["one", "two", "three", "one", "four"]
+    assert [each.get("previous") for each in script.asked] == [None, "true", None, None]
 
 
-async def test_lines_without_end_come_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    script = Script([b"x" * 70_000, b"y\n", b"\xff\r\n"])
-    assert await follow(script, monkeypatch) == ["x" * 70_000, "y", "\N{REPLACEMENT CHARACTER}"]
+async def test_what_is_there_already_is_read_before_a_stream_is_opened() -> None:
+    """The pod may be deleted by then."""
+    script = Script([NotFound(status=404)], at_first=lines("1one", "2two"))
+    assert await follow(script, Pod(RUNNING)) == ["one", "two"]
+    script = Script([lines("1one", "2two", "3three")], at_first=lines("1one", "2two")[:-2])
+    assert await follow(script, Pod(ENDED)) == ["one", "two", "three"]
+
+
+async def test_an_unfinished_line_is_delivered_once_at_the_end() -> None:
+    script = Script([lines("1one", "2two")[:-1]], [lines("1one", "2two")[:-1]])
+    assert await follow(script, Pod(RUNNING, ENDED)) == ["one", "two"]
+
+
+async def test_an_unfinished_line_is_delivered_when_the_pod_is_gone() -> None:
+    script = Script([lines("1half a line")[:-1], StreamBroken("gone")], [NotFound(status=404)])
+    assert await follow(script, Pod(RUNNING)) == ["half a line"]
+
+
+async def test_a_log_that_is_not_there_yet_is_waited_for() -> None:
+    script = Script([BadRequest(status=400)], [lines("1one")])
+    assert await follow(script, Pod(ContainerRun(None, is_last=False), RUNNING, ENDED)) == ["one"]
+
+
+async def test_a_log_that_may_not_be_read_is_no_end_without_a_word() -> None:
+    log = PodLog(
+        cast("KubeClient", Script([Forbidden(status=403, message="you may not")])),
+        namespace="default",
+        pod="p",
+        container="node",
+        lines=LogLines(),
+    )
+    await log.follow(Pod(RUNNING).run, Pod(RUNNING).changed)
+    assert "you may not" in str(log.refusal)
+
+
+async def test_last_lines_are_those_of_one_run() -> None:
+    """By the time it is asked for, the log before may be that of a later run."""
+    log = lines("1old", second=1) + lines("1late", "2later", second=5) + lines("1new", second=8)
+    found = await last_lines(
+        cast("KubeClient", Script(at_first=log)),
+        namespace="default",
+        pod="p",
+        container="node",
+        previous=True,
+        since="2026-01-01T00:00:04Z",
+        until="2026-01-01T00:00:06Z",
+    )
+    assert found == ["late", "later"]

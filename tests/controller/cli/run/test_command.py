@@ -10,11 +10,11 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from support.commands import client_of, eventually, started, trainmaster
+from support.shelljobs import runtime, trainjob, write
 from support.webhooks import Configurer, WebhookServer, rule, serve_webhooks
 
 from trainmaster.controller.kube.rest.errors import NotFound
@@ -54,42 +54,6 @@ async def hooks(tmp_path: Path) -> AsyncIterator[WebhookServer]:
         yield server
 
 
-def runtime(name: str, *, nodes: int = 1) -> JsonObject:
-    container = {"name": "node", "image": "none", "command": ["true"]}
-    template = {
-        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-        "spec": {"backoffLimit": 0, "template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
-    }
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainingRuntime",
-        "metadata": {"name": name},
-        "spec": {
-            "mlPolicy": {"numNodes": nodes},
-            "template": {"spec": {"replicatedJobs": [{"name": "node", "template": template}]}},
-        },
-    }
-
-
-def trainjob(name: str, script: str, *, runtime: str = "shell", **spec: Any) -> JsonObject:
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": name},
-        "spec": {
-            "runtimeRef": {"name": runtime, "kind": "TrainingRuntime"},
-            "trainer": {"command": ["sh", "-c", script]},
-            **spec,
-        },
-    }
-
-
-def write(directory: Path, *objects: JsonObject) -> str:
-    path = directory / "job.yaml"
-    path.write_text(yaml.safe_dump_all(objects))
-    return path.name
-
-
 async def conditions_of(kubeconfig: str, name: str) -> set[str]:
     async with client_of(kubeconfig) as client:
         job = await client.get(TRAINJOBS, "default", name)
@@ -119,8 +83,8 @@ async def test_a_job_that_fails_says_why(kubeconfig: str, tmp_path: Path) -> Non
     done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
     assert done.code == 1
     end = done.err[done.err.index("TrainJob default/fails: Failed: ") :]
-    assert re.search(r"rank 0 failed in pod fails-node-0-0-\w+: exit code 7", end)
-    assert end.endswith("its last lines:\n  loading\n  no such file\n")
+    assert re.search(r"rank 0 failed: exit code 7; attempt 1, pod fails-node-0-0-\w+\n", end)
+    assert end.endswith("  its last lines:\n  | loading\n  | no such file\n")
 
 
 async def test_several_jobs_are_followed_together(kubeconfig: str, tmp_path: Path) -> None:

@@ -1,11 +1,20 @@
-"""What is known of the failures of a job: how containers ended that should not have, and what they said last."""
+"""How containers of a job ended that should not have, and what they said last: the facts, and a line about each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from trainmaster.controller.container_failures import ContainerFailure, meaning_of
+
+_REASONS: Final = {
+    "OOMKilled": "it used more memory than its limit",
+    "ContainerStatusUnknown": "its node was away meanwhile, so that nobody knows how it ended",
+}
+"""What reasons mean that kubelets give; they know more than the exit code tells."""
+
+_UNTOLD: Final = frozenset({"", "Error"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +32,11 @@ class Failure:
 
 
 def describe(failure: ContainerFailure) -> str:
-    """Say in one line what failed, and how."""
+    """Say in one line what failed, how, and in which of all its runs."""
     who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
-    code = f"exit code {failure.exit_code}"
-    if failure.reason not in {"", "Error"}:
-        code += f" ({failure.reason})"
-    meaning = meaning_of(failure.exit_code)
-    return f"{who} failed in pod {failure.pod}: {code}{', ' if meaning else ''}{meaning}"
+    reason = "" if failure.reason in _UNTOLD else f", {failure.reason}"
+    meaning = _REASONS.get(failure.reason) or meaning_of(failure.exit_code)
+    runs = [f"attempt {failure.attempt + 1}", f"pod {failure.pod}"]
+    if failure.run:
+        runs.insert(1, f"restart {failure.run} of its container")
+    return f"{who} failed: exit code {failure.exit_code}{reason}{f' ({meaning})' if meaning else ''}; {', '.join(runs)}"

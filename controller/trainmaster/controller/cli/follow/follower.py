@@ -1,60 +1,97 @@
 """Follows TrainJobs until all of them have ended, and reports what happens.
 
-- Conditions, phases of pods and warnings about them are reported once each; the log of rank 0 is passed on as it is
-  written, from every pod and every run of its container.
+- Conditions, phases of pods and warnings about them are reported once each; logs are passed on as they are written.
 - Before the end of a job is reported, its log is read to the end, also if the job was faster than we were.
+- Only what belongs to these TrainJobs counts: nothing of others that had their names before.
 - A job whose runtime does not exist has not ended, but is not waited for either: what is missing, and where it could
   come from, is reported at once.
 - Why a job failed is recorded when it happens: a pod that failed may be deleted a moment later.
+- While the cluster cannot be reached, that is what the jobs show, and it is waited for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Collection, Coroutine, Sequence
+from typing import Any, Final
 
-from trainmaster.controller.cli.follow.failures import Failure, describe
+from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder, report_lines
+from trainmaster.controller.cli.follow.job_informers import JobInformers, Observation
+from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import (
+    DELETED,
     FollowedJob,
     JobStatus,
-    container_attempt,
-    is_rank_zero,
     pod_phase,
     progress_of,
     true_conditions,
+    why_failed,
 )
-from trainmaster.controller.cli.follow.pod_logs import follow_log, last_lines
+from trainmaster.controller.cli.follow.ownership import Ownership
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
-from trainmaster.controller.container_failures import JOBSET_LABEL, ContainerFailure, container_failures
-from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
-from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.cli.follow.unattended import UNATTENDED_AFTER, explain_unattended
+from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.kube.rest.errors import TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
-from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE
+from trainmaster.runtime.api.constants import COMPLETE, FAILED
 from trainmaster.runtime.jsontree import JsonObject
 
-_DRAIN_TIMEOUT = 10.0
-_LAST_LINES = 20
+_DRAIN_TIMEOUT: Final = 10.0
+_RETRY_AFTER: Final = 1.0
+_PODS_TOLD: Final = 32
+"""How many pods of a job are reported one by one; of the others only what is unusual."""
+
+_USUAL_PHASES: Final = frozenset(
+    {"Pending", "ContainerCreating", "PodInitializing", "Running", "Succeeded", "Terminating"}
+)
+
+_TOLD_AS_FAILURE: Final = "BackOff"
+"""That a container is restarted follows from its failure, of which more is told than this event has."""
 
 
 class Follower:
-    """Follows some TrainJobs."""
+    """Follows some TrainJobs, which may have ended already.
 
-    def __init__(self, client: KubeClient, jobs: Sequence[FollowedJob], reporter: Reporter) -> None:
+    Args:
+        client: The cluster.
+        jobs: The TrainJobs.
+        reporter: Where everything is reported.
+        ranks: The ranks whose logs are passed on; None: all.
+        tail_lines: How many lines of logs that are there already are passed on; None: all.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        jobs: Sequence[FollowedJob],
+        reporter: Reporter,
+        *,
+        ranks: Collection[int] | None = (0,),
+        tail_lines: int | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self._client = client
         self._reporter = reporter
+        self._clock = clock or SystemClock()
         self._jobs = {job.key: JobStatus(job) for job in jobs}
-        self._prefixed = len(jobs) > 1
         self._phases: dict[str, str] = {}
-        self._logs: dict[tuple[str, int], asyncio.Task[None]] = {}
-        self._failures: dict[tuple[str, str, int], asyncio.Task[None]] = {}
+        self._restarts: dict[str, int] = {}
         self._advice: dict[str, asyncio.Task[None]] = {}
+        self._failures: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
+        self._informers = JobInformers(client, jobs, on_outage=self._on_outage, on_refusal=self._on_refusal)
+        self._ownership = Ownership(client, {status.job.uid: status for status in self.jobs}.get)
+        self._logs = JobLogs(
+            client, reporter, ranks=ranks, tail_lines=tail_lines, is_prefixed=len(jobs) > 1, start=self._start
+        )
+        self._recorder = FailureRecorder(
+            client, reporter, self._logs, start=self._start, changed=lambda: self._reporter.show(self.jobs)
+        )
 
     @property
     def jobs(self) -> list[JobStatus]:
@@ -68,16 +105,15 @@ class Follower:
 
     async def run(self) -> None:
         """Follow until all jobs have ended, or wait in vain."""
-        informers = self._informers()
         try:
-            running = [self._start(informer.run()) for informer in informers]
-            self._start(self._notice_absence(informers))
-            ended = self._start(self._ended.wait())
+            running = [self._start(self._informers.run()), self._start(self._take_note())]
+            self._start(self._notice_absence())
+            for status in self.jobs:
+                self._start(self._notice_inattention(status))
+            ended = self._start(self._wait_for_end())
             done, _ = await asyncio.wait([ended, *running], return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
-            await self._catch_up()
-            await self._drain()
         finally:
             for task in self._background:
                 task.cancel()
@@ -96,105 +132,95 @@ class Follower:
                 self._explain_failure(status)
         self._reporter.close(self.jobs)
 
-    # Event handlers
+    # What is observed
 
-    def _informers(self) -> list[Informer]:
-        informers = []
-        for namespace in sorted({status.job.namespace for status in self.jobs}):
-            names = sorted(status.job.name for status in self.jobs if status.job.namespace == namespace)
-            jobs = Informer(self._client, TRAINJOBS, namespaces=[namespace])
-            jobs.add_event_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda job, _: self._on_job(job),
-                    on_update=lambda _, job: self._on_job(job),
-                    on_delete=self._on_job_deleted,
-                )
-            )
-            selector = f"{JOBSET_LABEL} in ({','.join(names)})"
-            pods = Informer(self._client, PODS, namespaces=[namespace], label_selector=selector)
-            pods.add_event_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda pod, _: self._on_pod(pod),
-                    on_update=lambda _, pod: self._on_pod(pod),
-                    on_delete=self._on_pod_deleted,
-                )
-            )
-            events = Informer(self._client, EVENTS, namespaces=[namespace])
-            events.add_event_handler(ResourceEventHandlerFuncs(on_add=lambda event, _: self._on_event(event)))
-            informers += [jobs, pods, events]
-        return informers
+    async def _take_note(self) -> None:
+        while True:
+            observation = await self._informers.next()
+            while True:
+                try:
+                    await self._observe(observation)
+                    break
+                except TransportError:
+                    await self._clock.sleep(_RETRY_AFTER)  # what belongs to whom can be asked when the cluster is back
+            self._informers.done()
 
-    def _on_job(self, job: JsonObject) -> None:
-        status = self._job(job["metadata"]["namespace"], job["metadata"]["name"])
+    async def _observe(self, observation: Observation) -> None:
+        if observation.resource == EVENTS:
+            await self._on_event(observation.object)
+        elif observation.resource == PODS:
+            await self._on_pod(observation.object, is_deleted=observation.is_deleted)
+        else:
+            self._on_job(observation.object, is_deleted=observation.is_deleted)
+
+    def _on_job(self, job: JsonObject, *, is_deleted: bool) -> None:
+        metadata = job["metadata"]
+        status = self._jobs.get(f"{metadata['namespace']}/{metadata['name']}")
         if status is None or status.outcome is not None:
             return
-        if job["metadata"]["uid"] != status.job.uid:
+        if is_deleted or metadata["uid"] != status.job.uid:
             # What was deleted and created again may arrive as one update.
-            status.deleted = True
+            status.deleted |= not is_deleted or metadata["uid"] == status.job.uid
         else:
             before, status.conditions = status.conditions, true_conditions(job)
             status.progress = progress_of(job)
-            status.nodes = job["spec"].get("trainer", {}).get("numNodes", status.nodes)
+            status.is_attended |= bool(job.get("status"))
+            status.nodes = (job["spec"].get("trainer") or {}).get("numNodes") or status.nodes
             for kind, condition in status.conditions.items():
                 if kind not in {COMPLETE, FAILED} and condition.get("message") != before.get(kind, {}).get("message"):
-                    self._report(
+                    self._reporter.report(
                         f"TrainJob {status.job.key}: {kind}: {condition.get('message') or condition.get('reason')}"
                     )
             if status.lacks_runtime and status.job.key not in self._advice:
                 self._advice[status.job.key] = self._start(self._advise(status.job))
         self._changed()
 
-    def _on_job_deleted(self, job: JsonObject | DeletedFinalStateUnknown) -> None:
-        metadata = final_state(job)["metadata"]
-        status = self._job(metadata["namespace"], metadata["name"])
-        if status is not None and metadata["uid"] == status.job.uid:
-            status.deleted = True
-            self._changed()
-
-    def _on_pod(self, pod: JsonObject) -> None:
-        status = self._job_of_pod(pod)
+    async def _on_pod(self, pod: JsonObject, *, is_deleted: bool) -> None:
+        metadata = pod["metadata"]
+        named = self._jobs.get(f"{metadata['namespace']}/{metadata['labels'][JOBSET_LABEL]}")
+        status = None if named is None else await self._ownership.of_pod(pod, named)
         if status is None:
             return
-        metadata = pod["metadata"]
-        uid, name = metadata["uid"], metadata["name"]
         status.observe_pod(pod)
-        if self._phases.get(uid) != pod_phase(pod):
-            self._phases[uid] = pod_phase(pod)
-            self._report(f"pod {name}: {pod_phase(pod)}")
-        if (
-            is_rank_zero(pod)
-            and (number := container_attempt(pod, NODE)) is not None
-            and (uid, number) not in self._logs
-        ):
-            self._logs[uid, number] = self._start(self._follow_log(status, pod, number))
-        for failure in container_failures(pod):
-            key = (uid, failure.container, failure.run)
-            if key not in self._failures:
-                self._report(describe(failure))
-                self._failures[key] = self._start(self._keep_failure(status, failure))
+        self._report_phase(status, pod)
+        # Also the last state may be news: it may carry an exit code.
+        self._logs.observe_pod(status, pod)
+        self._failures += self._recorder.observe_pod(status, pod)
+        if is_deleted:
+            status.pods.pop(metadata["uid"], None)
+            self._logs.forget_pod(metadata["uid"])
         self._changed()
 
-    def _on_pod_deleted(self, pod: JsonObject | DeletedFinalStateUnknown) -> None:
-        last = final_state(pod)
-        status = self._job_of_pod(last)
-        if status is not None:
-            self._on_pod(last)  # the last state may be news: it may carry an exit code
-            status.pods.pop(last["metadata"]["uid"], None)
-            self._changed()
+    def _report_phase(self, status: JobStatus, pod: JsonObject) -> None:
+        uid, phase = pod["metadata"]["uid"], pod_phase(pod)
+        if self._phases.get(uid) != phase:
+            self._phases[uid] = phase
+            if phase not in _USUAL_PHASES or len(status.pods) <= _PODS_TOLD:
+                self._reporter.report(f"pod {pod['metadata']['name']}: {phase}{why_failed(pod)}")
+        if status.restarts > self._restarts.setdefault(status.job.key, status.restarts):
+            self._restarts[status.job.key] = status.restarts
+            self._reporter.report(f"TrainJob {status.job.key}: started again (restart {status.restarts})")
 
-    def _on_event(self, event: JsonObject) -> None:
-        if event.get("type") != "Warning":
-            return
+    async def _on_event(self, event: JsonObject) -> None:
         regarding = event.get("regarding") or {}
-        name = regarding.get("name") or ""
+        named = self._named(regarding.get("namespace") or "", regarding.get("name") or "")
+        if event.get("type") != "Warning" or named is None or event.get("reason") == _TOLD_AS_FAILURE:
+            return
+        if await self._ownership.of_event(event, named) is not None:
+            what = f"{regarding.get('kind')} {regarding.get('name')}"
+            self._reporter.report(f"warning: {what}: {event.get('reason')}: {event.get('note')}")
+
+    def _on_outage(self, reason: str | None) -> None:
         for status in self.jobs:
-            job = status.job
-            concerned = name == job.name or name.startswith(f"{job.name}-")
-            # Events of a namesake that was deleted before may still be there.
-            if concerned and job.namespace == regarding.get("namespace"):
-                if event["metadata"]["creationTimestamp"] >= job.created:
-                    self._report(f"warning: {regarding.get('kind')} {name}: {event.get('reason')}: {event.get('note')}")
-                return
+            status.unreachable = reason is not None
+        if reason is None:
+            self._reporter.report("the cluster can be reached again")
+        else:
+            self._reporter.report(f"the cluster cannot be reached: {reason}; waiting for it", bad=True)
+        self._reporter.show(self.jobs)
+
+    def _on_refusal(self, text: str) -> None:
+        self._reporter.report(text, bad=True)
 
     # What follows from it
 
@@ -204,62 +230,47 @@ class Follower:
                 self._reporter.report(line, bad=True)
             self._reporter.report(f"TrainJob {job.key} stays in the cluster, and starts once it has its runtime")
 
-    async def _follow_log(self, status: JobStatus, pod: JsonObject, number: int) -> None:
-        uid, prefix = pod["metadata"]["uid"], f"{status.job.name} | " if self._prefixed else ""
-
-        def is_running() -> bool:
-            current = status.pods.get(uid)
-            return (
-                current is not None and container_attempt(current, NODE) == number and pod_phase(current) == "Running"
-            )
-
-        await follow_log(
-            self._client,
-            namespace=status.job.namespace,
-            pod=pod["metadata"]["name"],
-            container=NODE,
-            is_running=is_running,
-            deliver=lambda line: self._reporter.log([prefix + line], job=status.job.key),
-        )
-
-    async def _keep_failure(self, status: JobStatus, failure: ContainerFailure) -> None:
-        lines = await last_lines(
-            self._client,
-            namespace=status.job.namespace,
-            pod=failure.pod,
-            container=failure.container,
-            count=_LAST_LINES,
-        )
-        status.failures.append(Failure(failure, lines))
-        status.failures.sort(key=lambda each: each.failure.order)
+    async def _notice_absence(self) -> None:
+        """Notice jobs that were deleted before an informer saw them."""
+        absent = {job.key for job in await self._informers.absent()}
+        for status in self.jobs:
+            status.deleted |= status.job.key in absent
         self._changed()
 
-    async def _notice_absence(self, informers: Sequence[Informer]) -> None:
-        """Notice jobs that were deleted before an informer saw them: no event will come of those."""
-        for informer in informers:
-            await informer.wait_synced()
-        stores = [informer.store for informer in informers if informer.resource == TRAINJOBS]
-        for status in self.jobs:
-            status.deleted |= all(store.get(status.job.key) is None for store in stores)
-        self._changed()
-
-    async def _catch_up(self) -> None:
-        """Read the pods once more: their informer may be behind that of the end."""
-        for status in self.jobs:
+    async def _notice_inattention(self, status: JobStatus) -> None:
+        """Notice that no controller looks at a job."""
+        await self._clock.sleep(UNATTENDED_AFTER)
+        while status.unreachable:
+            await self._clock.sleep(UNATTENDED_AFTER)
+        if status.outcome is None and not status.is_attended:
             try:
-                pods = await self._client.list(
-                    PODS, status.job.namespace, label_selector=f"{JOBSET_LABEL}={status.job.name}"
-                )
-            except KubeError:
-                continue
-            for pod in pods["items"]:
-                self._on_pod(pod)
+                lines = await explain_unattended(self._client, status.job)
+            except TransportError:
+                lines = []
+            for index, line in enumerate(lines):
+                self._reporter.report(line, bad=index == 0)
 
-    async def _drain(self) -> None:
-        """Let logs come to their end, within reason: that of a deleted job may be open for as long as its pods take."""
-        reading = [*self._logs.values(), *self._advice.values(), *self._failures.values()]
-        if reading:
+    async def _wait_for_end(self) -> None:
+        """Wait until all jobs have ended, and until everything was read that they have left.
+
+        Logs are read as long as anything comes of them. Those of a deleted job may be open for as long as its pods
+        take to end, which is not waited for.
+        """
+        await self._ended.wait()
+        try:
+            async with asyncio.timeout(_DRAIN_TIMEOUT):
+                await self._informers.catch_up()
+        except TimeoutError:
+            pass  # the cluster went away as well
+        is_deleted = any(status.outcome == DELETED for status in self.jobs)
+        while reading := [task for task in self._reading() if not task.done()]:
+            before = self._logs.received
             await asyncio.wait(reading, timeout=_DRAIN_TIMEOUT)
+            if is_deleted or self._logs.received == before:
+                return
+
+    def _reading(self) -> list[asyncio.Task[None]]:
+        return [*self._logs.reading, *self._advice.values(), *self._failures]
 
     def _explain_failure(self, status: JobStatus) -> None:
         first = status.first_failure
@@ -268,27 +279,23 @@ class Follower:
         others = len({each.failure.pod_uid for each in status.failures}) - 1
         self._reporter.report(first.text + (f" (and {others} more pods failed)" if others else ""), bad=True)
         if first.lines:
-            self._reporter.report("its last lines:")
-            for line in first.lines:
-                self._reporter.report(f"  {line}")
+            report_lines(self._reporter, first.lines)
 
-    def _job(self, namespace: str, name: str) -> JobStatus | None:
-        return self._jobs.get(f"{namespace}/{name}")
-
-    def _job_of_pod(self, pod: JsonObject) -> JobStatus | None:
-        metadata = pod["metadata"]
-        status = self._job(metadata["namespace"], metadata["labels"][JOBSET_LABEL])
-        return status if status is not None and metadata["creationTimestamp"] >= status.job.created else None
-
-    def _report(self, text: str) -> None:
-        self._reporter.report(text)
+    def _named(self, namespace: str, name: str) -> JobStatus | None:
+        """Return the job whose name an object has, or whose name its name begins with."""
+        found = [
+            status
+            for status in self.jobs
+            if status.job.namespace == namespace and (name == status.job.name or name.startswith(f"{status.job.name}-"))
+        ]
+        return max(found, key=lambda status: len(status.job.name), default=None)
 
     def _changed(self) -> None:
         self._reporter.show(self.jobs)
         if all(status.outcome is not None or status.lacks_runtime for status in self.jobs):
             self._ended.set()
 
-    def _start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._background.add(task)
         return task

@@ -65,6 +65,9 @@ class JobStatus:
 
     deleted: bool = False
 
+    is_attended: bool = False
+    """Whether a controller has looked at it: it has a status or pods."""
+
     unreachable: bool = False
     """Whether the cluster does not answer, so that all of this may be out of date."""
 
@@ -88,6 +91,7 @@ class JobStatus:
     def observe_pod(self, pod: JsonObject) -> None:
         """Take the state of a pod."""
         self.pods[pod["metadata"]["uid"]] = pod
+        self.is_attended = True
         rank, run = rank_of(pod), container_attempt(pod, NODE)
         if rank is None or run is None:
             return
@@ -183,9 +187,11 @@ def pod_phase(pod: JsonObject) -> str:
     return str(status.get("phase") or "Pending")
 
 
-def is_rank_zero(pod: JsonObject) -> bool:
-    """Whether its trainer container is the one of rank 0."""
-    return rank_of(pod) == 0 and any(container["name"] == NODE for container in pod["spec"]["containers"])
+def why_failed(pod: JsonObject) -> str:
+    """Return why a pod as a whole has failed, to be put behind its phase; of most their containers know more."""
+    status = pod.get("status") or {}
+    told = [status[each] for each in ("reason", "message") if status.get(each)]
+    return "".join(f": {each}" for each in told) if status.get("phase") == "Failed" else ""
 
 
 def container_attempt(pod: JsonObject, container: str) -> int | None:

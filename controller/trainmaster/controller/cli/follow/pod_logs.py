@@ -1,93 +1,177 @@
-"""Logs of containers, line by line.
+"""The log of a container, through all its runs.
 
-- A stream that breaks is opened again and goes on where it stopped; it ends when the container has ended or is gone.
-- Lines of any length are delivered, very long ones in pieces.
+- It is read to the end of the last run. What breaks is opened again: the server is asked for the lines from the last
+  time on, and for times, so that none is delivered twice. Nothing is counted in bytes, since the log may be that of
+  another run by then, or may have been rotated.
+- The first look at a log is a single request, over a connection that is there already: a stream takes a new one, and by
+  the time that stands, the pod may have been deleted, since another one failed.
+- Before the log of a new run is opened, the end of that of the run before is read once more.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import Enum
+from http import HTTPStatus
+from typing import Final
 
+from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import ApiError, KubeError, ServerError
+from trainmaster.controller.kube.rest.errors import (
+    ApiError,
+    BadRequest,
+    Forbidden,
+    KubeError,
+    ServerError,
+    TooManyRequests,
+)
 from trainmaster.controller.kube.rest.resources import PODS
 
-_LINE_LIMIT = 64 * 1024
-_PAUSE = 1.0
+_GLANCE: Final = str(2**20)
+"""Bytes."""
 
 
-async def follow_log(
-    client: KubeClient,
-    *,
-    namespace: str,
-    pod: str,
-    container: str,
-    is_running: Callable[[], bool],
-    deliver: Callable[[str], None],
-) -> None:
-    """Deliver the lines of one run of a container until it has ended."""
-    path = PODS.path(namespace, pod, "log")
-    lines = _Lines(deliver)
-    received = 0
-    while True:
+@dataclass(frozen=True, slots=True)
+class ContainerRun:
+    """What a pod says of one of its containers at a moment."""
+
+    number: int | None
+    """How often it had been restarted before the run whose log can be read; None if it has not been started."""
+
+    is_last: bool
+    """Whether the pod has come to its end, or is gone: there will be no more than there is."""
+
+
+class _End(Enum):
+    COMPLETE = "the server had no more"
+    BROKEN = "the connection broke"
+    ABSENT = "there is nothing to read yet"
+    GONE = "the pod is gone, or we may not read"
+
+
+class PodLog:
+    """The log of one container of one pod.
+
+    Args:
+        client: How it is read.
+        namespace: Of the pod.
+        pod: Its name.
+        container: Its name.
+        lines: What takes it.
+        tail_lines: How many of the lines that are there already are of interest; None: all.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str,
+        pod: str,
+        container: str,
+        lines: LogLines,
+        tail_lines: int | None = None,
+    ) -> None:
+        self._client = client
+        self._path = PODS.path(namespace, pod, "log")
+        self._container = container
+        self._tail_lines = tail_lines
+        self.lines = lines
+        self.refusal: str | None = None
+        """What the server said if we may not read it."""
+
+        self.is_lost = False
+        """Whether the pod was gone before anything could be read."""
+
+        self.received = 0
+        """Bytes, so far."""
+
+    async def follow(self, run: Callable[[], ContainerRun], changed: Callable[[], Awaitable[object]]) -> None:
+        """Read until the last run has ended.
+
+        Args:
+            run: What the pod says of the container now.
+            changed: Waits until the pod says something else, and not for ever: a connection may break without that.
+        """
+        opened: int | None = None
         try:
-            async with client.stream(path, {"container": container, "follow": "true"}) as chunks:
-                # A log is opened from its beginning: what was delivered before the stream broke is skipped.
-                skip = received
+            while True:
+                before = run()
+                if before.number is None and before.is_last:
+                    return
+                if before.number is not None:
+                    if opened is None and self.lines.is_delivered:
+                        await self.glance()
+                    elif opened is not None and before.number > opened:
+                        # Its end may have been missed, as the connection was broken or the restart not known yet.
+                        await self._read(previous=True)
+                        self.lines.close()
+                    end = await self._read(follow=True)
+                    if end is _End.GONE or (end is not _End.BROKEN and before.is_last):
+                        return
+                    if end is not _End.ABSENT:
+                        opened = before.number
+                if run() == before:
+                    await changed()
+        finally:
+            self.lines.close()
+
+    async def _read(self, *, follow: bool = False, previous: bool = False) -> _End:
+        params = self._params(follow="true" if follow else None, previous="true" if previous else None)
+        self.lines.reopen()
+        try:
+            async with self._client.stream(self._path, params) as chunks:
                 async for chunk in chunks:
-                    lines.feed(chunk[skip:])
-                    received += len(chunk[skip:])
-                    skip = max(0, skip - len(chunk))
-        except ServerError:
-            pass
-        except ApiError:
-            break  # the pod is gone, or its log is: there is nothing more to come
+                    self.received += len(chunk)
+                    self.lines.feed(chunk)
+        except (ServerError, TooManyRequests):
+            return _End.BROKEN
+        except BadRequest:
+            return _End.ABSENT
+        except ApiError as error:
+            if isinstance(error, Forbidden):
+                self.refusal = str(error)
+            elif self.received == 0:
+                self.is_lost = True
+            return _End.GONE
         except KubeError:
-            pass
-        if not is_running():
-            break
-        await asyncio.sleep(_PAUSE)
-    lines.close()
+            return _End.BROKEN
+        return _End.COMPLETE
+
+    async def glance(self, *, previous: bool = False) -> None:
+        """Read the beginning of what there is at once; nothing if it cannot be had."""
+        params = self._params(limitBytes=_GLANCE, previous="true" if previous else None)
+        with contextlib.suppress(KubeError):
+            status, _, body = await self._client.raw("GET", self._path, params=params, accept="*/*")
+            if status == HTTPStatus.OK:
+                self.received += len(body)
+                self.lines.feed(body)
+
+    def _params(self, **wanted: str | None) -> dict[str, str]:
+        params = {"container": self._container, "timestamps": "true"}
+        if (since := self.lines.since) is not None:
+            params["sinceTime"] = since
+        elif self._tail_lines is not None:
+            params["tailLines"] = str(self._tail_lines)
+        return params | {name: value for name, value in wanted.items() if value is not None}
 
 
-async def last_lines(client: KubeClient, *, namespace: str, pod: str, container: str, count: int) -> list[str]:
-    """Return the end of a log; nothing if it cannot be read any more."""
-    found: list[str] = []
-    lines = _Lines(found.append)
-    try:
-        params = {"container": container, "tailLines": str(count)}
-        async with client.stream(PODS.path(namespace, pod, "log"), params) as chunks:
-            await _drain(chunks, lines)
-    except KubeError:
-        pass  # it is an extra; the failure itself is told in any case
-    lines.close()
-    return found[-count:]
+async def last_lines(
+    client: KubeClient, *, namespace: str, pod: str, container: str, previous: bool, since: str, until: str
+) -> list[str]:
+    """Return the last lines of a run of a container; none if they cannot be read any more.
 
-
-async def _drain(chunks: AsyncIterator[bytes], lines: _Lines) -> None:
-    async for chunk in chunks:
-        lines.feed(chunk)
-
-
-class _Lines:
-    """Cuts a stream of bytes into lines of text."""
-
-    def __init__(self, deliver: Callable[[str], None]) -> None:
-        self._deliver = deliver
-        self._rest = b""
-
-    def feed(self, chunk: bytes) -> None:
-        *complete, self._rest = (self._rest + chunk).split(b"\n")
-        for line in complete:
-            self._report(line)
-        if len(self._rest) > _LINE_LIMIT:
-            self.close()
-
-    def close(self) -> None:
-        if self._rest:
-            self._report(self._rest)
-            self._rest = b""
-
-    def _report(self, line: bytes) -> None:
-        self._deliver(line.decode("utf-8", "replace").removesuffix("\r"))
+    Args:
+        client: How they are read.
+        namespace: Of the pod.
+        pod: Its name.
+        container: Its name.
+        previous: Whether another run has started since.
+        since: When the run started, RFC 3339: the log may be that of yet another run by now.
+        until: When it ended.
+    """
+    log = PodLog(client, namespace=namespace, pod=pod, container=container, lines=LogLines(), tail_lines=KEPT_LINES)
+    await log.glance(previous=previous)
+    log.lines.close()
+    return log.lines.between(since, until)

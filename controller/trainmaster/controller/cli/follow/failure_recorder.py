@@ -1,0 +1,178 @@
+"""Records the failures of followed jobs, and reports each when it is seen.
+
+- A failure is reported once, with its last lines: its container may be restarted at once, and its pod be deleted a
+  moment later.
+- What was told is not told at length again: lines that were passed on as the log of a rank, and those with which
+  another rank or run has ended as well.
+- Of many failures in one attempt the first ones are reported; the others are counted.
+- What ends because its pod is deleted has not failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any, Final
+
+from trainmaster.controller.cli.follow.failures import Failure, describe
+from trainmaster.controller.cli.follow.job_logs import JobLogs
+from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.pod_logs import last_lines
+from trainmaster.controller.cli.follow.reporter import Reporter
+from trainmaster.controller.container_failures import ContainerFailure, container_failures
+from trainmaster.controller.kube.clock import micro_time, parse_time
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.runtime.jsontree import JsonObject
+
+SHOWN_LINES: Final = 20
+_REPORTED_AT_MOST: Final = 10
+"""In one attempt; those of the ranks that the first one took with it say little."""
+
+_READ_TIMEOUT: Final = 5.0
+_ALIKE: Final = re.compile(r"0x[0-9a-f]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Between which times a container ran, RFC 3339, and whether it has been started again since."""
+
+    since: str
+    until: str
+    has_successor: bool
+
+
+class FailureRecorder:
+    """Records failures in the status of their jobs.
+
+    Args:
+        client: Where logs are read.
+        reporter: Where they are reported.
+        logs: The logs that are followed.
+        start: Starts a task that ends with the follower.
+        changed: Called when a failure was recorded.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        reporter: Reporter,
+        logs: JobLogs,
+        *,
+        start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        changed: Callable[[], object],
+    ) -> None:
+        self._client = client
+        self._reporter = reporter
+        self._logs = logs
+        self._start = start
+        self._changed = changed
+        self._seen: set[tuple[str, str, str, str]] = set()
+        self._counts: dict[tuple[str, int], int] = {}
+        """How many failures each attempt of each job had."""
+
+        self._told: dict[str, dict[tuple[str, ...], str]] = {}
+        """Who ended with which last lines, by job."""
+
+    def observe_pod(self, status: JobStatus, pod: JsonObject) -> list[asyncio.Task[None]]:
+        """Record what the pod tells of failures that are new; returns what is still being read about them."""
+        reading = []
+        for failure in container_failures(pod):
+            run = _run_of(failure, pod)
+            key = failure.pod_uid, failure.container, run.since, failure.at
+            if key in self._seen or _is_consequence(failure, pod):
+                continue
+            self._seen.add(key)
+            attempt = status.job.key, failure.attempt
+            count = self._counts[attempt] = self._counts.get(attempt, 0) + 1
+            message = failure.message.strip().splitlines()
+            kept = Failure(failure, message)
+            status.failures.append(kept)
+            status.failures.sort(key=lambda each: each.failure.order)
+            if count <= _REPORTED_AT_MOST:
+                reading.append(self._start(self._record(status, kept, run)))
+            elif count == _REPORTED_AT_MOST + 1:
+                self._reporter.report(f"{self._title(status)}more failures of attempt {failure.attempt + 1} follow")
+        return reading
+
+    async def _record(self, status: JobStatus, kept: Failure, run: _Run) -> None:
+        failure = kept.failure
+        lines = await self._last_lines(status, failure, run)
+        if lines:
+            status.failures[status.failures.index(kept)] = kept = replace(kept, lines=lines)
+        self._reporter.report(self._title(status) + describe(failure), bad=True)
+        self._report_lines(status, kept)
+        self._changed()
+
+    async def _last_lines(self, status: JobStatus, failure: ContainerFailure, run: _Run) -> list[str]:
+        lines: list[str] = []
+        try:
+            async with asyncio.timeout(_READ_TIMEOUT):
+                lines = await last_lines(
+                    self._client,
+                    namespace=status.job.namespace,
+                    pod=failure.pod,
+                    container=failure.container,
+                    previous=run.has_successor,
+                    since=run.since,
+                    until=run.until,
+                )
+                if not lines:
+                    lines = await self._logs.last_lines(failure, since=run.since, until=run.until)
+        except TimeoutError:
+            pass  # the failure itself is told in any case
+        return lines
+
+    def _report_lines(self, status: JobStatus, kept: Failure) -> None:
+        lines = kept.lines[-SHOWN_LINES:]
+        if not lines or self._logs.passes_on(kept.failure):
+            return
+        told = self._told.setdefault(status.job.key, {})
+        alike = tuple(_ALIKE.sub("#", line) for line in lines)
+        if alike in told:
+            self._reporter.report(f"  it ended with the same lines as {told[alike]}")
+            return
+        told[alike] = _who(kept.failure)
+        report_lines(self._reporter, lines)
+
+    def _title(self, status: JobStatus) -> str:
+        return f"TrainJob {status.job.key}: " if self._logs.is_prefixed else ""
+
+
+def report_lines(reporter: Reporter, lines: Sequence[str]) -> None:
+    """Report the last lines of a log."""
+    reporter.report("  its last lines:")
+    for line in lines[-SHOWN_LINES:]:
+        reporter.report(f"  | {line.rpartition(chr(13))[2]}")
+
+
+def _who(failure: ContainerFailure) -> str:
+    who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
+    return f"{who} in attempt {failure.attempt + 1}{f', restart {failure.run}' if failure.run else ''}"
+
+
+def _run_of(failure: ContainerFailure, pod: JsonObject) -> _Run:
+    status = pod["status"]
+    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+        for name in ("state", "lastState"):
+            ended = (container.get(name) or {}).get("terminated") or {}
+            if container["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:
+                return _Run(
+                    since=ended.get("startedAt") or pod["metadata"]["creationTimestamp"],
+                    # What it printed last may have been read a moment after its end.
+                    until=micro_time(parse_time(failure.at) + timedelta(seconds=1)) if failure.at else "9999",
+                    has_successor=name == "lastState" and "waiting" not in (container.get("state") or {}),
+                )
+    raise ValueError(f"the pod does not tell of a failure at {failure.at!r}")
+
+
+def _is_consequence(failure: ContainerFailure, pod: JsonObject) -> bool:
+    """Whether the container ended because its pod was deleted."""
+    metadata = pod["metadata"]
+    if not (deadline := metadata.get("deletionTimestamp")) or not failure.at:
+        return False
+    asked = parse_time(deadline) - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+    _, was_stopped, _ = failure.order
+    return parse_time(failure.at) > asked or (was_stopped and parse_time(failure.at) == asked)

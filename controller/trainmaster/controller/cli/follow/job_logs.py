@@ -1,0 +1,192 @@
+"""The logs of the pods of followed jobs: which are passed on, and which are only kept at hand.
+
+- The logs of the ranks that are followed are passed on as they are written, of every pod and every run of it.
+- Of small jobs the ends of all other logs are kept as well: what a rank said last is of interest when it fails, and by
+  then its pod may be gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt, pod_phase
+from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
+from trainmaster.controller.cli.follow.pod_logs import ContainerRun, PodLog
+from trainmaster.controller.cli.follow.reporter import Reporter
+from trainmaster.controller.cli.follow.tracebacks import Tracebacks
+from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, ContainerFailure, rank_of
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.runtime.api.constants import LAUNCHER, NODE
+from trainmaster.runtime.jsontree import JsonObject
+
+_SMALL: Final = 32
+"""Ranks, up to which the ends of all logs are kept: each costs the server a stream."""
+
+_LOOK_EVERY: Final = 1.0
+_HELD_FOR: Final = 1.0
+"""Seconds for which the beginning of a traceback waits for its end."""
+
+
+@dataclass(slots=True)
+class _Followed:
+    """The log of one pod."""
+
+    pod: JsonObject | None
+    """None once it is deleted."""
+
+    name: str
+    log: PodLog
+    finish: Callable[[], None]
+    """Passes on what was kept back."""
+
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def run(self) -> ContainerRun:
+        if self.pod is None:
+            return ContainerRun(None, is_last=True)
+        return ContainerRun(container_attempt(self.pod, NODE), is_last=pod_phase(self.pod) in {"Succeeded", "Failed"})
+
+    async def wait(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.changed.wait(), _LOOK_EVERY)
+        self.changed.clear()
+
+
+class JobLogs:
+    """The logs of some jobs.
+
+    Args:
+        client: How they are read.
+        reporter: Where lines go.
+        ranks: The ranks whose logs are passed on; None: all.
+        tail_lines: How many lines of those that are there already are passed on; None: all.
+        is_prefixed: Whether lines tell of which job they are.
+        start: Starts a task that ends with the follower.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        reporter: Reporter,
+        *,
+        ranks: Collection[int] | None,
+        tail_lines: int | None,
+        is_prefixed: bool,
+        start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        self.is_prefixed = is_prefixed
+        self._client = client
+        self._reporter = reporter
+        self._ranks = ranks
+        self._tail_lines = tail_lines
+        self._start = start
+        self._followed: dict[str, _Followed] = {}
+        self._reading: dict[str, asyncio.Task[None]] = {}
+        self._refused = False
+        self._tracebacks: dict[tuple[str, int | None], Tracebacks] = {}
+
+    def observe_pod(self, status: JobStatus, pod: JsonObject) -> None:
+        """Take the state of a pod."""
+        uid = pod["metadata"]["uid"]
+        if (followed := self._followed.get(uid)) is not None:
+            followed.pod = pod
+            followed.changed.set()
+            return
+        if container_attempt(pod, NODE) is None or not (self._is_shown(pod) or self._is_kept(status, pod)):
+            return
+        shown = self._is_shown(pod)
+        lines, finish = self._lines_of(status, pod) if shown else (LogLines(), lambda: None)
+        log = PodLog(
+            self._client,
+            namespace=status.job.namespace,
+            pod=pod["metadata"]["name"],
+            container=NODE,
+            lines=lines,
+            tail_lines=self._tail_lines if shown else KEPT_LINES,
+        )
+        followed = self._followed[uid] = _Followed(pod, pod["metadata"]["name"], log, finish)
+        self._reading[uid] = self._start(self._follow(followed))
+
+    def forget_pod(self, uid: str) -> None:
+        """Take note that a pod was deleted."""
+        if (followed := self._followed.get(uid)) is not None:
+            followed.pod = None
+            followed.changed.set()
+
+    def passes_on(self, failure: ContainerFailure) -> bool:
+        """Whether what failed has printed its last lines for everybody to see."""
+        followed = self._followed.get(failure.pod_uid)
+        return followed is not None and followed.log.lines.is_delivered and failure.container == NODE
+
+    async def last_lines(self, failure: ContainerFailure, *, since: str, until: str) -> list[str]:
+        """Return the last lines of a run as far as they were kept, once there is nothing more to come."""
+        followed = self._followed.get(failure.pod_uid)
+        if followed is None or failure.container != NODE:
+            return []
+        if followed.pod is None:
+            await asyncio.wait([self._reading[failure.pod_uid]])
+        return followed.log.lines.between(since, until)
+
+    @property
+    def reading(self) -> Iterable[asyncio.Task[None]]:
+        """What is still being read."""
+        return [task for task in self._reading.values() if not task.done()]
+
+    @property
+    def received(self) -> int:
+        """How many bytes were read so far."""
+        return sum(followed.log.received for followed in self._followed.values())
+
+    async def _follow(self, followed: _Followed) -> None:
+        try:
+            await followed.log.follow(followed.run, followed.wait)
+        finally:
+            followed.finish()
+        if followed.log.refusal is not None:
+            if not self._refused:
+                self._refused = True
+                self._reporter.report(f"logs cannot be read: {followed.log.refusal}", bad=True)
+        elif followed.log.lines.is_delivered and followed.log.is_lost:
+            self._reporter.report(f"pod {followed.name} was deleted before its log could be read")
+
+    def _is_shown(self, pod: JsonObject) -> bool:
+        rank = rank_of(pod)
+        if rank is None:
+            # The ranks of MPI print to their launcher.
+            return (pod["metadata"].get("labels") or {}).get(REPLICATED_JOB_LABEL) == LAUNCHER
+        return self._ranks is None or rank in self._ranks
+
+    def _is_kept(self, status: JobStatus, pod: JsonObject) -> bool:
+        return rank_of(pod) is not None and (status.nodes or len(status.pods)) <= _SMALL
+
+    def _lines_of(self, status: JobStatus, pod: JsonObject) -> tuple[LogLines, Callable[[], None]]:
+        key, rank = status.job.key, rank_of(pod)
+        tracebacks = self._tracebacks.setdefault((key, rank), Tracebacks())
+        several = (self._ranks is None or len(self._ranks) > 1) and rank is not None
+        whose = [status.job.name] if self.is_prefixed else []
+        whose += [f"rank {rank}"] if several else []
+        prefix = f"{' '.join(whose)} | " if whose else ""
+        # Of these the reporter may read how far the training is.
+        job = key if rank in {None, 0} else ""
+
+        def pass_on(lines: list[str]) -> None:
+            if lines:
+                self._reporter.log([prefix + line for line in lines] if prefix else lines, job=job)
+
+        def finish() -> None:
+            pass_on(tracebacks.release())
+
+        def deliver(lines: list[str]) -> None:
+            pass_on(tracebacks.shorten(lines))
+            if tracebacks.is_holding:
+                asyncio.get_running_loop().call_later(_HELD_FOR, finish)
+
+        def partial(text: str) -> None:
+            if not several or rank == 0:
+                self._reporter.partial(prefix + text if text else "", job=job)
+
+        return LogLines(deliver, partial), finish

@@ -1,0 +1,88 @@
+"""Cutting logs into lines, with their times."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
+
+STAMP = "2026-01-01T00:00:00.123456789Z"
+
+
+def cut(*chunks: bytes) -> list[str]:
+    found: list[str] = []
+    lines = LogLines(found.extend)
+    for chunk in chunks:
+        lines.feed(chunk)
+    lines.close()
+    return found
+
+
+def test_what_arrives_at_once_is_delivered_at_once() -> None:
+    batches: list[list[str]] = []
+    lines = LogLines(batches.append)
+    lines.feed(f"{STAMP} one\n{STAMP} two\n{STAMP} th".encode())
+    lines.feed(b"ree\n")
+    assert batches == [["one", "two"], ["three"]]
+
+
+def test_lines_without_end_come_in_pieces() -> None:
+    stamp = STAMP.encode()
+    assert cut(stamp + b" " + b"x" * 70_000, b"y\n", stamp + b" \xff\r\n", stamp + b" \n") == [
+        "x" * 70_000,
+        "y",
+        "\N{REPLACEMENT CHARACTER}",
+        "",
+    ]
+
+
+def test_what_the_server_puts_in_between_is_delivered_whole() -> None:
+    assert cut(f"{STAMP} one\nfailed to watch the file\n".encode()) == ["one", "failed to watch the file"]
+
+
+def test_the_last_line_is_shown_as_it_grows() -> None:
+    """As a progress bar does, which ends its line when it is complete."""
+    shown: list[str] = []
+    lines = LogLines(lambda _: None, shown.append)
+    for chunk in (f"{STAMP} one\n{STAMP} \r10%", "\r55%", "\r100%\n", f"{STAMP} two\n"):
+        lines.feed(chunk.encode())
+    assert shown == ["\r10%", "\r10%\r55%", ""]
+
+
+@pytest.mark.parametrize(
+    "again",
+    [
+        "2026-01-01T00:00:00.1Z one\n2026-01-01T00:00:00.12Z two\n2026-01-01T00:00:00.2Z three\n",
+        "2026-01-01T02:00:00.100+02:00 one\n2026-01-01T02:00:00.120+02:00 two\n2026-01-01T02:00:00.200+02:00 three\n",
+    ],
+)
+def test_times_are_compared_however_they_are_written(again: str) -> None:
+    found: list[str] = []
+    lines = LogLines(found.extend)
+    lines.feed(b"2026-01-01T00:00:00.100000000Z one\n2026-01-01T00:00:00.120000000Z two\n")
+    assert lines.since == "2026-01-01T00:00:00Z"
+    lines.reopen()
+    lines.feed(again.encode())
+    assert found == ["one", "two", "three"]
+
+
+def test_a_long_line_counts_once_when_it_comes_again() -> None:
+    found: list[str] = []
+    lines = LogLines(found.extend)
+    long = f"{STAMP} {'x' * 70_000}".encode()
+    for chunk in (long, b"y\n"):
+        lines.feed(chunk)
+    lines.reopen()
+    lines.feed(long + b"y\n" + f"{STAMP} next\n".encode())
+    assert [line[-10:] for line in found] == ["x" * 10, "y", "next"]
+
+
+def test_the_end_is_kept_within_bounds() -> None:
+    lines = LogLines()
+    lines.feed("".join(f"{STAMP} {number} {'x' * 5000}\n" for number in range(3 * KEPT_LINES)).encode())
+    kept = lines.between("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
+    assert [line.partition(" ")[0] for line in kept] == [
+        str(number) for number in range(2 * KEPT_LINES, 3 * KEPT_LINES)
+    ]
+    assert sum(map(len, kept)) <= 2000 * KEPT_LINES
+    assert lines.between("2026-01-01T00:00:01Z", "2026-01-01T00:00:02Z") == []
