@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 from support.training import runtime
+from support.wheels import build_wheel
 
 trainer = pytest.importorskip("kubeflow.trainer", reason="`kubeflow` is not installed; `make test` installs it")
 options = pytest.importorskip("kubeflow.trainer.options")
@@ -87,6 +89,16 @@ def greet(text: str, go: str) -> None:
     while not os.path.exists(go):  # noqa: PTH110 - see above
         time.sleep(0.02)
     print("trained", flush=True)  # noqa: T201
+
+
+def use_packages() -> None:
+    """Import what was installed for this job, in place of what the environment of the cluster has."""
+    import shutil  # noqa: PLC0415 - sent as source
+
+    import retrying  # noqa: PLC0415 - sent as source
+    import tinypkg  # type: ignore[import-not-found]  # noqa: PLC0415 - sent as source
+
+    print(tinypkg.version, retrying.version, shutil.which("tiny") is not None, flush=True)  # noqa: T201
 
 
 def give_up() -> None:
@@ -191,6 +203,29 @@ def test_a_function_that_fails_fails_the_job(trainer_client: Any, plain_runtime:
     with pytest.raises(RuntimeError, match=f"TrainJob {name} is Failed"):
         trainer_client.wait_for_job_status(name, **PATIENCE)
     assert trainer_client.wait_for_job_status(name, status={"Failed"}, **PATIENCE).status == "Failed"
+
+
+def test_packages_are_installed_for_the_job_alone(trainer_client: Any, plain_runtime: str, tmp_path: Path) -> None:
+    """Also one that the environment of the cluster has in another version, which it keeps."""
+    build_wheel(tmp_path, "tinypkg", "1.0", script="tiny")
+    build_wheel(tmp_path, "retrying", "99.0")
+    environment = [Path(sysconfig.get_path(kind)) for kind in ("purelib", "scripts")]
+    before = [sorted(directory.iterdir()) for directory in environment]
+    name = trainer_client.train(
+        runtime=plain_runtime,
+        trainer=trainer.CustomTrainer(
+            func=use_packages,
+            num_nodes=2,
+            packages_to_install=["tinypkg", "retrying==99.0"],
+            env={"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)},
+        ),
+    )
+    trainer_client.wait_for_job_status(name, **PATIENCE)
+    installed = "Successfully installed Python packages (user): tinypkg retrying==99.0"
+    for node in ("node-0", "node-1"):
+        assert list(trainer_client.get_job_logs(name, step=node)) == [installed, "1.0 99.0 True"]
+    assert [sorted(directory.iterdir()) for directory in environment] == before
+    trainer_client.delete_job(name)
 
 
 def test_the_options_of_a_trainjob(trainer_client: Any, custom: Any, namespace: str, plain_runtime: str) -> None:

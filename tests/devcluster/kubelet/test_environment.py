@@ -158,11 +158,25 @@ def test_optional_references_leave_the_variable_undefined() -> None:
 
 def test_the_base_is_clean() -> None:
     host = {"PATH": "/usr/bin:/bin", "AWS_SECRET_ACCESS_KEY": "x", "HF_HOME": "/cache", "PYTHONPATH": "/y"}
-    base = base_environment(hostname="h", home=Path("/home"), tmp=Path("/t"), programs=Path("/bin0"), host=host)
+    base = base_environment(hostname="h", home=Path("/home"), tmp=Path("/t"), search_path=[Path("/bin0")], host=host)
     assert base["PATH"] == f"/bin0:{Path(sys.executable).parent}:/usr/bin:/bin"
     assert (base["HOME"], base["TMPDIR"], base["HOSTNAME"], base["HF_HOME"]) == ("/home", "/t", "h", "/cache")
     assert base["PYTHONUNBUFFERED"] == "1"
     assert not {"AWS_SECRET_ACCESS_KEY", "PYTHONPATH"} & base.keys()
+
+
+@pytest.mark.parametrize(
+    ("host", "cache"),
+    [
+        ({"HOME": "/h", "XDG_CACHE_HOME": "/c", "PIP_CACHE_DIR": "/pip"}, "/pip"),
+        ({"HOME": "/h"}, "/h/Library/Caches/pip" if sys.platform == "darwin" else "/h/.cache/pip"),
+        ({}, None),
+    ],
+)
+def test_pods_share_the_cache_that_pip_has_on_the_host(host: dict[str, str], cache: str | None) -> None:
+    """Their HOME is another one, and a wheel of 2 GB would be fetched for each of them."""
+    base = base_environment(hostname="h", home=Path("/home"), tmp=Path("/t"), search_path=[], host=host)
+    assert base.get("PIP_CACHE_DIR") == cache
 
 
 @pytest.mark.parametrize(

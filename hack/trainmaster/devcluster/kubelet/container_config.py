@@ -8,6 +8,7 @@ a message that says so, instead of waiting for ever.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from trainmaster.devcluster.kubelet.downward_api import PodInfo
 from trainmaster.devcluster.kubelet.environment import Lookup, base_environment, expand, pod_environment, thread_limit
 from trainmaster.devcluster.kubelet.network.addresses import hostname
 from trainmaster.devcluster.kubelet.network.rewriter import Rewriter
+from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment, VirtualEnvironment
 from trainmaster.devcluster.kubelet.volumes.mounts import (
     Bind,
     Namespaces,
@@ -85,6 +87,7 @@ def generate_container_config(
     rewriter: Rewriter,
     server_url: str,
     lookup: Lookup,
+    python: BaseEnvironment,
     devices: dict[str, str],
     entrypoints: Entrypoints,
     namespaces: Namespaces | None = None,
@@ -109,8 +112,14 @@ def generate_container_config(
         directory, sandbox = _in_namespaces(
             container, pod_info.pod, namespaces, files=files, paths=paths, directory=directory, private=private
         )
-    base = base_environment(hostname=hostname(pod_info.pod), home=home, tmp=files.tmp, programs=files.programs)
-    environment = base | thread_limit(container) | devices
+    own_python = _virtual_environment(python, files.virtual_environment(name, attempt))
+    base = base_environment(
+        hostname=hostname(pod_info.pod),
+        home=home,
+        tmp=files.tmp,
+        search_path=[*own_python.search_path, files.programs],
+    )
+    environment = base | own_python.variables | thread_limit(container) | devices
     told = {entry["name"]: (entry.get("valueFrom") or {}).get("fieldRef") for entry in container.get("env") or ()}
     environment |= {
         name: value if told.get(name) else rewriter.variable(name, value) for name, value in variables.items()
@@ -131,6 +140,13 @@ def generate_container_config(
         sandbox=sandbox,
         address=address,
     )
+
+
+def _virtual_environment(python: BaseEnvironment, directory: Path) -> VirtualEnvironment:
+    """Make the Python environment of a container; what is there is left by an attempt that a full disk cut short."""
+    if directory.exists():
+        shutil.rmtree(directory)
+    return python.virtual_environment(directory)
 
 
 def command_of(container: JsonObject, entrypoints: Entrypoints) -> list[str]:

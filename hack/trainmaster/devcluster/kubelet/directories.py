@@ -3,11 +3,14 @@
 <root>/                         0700: Secrets of pods are below it
   ports.json                    local ports by job
   bin/                          programs that pods find before those of the host
+  scripts/                      programs of the Python environment of the cluster, as pods run them
+  pip-<version>-.../            a pip for pods, if that environment has none
   hosts/<namespace>.<subdomain> the names of the pods of a subdomain, as their /etc/hosts
   claims/<namespace>/<name>     PersistentVolumeClaims
   pods/<uid>/volumes/<name>     volumes that live as long as the pod
   pods/<uid>/<container>/       home, work, root (working directories that no volume covers), termination-log, view
-                                (empty: where the container's own root is put together)
+                                (empty: where the container's own root is put together), python-<attempt> (see
+                                `virtual_environment`)
   pods/<uid>/logs/<container>/  one log file per attempt: 0.log, 1.log, ..., and 0.log.1 with what came before 0.log
 /tmp/trainmaster-<hash>/<uid>   TMPDIR of pods: a short path, since names of Unix sockets have to fit into 104 bytes
 
@@ -36,6 +39,7 @@ from trainmaster.devcluster.kubelet.runtime.log_writer import ROTATED
 _log = logging.getLogger(__name__)
 
 _PROGRAMS = "bin"
+_ENVIRONMENT = "python-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +63,17 @@ class PodFiles:
         """The directory of a container."""
         # Container names are DNS labels; the prefix keeps them apart from `volumes` and `logs`.
         return self.root / f"container-{name}"
+
+    def virtual_environment(self, container: str, attempt: int) -> Path:
+        """The Python environment of an attempt to run a container."""
+        return self.container(container) / f"{_ENVIRONMENT}{attempt}"
+
+    def drop_virtual_environments(self, container: str, *, before: int) -> None:
+        """Remove the Python environments of attempts that came before one."""
+        for path in self.container(container).glob(f"{_ENVIRONMENT}*"):
+            attempt = path.name.removeprefix(_ENVIRONMENT)
+            if attempt.isdecimal() and int(attempt) < before:
+                shutil.rmtree(path, onerror=_make_writable_and_retry)
 
     def log(self, container: str, attempt: int) -> Path:
         """The log file of an attempt to run a container."""
@@ -95,6 +110,7 @@ class RootDirectory:
         self.claims = root / "claims"
         self.hosts = root / "hosts"
         self.ports = root / "ports.json"
+        self.scripts = root / "scripts"
         digest = hashlib.sha256(os.fsencode(root.absolute())).hexdigest()
         self._tmp = tmp / f"trainmaster-{digest[:8]}"
 

@@ -12,7 +12,7 @@ import base64
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS, GroupResource
@@ -49,11 +49,11 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def base_environment(
-    *, hostname: str, home: Path, tmp: Path, programs: Path, host: Mapping[str, str] = os.environ
+    *, hostname: str, home: Path, tmp: Path, search_path: Iterable[Path], host: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
-    """Give what every process needs to find programs (`programs` come first) and a place to write."""
+    """Give what every process needs to find programs (in `search_path` before all others) and a place to write."""
     search = [
-        str(programs.absolute()),
+        *(str(directory.absolute()) for directory in search_path),
         str(Path(sys.executable).parent),
         *host.get("PATH", os.defpath).split(os.pathsep),
     ]
@@ -68,7 +68,18 @@ def base_environment(
         "GLOO_SOCKET_IFNAME": _LOOPBACK,
         "NCCL_SOCKET_IFNAME": _LOOPBACK,
     }
+    if cache := _pip_cache(host):
+        base["PIP_CACHE_DIR"] = cache
     return base | {name: host[name] for name in PASSED_THROUGH if name in host}
+
+
+def _pip_cache(host: Mapping[str, str]) -> str:
+    """Give the cache that pip has on this host by itself: pods have another HOME, and would download all again."""
+    if not (home := host.get("HOME")):
+        return ""
+    if sys.platform == "darwin":
+        return f"{home}/Library/Caches/pip"
+    return f"{host.get('XDG_CACHE_HOME') or f'{home}/.cache'}/pip"
 
 
 def pod_environment(

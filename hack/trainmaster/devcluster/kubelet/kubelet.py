@@ -33,6 +33,7 @@ from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, 
 from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES
 from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
 from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
+from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
 from trainmaster.devcluster.kubelet.volumes.volume_manager import claim_directory
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
@@ -79,6 +80,7 @@ class Kubelet:
             ports=PortTable(self._root.ports),
             events=self._events,
             devices=DeviceManager(gpus),
+            python=BaseEnvironment.of_this_process(self._root.scripts),
             cluster=str(root_dir.absolute()),
             capacity=capacity,
             server_url=server_url,

@@ -42,6 +42,7 @@ from trainmaster.devcluster.kubelet.pod_status import container_identity, pod_st
 from trainmaster.devcluster.kubelet.prober.handler import validate_probes
 from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
 from trainmaster.devcluster.kubelet.supervisor_client import Exited, Report, Started, SupervisorClient
+from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
 from trainmaster.devcluster.kubelet.volumes.mounts import Namespaces
 from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
 from trainmaster.devcluster.settings import KubeletSettings
@@ -71,6 +72,7 @@ class Dependencies:
     ports: PortTable
     events: EventBroadcaster
     devices: DeviceManager
+    python: BaseEnvironment
     cluster: str
     """Tells addresses of this cluster from those of others on this machine."""
 
@@ -135,6 +137,7 @@ class PodWorker:
         self._volume_manager: VolumeManager | None = None
         self._volumes: dict[str, Path] = {}
         self._gone = False
+        self._tasks: asyncio.TaskGroup | None = None
         self.update(pod)
 
     # Observations
@@ -184,6 +187,7 @@ class PodWorker:
         """Run the pod until no process is left and none will come, and the API knows it."""
         async with asyncio.TaskGroup() as tasks:
             self._probe_manager.start(tasks)
+            self._tasks = tasks
             await self._run()
             self._probe_manager.stop()
         if self._lifecycle.deleting and not self._gone:
@@ -258,6 +262,7 @@ class PodWorker:
                 rewriter=rewriter,
                 server_url=dependencies.server_url,
                 lookup=dependencies.lookup,
+                python=dependencies.python,
                 devices=dependencies.devices.allocate(identity, container),
                 entrypoints=dependencies.settings.entrypoints,
                 namespaces=self._namespaces,
@@ -283,6 +288,9 @@ class PodWorker:
         else:
             self._configs[name] = config
             self._recorded.pop(name, None)
+            if attempt and self._tasks is not None:  # what was installed may be several GB
+                drop = asyncio.to_thread(self._files.drop_virtual_environments, name, before=attempt)
+                self._tasks.create_task(drop, name=f"drop-{identity}")
             dependencies.supervisor.start(config)
             return True
         dependencies.devices.release(identity)
