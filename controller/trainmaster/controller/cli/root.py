@@ -24,6 +24,13 @@ from trainmaster.runtime.version import __version__
 COMMANDS = {
     "manager": "manager",
     "run": "run.command",
+    "list": "jobs.list",
+    "attach": "jobs.attach",
+    "logs": "jobs.logs",
+    "delete": "jobs.delete",
+    "suspend": "jobs.suspend",
+    "resume": "jobs.resume",
+    "restart": "jobs.restart",
     "render": "render",
     "validate": "validate",
     "convert": "convert",

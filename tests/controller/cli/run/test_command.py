@@ -137,7 +137,11 @@ async def test_an_interrupt_leaves_or_deletes(kubeconfig: str, tmp_path: Path, c
     assert done.code == 130
     assert "Traceback" not in done.err
     if choice == "leave":
-        assert done.err.endswith(f"interrupted; TrainJob default/{name} goes on\n")
+        assert done.err.endswith(
+            f"interrupted; TrainJob default/{name} goes on\n"
+            f"  to follow it again: trainmaster attach {name} --kubeconfig {kubeconfig}\n"
+            f"  to end it: trainmaster delete {name} --kubeconfig {kubeconfig}\n"
+        )
         assert await conditions_of(kubeconfig, name) == set()
     else:
         assert done.err.endswith(f"TrainJob default/{name} deleted\n")

@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from typing import Any
 
-from trainmaster.controller.cli.cluster import Interrupted, ManagerDown, find_cluster, wait_for_manager, watch_manager
-from trainmaster.controller.cli.follow.follower import Follower
+from trainmaster.controller.cli.cluster import Interrupted, ManagerDown, find_cluster, wait_for_manager
 from trainmaster.controller.cli.follow.job_status import FollowedJob
-from trainmaster.controller.cli.follow.reporter import Reporter, make_reporter
+from trainmaster.controller.cli.follow.reporter import make_reporter
+from trainmaster.controller.cli.follow.session import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
+from trainmaster.controller.cli.jobs.options import invocation
 from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
 from trainmaster.controller.cli.printers import complain
 from trainmaster.controller.cli.responses import Rejected
@@ -29,7 +29,7 @@ from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.version import __version__
 
-FAILURE, BAD_INPUT, TIMED_OUT, INTERRUPTED = 1, 2, 3, 130
+BAD_INPUT = 2
 
 
 def command(commands: Any) -> None:
@@ -90,7 +90,6 @@ def _seconds(text: str) -> float:
 
 
 async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> int:
-    interrupted = asyncio.Event()
     require_trainjobs(manifests)  # before a cluster is started for nothing
     config = await find_cluster(arguments.kubeconfig, report=_report)
     async with KubeClient(config, user_agent=f"trainmaster-run/{__version__}") as client:
@@ -103,51 +102,16 @@ async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> 
         jobs = await submit(client, manifests, namespace=arguments.namespace, report=_report)
         if arguments.no_follow:
             return 0
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, interrupted.set)
-        try:
-            reporter = make_reporter(plain=arguments.plain)
-            code = await _follow(client, jobs, reporter, interrupted, arguments.timeout)
-        finally:
-            loop.remove_signal_handler(signal.SIGINT)
+        code = await follow_jobs(client, jobs, make_reporter(plain=arguments.plain), timeout=arguments.timeout)
         if arguments.delete and code in {0, FAILURE}:
             await _delete(client, jobs)
         elif code == INTERRUPTED:
-            await _settle_interrupt(client, jobs, arguments.on_interrupt)
+            await _settle_interrupt(client, jobs, arguments)
         return code
 
 
-async def _follow(
-    client: KubeClient,
-    jobs: Sequence[FollowedJob],
-    reporter: Reporter,
-    interrupted: asyncio.Event,
-    timeout: float | None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
-) -> int:
-    with reporter:
-        follower = Follower(client, jobs, reporter)
-        following = asyncio.create_task(follower.run())
-        watching = asyncio.create_task(watch_manager(client, report=reporter.report))
-        interruption = asyncio.create_task(interrupted.wait())
-        await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        interruption.cancel()
-        watching.cancel()
-        if following.done():
-            following.result()
-            follower.explain()
-            return 0 if follower.succeeded else FAILURE
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
-        if interrupted.is_set():
-            return INTERRUPTED
-        for status in follower.jobs:
-            reporter.report(
-                f"TrainJob {status.job.key}: still {status.state} after {timeout:g} s, {status.pod_summary}", bad=True
-            )
-        return TIMED_OUT
-
-
-async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], choice: str | None) -> None:
+async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], arguments: argparse.Namespace) -> None:
+    choice: str | None = arguments.on_interrupt
     keys = ", ".join(job.key for job in jobs)
     if choice is None and sys.stdin.isatty() and sys.stderr.isatty():
         try:
@@ -160,6 +124,11 @@ async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], cho
         await _delete(client, jobs)
     else:
         _report(f"interrupted; TrainJob {keys} goes on")
+        for job in jobs:
+            for verb, aim in (("attach", "to follow it again"), ("delete", "to end it")):
+                _report(
+                    f"  {aim}: {invocation(verb, job.name, job.namespace, client, kubeconfig=arguments.kubeconfig)}"
+                )
 
 
 async def _delete(client: KubeClient, jobs: Sequence[FollowedJob]) -> None:

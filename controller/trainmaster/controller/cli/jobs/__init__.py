@@ -1,0 +1,1 @@
+"""Jobs that are there: `list`, `attach`, `logs`, `delete`, `suspend`, `resume` and `restart`."""

@@ -1,0 +1,63 @@
+"""`trainmaster attach`: follow a job that runs already, or see how one has ended.
+
+Exit codes: those of following, see `follow.session`; 1 also if the cluster cannot be used, 2 if there is no such job.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from trainmaster.controller.cli.follow.job_status import FollowedJob
+from trainmaster.controller.cli.follow.reporter import make_reporter
+from trainmaster.controller.cli.follow.runtime_reference import reference_of
+from trainmaster.controller.cli.follow.session import follow_jobs
+from trainmaster.controller.cli.jobs.lookup import Job, find_job
+from trainmaster.controller.cli.jobs.options import (
+    INTERRUPTED,
+    add_cluster_options,
+    namespace_of,
+    next_command,
+    on_cluster,
+    report,
+)
+from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.kube.rest.client import KubeClient
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "attach",
+        help="follow a job that runs already",
+        description="Follow a TrainJob as `trainmaster run` does, and exit as it does. Ctrl-C ends the following, not "
+        "the job. Of a job that has ended it tells how.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("job", metavar="JOB", help="its name, as `trainmaster list` has it")
+    parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
+    add_cluster_options(parser)
+    parser.set_defaults(run=on_cluster(_attach))
+
+
+async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
+    job = await find_job(client, namespace_of(client, arguments), arguments.job)
+    if not job.is_trainjob:
+        raise Rejected(
+            [f"{job.title}: only TrainJobs are followed; its log: {next_command('logs', job, client, arguments)} -f"]
+        )
+    code = await follow_jobs(client, [followed(job)], make_reporter(plain=arguments.plain))
+    if code == INTERRUPTED:
+        report(
+            f"detached; {job.title} goes on\n"
+            f"  to follow it again: {next_command('attach', job, client, arguments)}\n"
+            f"  to end it: {next_command('delete', job, client, arguments)}"
+        )
+    return code
+
+
+def followed(job: Job) -> FollowedJob:
+    """Return a TrainJob as one to be followed."""
+    created = job.object["metadata"]["creationTimestamp"]
+    runtime = reference_of(job.object, namespace=job.namespace, supplied=())
+    return FollowedJob(job.namespace, job.name, job.uid, created, runtime)

@@ -1,0 +1,191 @@
+"""Whose logs a job has: its pods as members (ranks, launchers, initializers), and which run of a container; pure.
+
+Of a member that was replaced, the newest pod counts. Of a container that waits for its next start, the log of the last
+run is what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.container_failures import JOBSET_LABEL, REPLICATED_JOB_LABEL, rank_of
+from trainmaster.runtime.api.constants import LAUNCHER, NODE
+from trainmaster.runtime.jobs.constants import (
+    JOB_NAME_LABEL,
+    JOB_ROLE_LABEL,
+    MASTER_ROLE,
+    OPERATOR_NAME_LABEL,
+    REPLICA_INDEX_LABEL,
+    REPLICA_TYPE_LABEL,
+    WORKER,
+)
+from trainmaster.runtime.jsontree import JsonObject
+
+_LAST: Final = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the pods of a job, whichever object it is at the moment."""
+
+    name: str
+    """`rank 0`, `launcher`, `dataset-initializer`; `worker-1` of a job of `kubeflow.org/v1`."""
+
+    rank: int | None
+    leads: bool
+    """Whether it is the one whose log is that of the job: rank 0, or the launcher where there is one."""
+
+    pods: tuple[JsonObject, ...]
+    """The newest one first."""
+
+    @property
+    def pod(self) -> JsonObject:
+        """The current one."""
+        return self.pods[0]
+
+
+RunKey = tuple[str, int]
+"""Of a run of a container: the UID of its pod, and how often it had been restarted before."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """One run of a container."""
+
+    pod: str
+    pod_uid: str
+    container: str
+    run: int
+    """How often the container had been restarted before."""
+
+    previous: bool
+    """Whether the current run is a later one."""
+
+    @property
+    def key(self) -> RunKey:
+        """Which run it is."""
+        return self.pod_uid, self.run
+
+
+def selector(job: Job) -> str:
+    """Return the label selector of the pods of a job."""
+    if job.is_trainjob:
+        return f"{JOBSET_LABEL}={job.name}"
+    return f"{JOB_NAME_LABEL}={job.name},{OPERATOR_NAME_LABEL}={job.kind.lower()}-controller"
+
+
+def members(job: Job, pods: Iterable[JsonObject]) -> list[Member]:
+    """Return the members of a job that have pods: ranks in their order, then the others by name."""
+    created = job.object["metadata"]["creationTimestamp"]
+    # Those of a namesake that was deleted before may still be there.
+    own = [pod for pod in pods if pod["metadata"]["creationTimestamp"] >= created]
+    has_master = any(_role(pod) == MASTER_ROLE and _replica_type(pod) != WORKER.lower() for pod in own)
+    found: dict[tuple[str, int | None], list[JsonObject]] = {}
+    for pod in own:
+        found.setdefault(_trainjob_member(pod) if job.is_trainjob else _v1_member(pod, has_master), []).append(pod)
+    has_launcher = any(name == LAUNCHER for name, _ in found)
+    listed = [
+        Member(
+            name,
+            rank,
+            name == LAUNCHER if has_launcher else rank == 0,
+            tuple(sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)),
+        )
+        for (name, rank), pods in found.items()
+    ]
+    return sorted(listed, key=lambda member: (_LAST if member.rank is None else member.rank, member.name))
+
+
+def _trainjob_member(pod: JsonObject) -> tuple[str, int | None]:
+    rank = rank_of(pod)
+    if rank is not None:
+        return f"rank {rank}", rank
+    labels = pod["metadata"].get("labels") or {}
+    return str(labels.get(REPLICATED_JOB_LABEL) or pod["metadata"]["name"]), None
+
+
+def _v1_member(pod: JsonObject, has_master: bool) -> tuple[str, int | None]:
+    """Name a pod of a job of `kubeflow.org/v1`; the master, if there is one, is the rank before the workers'."""
+    labels = pod["metadata"].get("labels") or {}
+    kind, index = _replica_type(pod), labels.get(REPLICA_INDEX_LABEL) or "0"
+    name = kind if kind == LAUNCHER else f"{kind}-{index}"
+    if _role(pod) == MASTER_ROLE and kind != LAUNCHER:
+        return name, 0
+    return name, int(index) + has_master if kind == WORKER.lower() and index.isdecimal() else None
+
+
+def _role(pod: JsonObject) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(JOB_ROLE_LABEL, ""))
+
+
+def _replica_type(pod: JsonObject) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(REPLICA_TYPE_LABEL, "pod")).lower()
+
+
+def log_source(member: Member, *, previous: bool = False) -> LogSource | None:
+    """Return the run of the member's container to read; None if there is none yet, or if there was none before it."""
+    current = _runs(member.pod)
+    if not previous:
+        return current[0] if current else None
+    older = [run for pod in member.pods[1:] for run in _runs(pod)]
+    later = [run for run in current if run.previous]
+    return next(iter([*later, *older]), None)
+
+
+def log_sources(member: Member) -> list[LogSource]:
+    """Return the runs of the current pod's container that can be read, the oldest first."""
+    return _runs(member.pod)[::-1]
+
+
+def _runs(pod: JsonObject) -> list[LogSource]:
+    """Return the runs of the training container whose logs can be read, the newest first."""
+    container = _container(pod)
+    for status in _statuses(pod):
+        if status["name"] != container:
+            continue
+        uid, restarts = pod["metadata"]["uid"], int(status.get("restartCount") or 0)
+        state, last = status.get("state") or {}, status.get("lastState") or {}
+        runs = []
+        if "running" in state or "terminated" in state:
+            runs.append(LogSource(pod["metadata"]["name"], uid, container, restarts, previous=False))
+        if "terminated" in last:
+            # While a container waits for its next start, that is not counted yet.
+            run = restarts - 1 if runs else restarts
+            runs.append(LogSource(pod["metadata"]["name"], uid, container, run, previous=True))
+        return runs
+    return []
+
+
+def _container(pod: JsonObject) -> str:
+    names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
+    return NODE if NODE in names else names[0]
+
+
+def why_no_log(pod: JsonObject) -> str:
+    """Say what keeps a pod from having a log."""
+    status = pod.get("status") or {}
+    for each in status.get("conditions") or ():
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            return f"it is not scheduled: {each.get('message') or each.get('reason')}"
+    if pod["spec"].get("schedulingGates"):
+        gates = ", ".join(gate["name"] for gate in pod["spec"]["schedulingGates"])
+        return f"it is held back by scheduling gates: {gates}"
+    for each in _statuses(pod):
+        waiting = (each.get("state") or {}).get("waiting")
+        if waiting and waiting.get("reason") not in {None, "PodInitializing"}:
+            return f"its container {each['name']} waits: {waiting['reason']}" + _colon(waiting.get("message"))
+    if status.get("message") or status.get("reason"):
+        return f"{status.get('reason') or status.get('phase')}" + _colon(status.get("message"))
+    return f"it is {status.get('phase') or 'Pending'}, and its container has not started"
+
+
+def _colon(text: str | None) -> str:
+    return f": {text}" if text else ""
+
+
+def _statuses(pod: JsonObject) -> list[JsonObject]:
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]

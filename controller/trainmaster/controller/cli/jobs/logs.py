@@ -1,0 +1,312 @@
+"""`trainmaster logs`: what the containers of a job have printed.
+
+Without options it is the log of rank 0, or of the launcher where there is one, up to now. Where there is no log, the
+reason is told: pods that wait, or are gone, and how the job failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from trainmaster.controller.cli.jobs.log_sources import (
+    LogSource,
+    Member,
+    RunKey,
+    log_source,
+    log_sources,
+    members,
+    selector,
+    why_no_log,
+)
+from trainmaster.controller.cli.jobs.log_stream import LogOptions, follow, lines, merged, read
+from trainmaster.controller.cli.jobs.lookup import Job, find_job
+from trainmaster.controller.cli.jobs.options import (
+    FAILURE,
+    add_cluster_options,
+    namespace_of,
+    next_command,
+    on_cluster,
+    report,
+)
+from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound
+from trainmaster.controller.kube.rest.resources import PODS
+
+_LOOK_EVERY: Final = 0.5
+_DURATION: Final = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?")
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "logs",
+        help="print what a job has printed: rank 0, another rank or all of them",
+        description="Print the log of rank 0 of a job (of its launcher where it has one), of another rank, or of all.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("job", metavar="JOB", help="its name, or KIND/NAME, as `trainmaster list` has them")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rank", type=_count, metavar="N", help="the log of this rank; default: 0, or the launcher")
+    which.add_argument(
+        "--all", action="store_true", help="all ranks, launchers and initializers, in the order of time, with prefixes"
+    )
+    parser.add_argument(
+        "-f", "--follow", action="store_true", help="go on until the job has ended; wait for pods that are pending"
+    )
+    parser.add_argument("-p", "--previous", action="store_true", help="the run of the container before the current one")
+    parser.add_argument("--tail", type=_count, metavar="N", help="the last N lines; default: all")
+    parser.add_argument(
+        "--since", type=_seconds, metavar="DURATION", help="lines not older than, for instance, 30s, 10m or 1h30m"
+    )
+    parser.add_argument("--timestamps", action="store_true", help="begin each line with its time")
+    add_cluster_options(parser)
+    parser.set_defaults(run=on_cluster(_logs))
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+    return int(text)
+
+
+def _seconds(text: str) -> int:
+    found = _DURATION.fullmatch(text)
+    seconds = (
+        sum(int(part or 0) * unit for part, unit in zip(found.groups(), (3600, 60, 1), strict=True)) if found else 0
+    )
+    if not seconds:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration above 0; write 30s, 10m or 1h30m")
+    return seconds
+
+
+async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
+    if arguments.follow and arguments.previous:
+        raise Rejected(["-f follows the current run, and --previous reads the one before: leave one of them out"])
+    job = await find_job(client, namespace_of(client, arguments), arguments.job)
+    options = LogOptions(arguments.tail, arguments.since, arguments.timestamps)
+    if arguments.follow:
+        return await _Following(client, job, arguments, options).run()
+    readable = []
+    wanted = await _wanted(client, job, arguments)
+    for member in wanted:
+        pod = member.pod["metadata"]["name"]
+        source = log_source(member, previous=arguments.previous)
+        if source is not None:
+            readable.append(_Log(member, source, options))
+            if source.previous and not arguments.previous:
+                report(f"{member.name}: its container waits for its next start; this is the log of its last run")
+        elif arguments.previous:
+            report(f"{member.name}: pod {pod} has had no run before the current one")
+        else:
+            report(f"{member.name}: pod {pod} has no log yet: {why_no_log(member.pod)}")
+    if readable:
+        await _print(client, job, readable, prefixed=arguments.all)
+        return 0
+    if wanted and not arguments.previous:
+        report(f"  what next: {next_command('logs', job, client, arguments)} -f waits for it")
+    return FAILURE
+
+
+@dataclass(frozen=True, slots=True)
+class _Log:
+    """A log that is to be printed."""
+
+    member: Member
+    source: LogSource
+    options: LogOptions
+
+
+async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -> list[Member]:
+    """Return the members whose logs are asked for; says what there is if there are none.
+
+    Raises:
+        Rejected: There is no such rank.
+    """
+    found = await _members(client, job)
+    if not found:
+        for line in _explain_no_pods(job):
+            report(line)
+        return []
+    chosen = _chosen(found, arguments)
+    if not chosen:
+        names = ", ".join(member.name for member in found)
+        what = "pod that leads" if arguments.rank is None else f"rank {arguments.rank}"
+        raise Rejected([f"{job.title} has no {what} at the moment; there are: {names} (--all prints them all)"])
+    return chosen
+
+
+async def _members(client: KubeClient, job: Job) -> list[Member]:
+    pods = await client.list(PODS, job.namespace, label_selector=selector(job))
+    return members(job, pods["items"])
+
+
+def _chosen(found: Sequence[Member], arguments: argparse.Namespace) -> list[Member]:
+    if arguments.all:
+        return list(found)
+    if arguments.rank is None:
+        return [member for member in found if member.leads]
+    return [member for member in found if member.rank == arguments.rank]
+
+
+def _explain_no_pods(job: Job) -> list[str]:
+    """Say why a job has no pods, as far as it knows."""
+    if job.outcome is not None:
+        condition = job.conditions[job.outcome]
+        told = f": {condition['message']}" if condition.get("message") else ""
+        return [
+            f"{job.title} has ended ({job.outcome}), and its pods are deleted, and their logs with them",
+            f"  it says: {condition.get('reason')}{told}",
+        ]
+    if job.is_suspended:
+        return [f"{job.title} is suspended, and has no pods; `trainmaster resume {job.argument}` starts it"]
+    reasons = [
+        f"  {kind}: {condition.get('message') or condition.get('reason')}" for kind, condition in job.conditions.items()
+    ]
+    return [f"{job.title} has no pods yet", *(reasons or ["  it says nothing about that yet; -f waits for them"])]
+
+
+async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed: bool) -> None:
+    if not prefixed:
+        [log] = logs
+        async for chunk in _read(client, job, log):
+            sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
+        return
+    stamped = [replace(log, options=replace(log.options, timestamps=True)) for log in logs]
+    streams = {log.member.name: _read_beside_others(client, job, log) for log in stamped}
+    width = max(map(len, streams))
+    async for name, line in merged(streams):
+        shown = line if logs[0].options.timestamps else line.partition(b" ")[2]
+        sys.stdout.buffer.write(f"{name:<{width}} | ".encode() + shown + b"\n")
+    sys.stdout.flush()
+
+
+async def _read(client: KubeClient, job: Job, log: _Log) -> AsyncIterator[bytes]:
+    """Read a log; where the current run has printed nothing yet, that of the run before tells more."""
+    is_empty = True
+    async for chunk in read(client, job.namespace, log.source, log.options):
+        is_empty = False
+        yield chunk
+    before = log_source(log.member, previous=True)
+    if is_empty and log.options.is_whole and before is not None and before != log.source:
+        report(f"{log.member.name}: its current run has printed nothing yet; this is the log of the run before")
+        async for chunk in read(client, job.namespace, before, log.options):
+            yield chunk
+
+
+async def _read_beside_others(client: KubeClient, job: Job, log: _Log) -> AsyncIterator[bytes]:
+    """Read a log of several: if it cannot be read, that keeps nobody from the others."""
+    try:
+        async for chunk in _read(client, job, log):
+            yield chunk
+    except KubeError as error:
+        report(f"{log.member.name}: pod {log.source.pod}: its log cannot be read: {error}")
+
+
+class _Following:
+    """Follows the logs of a job over restarts and replaced pods, until it has ended."""
+
+    def __init__(self, client: KubeClient, job: Job, arguments: argparse.Namespace, options: LogOptions) -> None:
+        self._client = client
+        self._job = job
+        self._arguments = arguments
+        self._options = options
+        self._tasks: dict[RunKey, asyncio.Task[None]] = {}
+        self._running: set[RunKey] = set()
+        self._last: dict[str, asyncio.Task[None]] = {}
+        self._told: dict[str, str] = {}
+        self._is_first = True
+
+    async def run(self) -> int:
+        """Follow; returns the exit code."""
+        try:
+            while True:
+                ended = await self._has_ended()
+                await self._look()
+                if ended:
+                    self._running = set()  # what is open is read to its end, and not opened again
+                    break
+                await asyncio.sleep(_LOOK_EVERY)
+                for task in self._tasks.values():
+                    if task.done():
+                        task.result()  # who reads our output may have gone away
+            if self._tasks:
+                await asyncio.wait(self._tasks.values())
+            elif ended != "deleted":
+                for line in _explain_no_pods(self._job):
+                    report(line)
+            return 0 if self._tasks else FAILURE
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _has_ended(self) -> str | None:
+        job = self._job
+        try:
+            current = Job(job.resource, await self._client.get(job.resource, job.namespace, job.name))
+        except NotFound:
+            current = None
+        if current is None or current.uid != job.uid:
+            report(f"{job.title} was deleted")
+            return "deleted"
+        self._job = current
+        return current.outcome
+
+    async def _look(self) -> None:
+        """Look for runs of containers that are not followed yet."""
+        found = await _members(self._client, self._job)
+        chosen = _chosen(found, self._arguments)
+        self._running = set()
+        for member in chosen:
+            runs = log_sources(member)
+            if not runs:
+                self._tell(member.name, f"pod {member.pod['metadata']['name']}: {why_no_log(member.pod)}")
+            # A run may begin and end between two looks; but what had ended before the first one is not asked for.
+            for source in runs[-1:] if self._is_first else runs:
+                if not source.previous:
+                    self._running.add(source.key)
+                if source.key not in self._tasks:
+                    self._start(member.name, source)
+        if not chosen and not self._tasks:
+            self._tell("", "; ".join(_explain_no_pods(self._job)))
+        self._is_first = False
+
+    def _start(self, name: str, source: LogSource) -> None:
+        # Of what starts later, nothing was there before.
+        options = self._options if self._is_first else LogOptions(timestamps=self._options.timestamps)
+        before = self._last.get(name)
+        self._tasks[source.key] = self._last[name] = asyncio.create_task(self._follow(name, source, options, before))
+
+    def _tell(self, name: str, text: str) -> None:
+        if self._told.get(name) != text:
+            self._told[name] = text
+            report(f"waiting for {name}: {text}" if name else text)
+
+    async def _follow(
+        self, name: str, source: LogSource, options: LogOptions, before: asyncio.Task[None] | None
+    ) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        chunks = follow(
+            self._client, self._job.namespace, source, options, is_running=lambda: source.key in self._running
+        )
+        try:
+            if not self._arguments.all:
+                async for chunk in chunks:
+                    sys.stdout.buffer.write(chunk)
+                    sys.stdout.flush()
+                return
+            prefix = f"{name} | ".encode()
+            async for line in lines(chunks):
+                sys.stdout.buffer.write(prefix + line + b"\n")
+                sys.stdout.flush()
+        except ApiError as error:
+            report(f"{name}: pod {source.pod}: its log cannot be read: {error}")

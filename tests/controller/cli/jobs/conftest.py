@@ -1,0 +1,44 @@
+"""A namespace of its own for each test."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from support.commands import client_of
+from support.stack import api_server
+from support.team import Team, team
+
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.crds.install import install_definitions
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+async def mine(cluster_home: Path, tmp_path: Path) -> AsyncIterator[Team]:
+    """A namespace of a whole cluster."""
+    async with team(cluster_home / ".trainmaster/kubeconfig", f"jobs-{next(_numbers)}", tmp_path) as mine:
+        yield mine
+
+
+@pytest.fixture
+async def both(quiet: tuple[Team, Cluster]) -> Team:
+    """A namespace of such a server that serves some kinds of `kubeflow.org/v1` as well."""
+    team, cluster = quiet
+    await install_definitions(cluster.api, ("kubeflow.org_pytorchjobs.yaml", "kubeflow.org_tfjobs.yaml"))
+    return team
+
+
+@pytest.fixture
+async def quiet(tmp_path: Path) -> AsyncIterator[tuple[Team, Cluster]]:
+    """A namespace of an API server on which nobody works, and that server: jobs stay as the test leaves them."""
+    async with api_server(tmp_path) as stack:
+        assert stack.cluster is not None
+        kubeconfig = tmp_path / "cluster/kubeconfig"
+        async with client_of(kubeconfig) as client:
+            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research"}})
+            yield Team("research", client, kubeconfig, tmp_path), stack.cluster

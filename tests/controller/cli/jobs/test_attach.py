@@ -1,0 +1,69 @@
+"""`trainmaster attach`: to jobs that run, and to those that have ended."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from support.commands import eventually
+from support.running_jobs import job, jobs
+from support.team import Team
+
+from trainmaster.controller.resources import TRAINJOBS
+
+pytestmark = pytest.mark.slow(seconds=12)
+
+
+async def test_who_detaches_comes_back(mine: Team, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    await mine.submit("long", f"echo first; while ! [ -e {gate} ]; do sleep 0.05; done; echo second")
+    async with mine.started("attach", "long") as running:
+        await eventually(lambda: running.out == ["first\n"])
+        running.process.send_signal(signal.SIGINT)
+        done = await running.finish()
+    assert done.code == 130
+    assert "Traceback" not in done.err
+    assert done.err.endswith(
+        f"detached; TrainJob {mine.name}/long goes on\n"
+        f"  to follow it again: {mine.advised('attach', 'long')}\n"
+        f"  to end it: {mine.advised('delete', 'long')}\n"
+    )
+    async with mine.started("attach", "long") as running:
+        await eventually(lambda: running.out == ["first\n"])
+        gate.touch()
+        done = await running.finish()
+    assert (done.code, done.out) == (0, "first\nsecond\n")
+    assert f"TrainJob {mine.name}/long: Complete" in done.err
+
+
+async def test_of_a_job_that_has_ended_it_tells_how(mine: Team) -> None:
+    await mine.submit("failed", "echo loading; exit 7")
+    await mine.condition("failed", "Failed")
+    done = await mine.cli("attach", "failed")
+    assert (done.code, done.out) == (1, "loading\n")
+    assert f"TrainJob {mine.name}/failed: Failed" in done.err
+    assert "exit code 7" in done.err
+
+
+async def test_a_job_that_is_deleted_meanwhile_is_not_waited_for(mine: Team) -> None:
+    await mine.submit("removed", "echo up; sleep 1000")
+    async with mine.started("attach", "removed") as running:
+        await eventually(lambda: bool(running.out))
+        await mine.client.delete(TRAINJOBS, mine.name, "removed")
+        done = await running.finish()
+    assert done.code == 1
+    assert f"TrainJob {mine.name}/removed: Deleted" in done.err
+
+
+async def test_what_cannot_be_followed_is_told(mine: Team) -> None:
+    older = job("PyTorchJob", "older", {"Worker": (1, ["true"])})
+    older["metadata"]["namespace"] = mine.name
+    await mine.client.create(jobs("PyTorchJob"), older)
+    done = await mine.cli("attach", "older")
+    assert done.code == 2
+    assert done.err == (
+        f"trainmaster: PyTorchJob {mine.name}/older: only TrainJobs are followed; "
+        f"its log: {mine.advised('logs', 'pytorchjob/older')} -f\n"
+    )
+    assert (await mine.cli("attach", "nothing")).code == 2

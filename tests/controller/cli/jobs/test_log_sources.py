@@ -1,0 +1,104 @@
+"""Which runs of which containers have the logs of a job, as their pods tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.controller.cli.jobs.log_sources import LogSource, log_source, log_sources, members, why_no_log
+from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+JOB = Job(
+    TRAINJOBS, {"metadata": {"name": "a", "namespace": "b", "uid": "1", "creationTimestamp": "2026-01-01T00:00:05Z"}}
+)
+
+
+def pod(name: str, *, part: str = "node", index: str = "0", created: str = "10", **status: object) -> JsonObject:
+    labels = {
+        "jobset.sigs.k8s.io/replicatedjob-name": part,
+        "batch.kubernetes.io/job-completion-index": index,
+    }
+    return {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-{name}",
+            "labels": labels,
+            "creationTimestamp": f"2026-01-01T00:00:{created}Z",
+        },
+        "spec": {"containers": [{"name": "sidecar"}, {"name": "node"}]},
+        "status": status,
+    }
+
+
+def container(restarts: int, state: str, last: str = "") -> list[JsonObject]:
+    return [{"name": "node", "restartCount": restarts, "state": {state: {}}, "lastState": {last: {}} if last else {}}]
+
+
+def test_members_are_in_the_order_of_ranks_and_older_pods_behind_newer_ones() -> None:
+    pods = [
+        pod("ten", index="10"),
+        pod("two", index="2"),
+        pod("data", part="dataset-initializer"),
+        pod("first", created="07"),
+        pod("second", created="08"),
+        pod("namesake", created="01"),
+    ]
+    found = members(JOB, pods)
+    assert [member.name for member in found] == ["rank 0", "rank 2", "rank 10", "dataset-initializer"]
+    assert [each["metadata"]["name"] for each in found[0].pods] == ["second", "first"]
+    assert [member.leads for member in found] == [True, False, False, False]
+
+
+def test_a_launcher_leads() -> None:
+    found = members(JOB, [pod("rank"), pod("mpirun", part="launcher")])
+    assert [(member.name, member.leads) for member in found] == [("rank 0", False), ("launcher", True)]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "runs"),
+    [
+        ([], []),
+        (container(0, "waiting"), []),
+        (container(0, "running"), [(0, False)]),
+        (container(0, "waiting", "terminated"), [(0, True)]),
+        (container(1, "running", "terminated"), [(0, True), (1, False)]),
+        (container(1, "terminated", "terminated"), [(0, True), (1, False)]),
+        (container(1, "waiting", "terminated"), [(1, True)]),
+    ],
+)
+def test_a_run_has_the_same_number_whatever_state_it_is_in(
+    statuses: list[JsonObject], runs: list[tuple[int, bool]]
+) -> None:
+    [member] = members(JOB, [pod("only", containerStatuses=statuses)])
+    assert [(source.run, source.previous) for source in log_sources(member)] == runs
+    assert all(source.container == "node" for source in log_sources(member))
+
+
+def test_the_run_before_may_be_that_of_a_pod_that_was_replaced() -> None:
+    pods = [
+        pod("old", created="07", containerStatuses=container(0, "terminated")),
+        pod("new", created="09", containerStatuses=container(0, "running")),
+    ]
+    [member] = members(JOB, pods)
+    assert log_source(member) == LogSource("new", "uid-new", "node", 0, previous=False)
+    assert log_source(member, previous=True) == LogSource("old", "uid-old", "node", 0, previous=False)
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (
+            {"conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}]},
+            "it is not scheduled: no room",
+        ),
+        (
+            {"containerStatuses": [{"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "m"}}}]},
+            "its container node waits: ErrImagePull: m",
+        ),
+        ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, "Evicted: disk"),
+        ({"phase": "Pending"}, "it is Pending, and its container has not started"),
+    ],
+)
+def test_why_there_is_no_log(status: JsonObject, text: str) -> None:
+    assert why_no_log(pod("only", **status)) == text

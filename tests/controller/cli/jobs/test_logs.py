@@ -1,0 +1,164 @@
+"""`trainmaster logs`, of pods that run as processes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from support.commands import eventually
+from support.running_jobs import job, jobs
+from support.team import IN_PLACE, Team
+from support.training import until
+
+from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+
+pytestmark = pytest.mark.slow(seconds=25)
+
+RANK = "$JOB_COMPLETION_INDEX"
+
+
+async def test_one_rank_or_all_of_them(mine: Team) -> None:
+    await mine.submit("two", f"echo a {RANK}; echo b {RANK}; printf c{RANK}", nodes=2)
+    await mine.condition("two", "Complete")
+    done = await mine.cli("logs", "two")
+    assert (done.code, done.out, done.err) == (0, "a 0\nb 0\nc0", "")
+    assert (await mine.cli("logs", "two", "--rank", "1", "--tail", "2")).out == "b 1\nc1"
+    lines = (await mine.cli("logs", "two", "--all")).out.splitlines()
+    assert sorted(lines) == [f"rank {n} | {text}" for n in (0, 1) for text in (f"a {n}", f"b {n}", f"c{n}")]
+    assert [line for line in lines if line.startswith("rank 1")] == ["rank 1 | a 1", "rank 1 | b 1", "rank 1 | c1"]
+    stamped = (await mine.cli("logs", "two", "--all", "--timestamps", "--since", "1h")).out.splitlines()
+    times = [re.fullmatch(r"rank [01] \| (\S+Z) \S.*", line) for line in stamped]
+    assert len(times) == 6
+    assert all(times)
+    assert sorted(found[1] for found in times if found) == [found[1] for found in times if found]
+
+    done = await mine.cli("logs", "two", "--rank", "2")
+    assert (done.code, done.out) == (2, "")
+    assert "has no rank 2 at the moment; there are: rank 0, rank 1 (--all prints them all)" in done.err
+
+
+async def test_a_log_is_followed_from_before_the_pods_to_the_end(mine: Team, tmp_path: Path) -> None:
+    """The job is resumed while somebody waits for its log; one line is read before the next one is written."""
+    gate = tmp_path / "gate"
+    script = f"echo first; while ! [ -e {gate} ]; do sleep 0.05; done; echo second"
+    await mine.submit("live", script, suspend=True)
+    await mine.condition("live", "Suspended")
+    async with mine.started("logs", "live", "-f") as running:
+        await eventually(lambda: any("is suspended, and has no pods" in line for line in running.err))
+        await mine.cli("resume", "live")
+        await eventually(lambda: running.out == ["first\n"])
+        gate.touch()
+        done = await running.finish()
+    assert (done.code, done.out) == (0, "first\nsecond\n")
+
+
+async def test_restarts_are_followed_and_the_run_before_can_be_read(mine: Team, tmp_path: Path) -> None:
+    gate, runs = tmp_path / "gate", tmp_path / "runs"
+    script = (
+        f"echo x >> {runs}; n=$(wc -l < {runs}); echo run $n; while ! [ -e {gate} ]; do sleep 0.05; done; [ $n = 2 ]"
+    )
+    await mine.submit("twice", script, on=IN_PLACE)
+    async with mine.started("logs", "twice", "--all", "-f") as running:
+        await eventually(lambda: running.out == ["rank 0 | run 1\n"])
+        gate.touch()
+        done = await running.finish()
+    assert (done.code, done.out) == (0, "rank 0 | run 1\nrank 0 | run 2\n")
+    assert (await mine.cli("logs", "twice")).out == "run 2\n"
+    assert (await mine.cli("logs", "twice", "--previous")).out == "run 1\n"
+
+
+async def test_where_the_current_run_has_printed_nothing_the_last_one_is_read(mine: Team, tmp_path: Path) -> None:
+    """The second run starts, and waits for something before it prints."""
+    gate, runs = tmp_path / "gate", tmp_path / "runs"
+    again = f"echo x >> {runs}; while ! [ -e {gate} ]; do sleep 0.05; done"
+    await mine.submit("silent", f"[ -e {runs} ] || {{ touch {runs}; echo broken; exit 1; }}; {again}", on=IN_PLACE)
+    await eventually(lambda: runs.exists() and bool(runs.read_text()))
+    done = await mine.cli("logs", "silent")
+    assert (done.code, done.out) == (0, "broken\n")
+    assert "rank 0: its current run has printed nothing yet; this is the log of the run before\n" in done.err
+    assert (await mine.cli("logs", "silent", "--all")).out == "rank 0 | broken\n"
+    assert (await mine.cli("logs", "silent", "--tail", "5")).out == ""
+    gate.touch()
+
+
+async def test_why_there_is_no_log_is_told(mine: Team) -> None:
+    await mine.submit("early", "true", suspend=True)
+    await mine.condition("early", "Suspended")
+    done = await mine.cli("logs", "early")
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        f"TrainJob {mine.name}/early is suspended, and has no pods; `trainmaster resume early` starts it\n"
+    )
+
+    resources = {"resourcesPerNode": {"requests": {"cpu": "500"}}}
+    wide = mine.manifest("wide", "true")
+    wide["spec"]["trainer"] |= resources
+    await mine.client.create(TRAINJOBS, wide)
+
+    async def unscheduled() -> bool:
+        conditions = [each for pod in await mine.pods("wide") for each in (pod["status"].get("conditions") or ())]
+        return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
+
+    await until(unscheduled)
+    done = await mine.cli("logs", "wide")
+    assert (done.code, done.out) == (1, "")
+    told = done.err.splitlines()
+    assert re.fullmatch(r"rank 0: pod wide-node-0-0-\w+ has no log yet: it is not scheduled: .+", told[0])
+    assert told[1] == f"  what next: {mine.advised('logs', 'wide')} -f waits for it"
+
+    done = await mine.cli("logs", "wide", "--previous")
+    assert done.code == 1
+    assert re.fullmatch(r"rank 0: pod wide-node-0-0-\w+ has had no run before the current one\n", done.err)
+    done = await mine.cli("logs", "wide", "--previous", "-f")
+    assert done.code == 2
+
+
+async def test_of_pods_that_are_gone_the_status_tells(mine: Team) -> None:
+    await mine.submit("failed", "echo oh no; exit 3")
+    await mine.condition("failed", "Failed")
+    await mine.client.delete(JOBSETS, mine.name, "failed")
+
+    async def gone() -> bool:
+        return not (await mine.client.list(PODS, mine.name))["items"]
+
+    await until(gone)
+    done = await mine.cli("logs", "failed")
+    assert (done.code, done.out) == (1, "")
+    told = done.err.splitlines()
+    assert (
+        told[0] == f"TrainJob {mine.name}/failed has ended (Failed), and its pods are deleted, and their logs with them"
+    )
+    assert told[1].startswith("  it says: ")
+
+
+async def test_jobs_of_the_older_api_have_logs_as_well(mine: Team, tmp_path: Path) -> None:
+    """With its master the job ends, so that this waits for the workers."""
+    worker = f"echo worker $RANK; touch {tmp_path}/came-$RANK"
+    master = f"echo master $RANK; while ! [ -e {tmp_path}/came-1 -a -e {tmp_path}/came-2 ]; do sleep 0.05; done"
+    replicas = {"Master": (1, ["sh", "-c", master]), "Worker": (2, ["sh", "-c", worker])}
+    older = job("PyTorchJob", "older", replicas)
+    older["metadata"]["namespace"] = mine.name
+    await mine.client.create(jobs("PyTorchJob"), older)
+    done = await mine.cli("logs", "older", "-f")
+    assert (done.code, done.out) == (0, "master 0\n")
+
+    lines = (await mine.cli("logs", "older", "--all")).out.splitlines()
+    assert sorted(lines) == ["master-0 | master 0", "worker-0 | worker 1", "worker-1 | worker 2"]
+    assert (await mine.cli("logs", "pytorchjob/older", "--rank", "2")).out == "worker 2\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--rank", "-1"], "--rank"),
+        (["--rank", "one"], "'one' is no whole number of at least 0"),
+        (["--since", "soon"], "'soon' is no duration above 0; write 30s, 10m or 1h30m"),
+        (["--all", "--rank", "1"], "not allowed with argument"),
+    ],
+)
+async def test_wrong_options_are_told(mine: Team, words: list[str], complaint: str) -> None:
+    done = await mine.cli("logs", "any", *words)
+    assert done.code == 2
+    assert complaint in done.err

@@ -1,0 +1,63 @@
+"""Naming jobs: which one is meant, and what is told if there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.running_jobs import job, jobs
+from support.stack import api_server
+from support.team import Team
+
+from trainmaster.controller.cli.jobs.lookup import find_job
+from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.kube.rest.config import ConfigurationError
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.devcluster.cluster import Cluster
+
+
+async def test_a_name_alone_means_the_trainjob_and_else_the_only_job(both: Team) -> None:
+    team = both
+    await team.submit("digits", "true")
+    for kind, name in (("PyTorchJob", "digits"), ("PyTorchJob", "older"), ("PyTorchJob", "twice"), ("TFJob", "twice")):
+        obj = job(kind, name, {"Worker": (1, ["true"])})
+        obj["metadata"]["namespace"] = team.name
+        await team.client.create(jobs(kind), obj)
+    for text, title in (
+        ("digits", "TrainJob research/digits"),
+        ("trainjob.trainer.kubeflow.org/digits", "TrainJob research/digits"),
+        ("TrainJobs/digits", "TrainJob research/digits"),
+        ("pytorchjob/digits", "PyTorchJob research/digits"),
+        ("older", "PyTorchJob research/older"),
+    ):
+        assert (await find_job(team.client, team.name, text)).title == title
+    with pytest.raises(Rejected, match=r"several jobs are called twice .*: pytorchjob/twice, tfjob/twice$"):
+        await find_job(team.client, team.name, "twice")
+    with pytest.raises(Rejected, match="this cluster serves no kind of jobs 'sparkjob'"):
+        await find_job(team.client, team.name, "sparkjob/digits")
+    with pytest.raises(Rejected, match="is no name of a job"):
+        await find_job(team.client, team.name, "trainjob/")
+
+
+async def test_a_job_that_does_not_exist_is_told_with_those_that_do(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
+    await team.submit("digits", "true")
+    done = await team.cli("logs", "digts")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines() == [
+        "trainmaster: no job 'digts' in namespace research; did you mean 'digits'?",
+        "trainmaster:   jobs there: digits",
+    ]
+    await team.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}})
+    with pytest.raises(
+        Rejected, match=r"(?s)no job 'digits' in namespace other.*there is one of this name in: research"
+    ):
+        await find_job(team.client, "other", "digits")
+    with pytest.raises(Rejected, match=r"(?s)no job 'nothing' in namespace other.*there are no jobs in it"):
+        await find_job(team.client, "other", "nothing")
+
+
+async def test_a_cluster_without_trainmaster_is_told(tmp_path: Path) -> None:
+    async with api_server(tmp_path, definitions=False) as stack:
+        with pytest.raises(ConfigurationError, match=r"serves no TrainJobs: .*\n.*trainmaster crds"):
+            await find_job(stack.client, "default", "digits")

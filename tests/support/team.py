@@ -1,0 +1,86 @@
+"""A namespace of a cluster, and the command line in it: jobs whose nodes run a shell script."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from support.commands import Finished, Running, client_of, started, trainmaster
+from support.training import apply_runtime, runtime, trainjob, until
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+IN_PLACE = "restarted-in-place"
+"""A runtime whose containers are started again in their pods."""
+
+
+@dataclass(frozen=True)
+class Team:
+    """A namespace of a cluster."""
+
+    name: str
+    client: KubeClient
+    kubeconfig: Path
+    directory: Path
+    """The working directory of its commands."""
+
+    @property
+    def options(self) -> list[str]:
+        """What leads a command here, as the commands that are advised have it. In the environment, the cluster would
+        cost a new process for each command (`support.forks`)."""
+        return ["-n", self.name, "--kubeconfig", str(self.kubeconfig)]
+
+    def started(self, *words: str) -> AbstractAsyncContextManager[Running]:
+        """Start a command in the namespace."""
+        return started(*words, *self.options, cwd=self.directory)
+
+    async def cli(self, *words: str) -> Finished:
+        """Run a command in the namespace to its end."""
+        return await trainmaster(*words, *self.options, cwd=self.directory)
+
+    def advised(self, *words: str) -> str:
+        """A command as it is advised."""
+        return " ".join(["trainmaster", *words, *self.options])
+
+    def manifest(self, name: str, script: str, *, on: str = "processes", nodes: int = 1, **spec: Any) -> JsonObject:
+        """A TrainJob of the namespace."""
+        job = trainjob(name, on=on, trainer={"command": ["sh", "-c", script], "numNodes": nodes}, **spec)
+        return {**job, "metadata": {"name": name, "namespace": self.name}}
+
+    async def submit(self, name: str, script: str, **options: Any) -> JsonObject:
+        """Create a TrainJob."""
+        return await self.client.create(TRAINJOBS, self.manifest(name, script, **options))
+
+    async def condition(self, name: str, kind: str) -> JsonObject:
+        """Wait until a TrainJob has a condition; returns it."""
+
+        async def held() -> JsonObject | None:
+            job = await self.client.get(TRAINJOBS, self.name, name)
+            listed = (job.get("status") or {}).get("conditions") or ()
+            return next((each for each in listed if each["type"] == kind and each["status"] == "True"), None)
+
+        found: JsonObject = await until(held)
+        return found
+
+    async def pods(self, name: str) -> list[JsonObject]:
+        """The pods of a TrainJob."""
+        selector = f"jobset.sigs.k8s.io/jobset-name={name}"
+        found: list[JsonObject] = (await self.client.list(PODS, self.name, label_selector=selector))["items"]
+        return found
+
+
+@asynccontextmanager
+async def team(kubeconfig: Path, name: str, directory: Path) -> AsyncIterator[Team]:
+    """A new namespace, with the runtimes `processes` and `IN_PLACE` in its cluster; it is deleted in the end."""
+    async with client_of(kubeconfig) as client:
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await apply_runtime(client, runtime())
+        await apply_runtime(client, runtime(IN_PLACE, backoff_limit=3, restart_policy="OnFailure"))
+        yield Team(name, client, kubeconfig, directory)
+        await client.delete(NAMESPACES, None, name)
