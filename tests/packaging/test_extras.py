@@ -19,8 +19,9 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.controller.cli import follow
-from trainmaster.controller.cli.follow import live_reporter
+from trainmaster.controller.cli.follow import display
+from trainmaster.controller.cli.follow.display import live_reporter
+from trainmaster.controller.cli.follow.display.summary import Commands
 from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,7 +48,7 @@ import importlib, pkgutil
 for portion in ("controller", "runtime", "plugins", "metrics"):
     package = importlib.import_module(f"trainmaster.{portion}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-        if not module.name.endswith(("__main__", ".live_reporter")):
+        if not module.name.endswith(("__main__", ".live_reporter", ".display.frame")):
             importlib.import_module(module.name)
 """
 
@@ -204,8 +205,8 @@ def test_a_terminal_without_the_display_gets_plain_lines_and_is_told_why(
         for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
             context.delitem(sys.modules, name)
         context.delitem(sys.modules, live_reporter.__name__)
-        context.delattr(follow, "live_reporter")
+        context.delattr(display, "live_reporter")
         context.setitem(sys.modules, "rich", None)
-        assert isinstance(make_reporter(plain=False), PlainReporter)
+        assert isinstance(make_reporter(plain=False, commands=Commands()), PlainReporter)
     assert capsys.readouterr().err == "for a display of all jobs: pip install 'trainmaster[local]'\n"
-    assert isinstance(make_reporter(plain=False), live_reporter.LiveReporter)
+    assert isinstance(make_reporter(plain=False, commands=Commands()), live_reporter.LiveReporter)

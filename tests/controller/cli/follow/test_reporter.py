@@ -1,50 +1,84 @@
-"""The display on a terminal: what jobs print scrolls by above the state of all jobs."""
+"""Where output goes decides what it looks like: a display only where somebody sees what is drawn over."""
 
 from __future__ import annotations
 
-import io
+import sys
 
-from rich.console import Console
+import pytest
+from support.followed_jobs import condition, job_status
 
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
-from trainmaster.controller.cli.follow.live_reporter import LiveReporter
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter
+from trainmaster.controller.cli.follow.display.summary import Commands
+from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
 
-
-def pod(uid: str, phase: str) -> JsonObject:
-    return {"metadata": {"name": uid, "uid": uid}, "spec": {"containers": []}, "status": {"phase": phase}}
-
-
-def view(**fields: object) -> JobStatus:
-    view = JobStatus(FollowedJob("default", "job", "uid", "2024-01-01T00:00:00Z"))
-    for name, value in fields.items():
-        setattr(view, name, value)
-    return view
+OF_TERMINALS = ("TERM", "CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "MPLBACKEND")
 
 
-def test_the_display_shows_the_state_and_logs_keep_their_own_text() -> None:
-    output = io.StringIO()
-    console = Console(file=output, force_terminal=True, color_system=None, width=100)
-    with LiveReporter(console) as reporter:
-        reporter.show([view(pods={uid: pod(uid, "Running") for uid in "ab"})])
-        reporter.log(["10%\r55%\r100% [bold]done[/bold]"])
-        reporter.report("a fact", bad=True)
-    text = output.getvalue()
-    assert "default/job  Running  2 Running" in text
-    assert "100% [bold]done[/bold]" in text
-    assert "55%" not in text
-    assert "a fact" in text
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Both streams are an ordinary terminal."""
+    for stream in (sys.stdout, sys.stderr):
+        monkeypatch.setattr(stream, "isatty", lambda: True)
+    for name in OF_TERMINALS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    return monkeypatch
 
 
-def test_a_job_is_in_the_state_that_matters_most() -> None:
-    true = {"status": "True"}
-    waiting = pod("w", "Pending")
-    waiting["status"]["containerStatuses"] = [{"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff"}}}]
-    assert view().state == "Pending"
-    assert view(pods={"a": pod("a", "Running")}).state == "Running"
-    assert view(conditions={"Blocked": true}).state == "Blocked"
-    assert view(conditions={"Blocked": true, "Suspended": true}).state == "Suspended"
-    assert view(conditions={"Suspended": true, "Failed": true}).state == "Failed"
-    assert view(deleted=True).state == "Deleted"
-    assert view(conditions={"Complete": true}, deleted=True).state == "Complete"
-    assert view(pods={"w": waiting, "a": pod("a", "Failed")}).pod_summary == "1 Failed, 1 ImagePullBackOff"
+def chosen(*, plain: bool = False) -> type:
+    return type(make_reporter(plain=plain, commands=Commands()))
+
+
+def test_a_terminal_has_a_display_unless_plain_lines_are_wanted(terminal: pytest.MonkeyPatch) -> None:
+    assert chosen() is LiveReporter
+    assert chosen(plain=True) is PlainReporter
+    terminal.setenv("CI", "false")
+    assert chosen() is LiveReporter
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_file_or_a_pipe_has_none(terminal: pytest.MonkeyPatch, stream: str) -> None:
+    terminal.setattr(getattr(sys, stream), "isatty", lambda: False)
+    assert chosen() is PlainReporter
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TERM", "dumb"),
+        ("TERM", ""),
+        ("TERM", "unknown"),
+        ("CI", "true"),
+        ("CI", "1"),
+        ("JPY_PARENT_PID", "1"),
+        ("COLAB_RELEASE_TAG", "release-1"),
+        ("MPLBACKEND", "module://matplotlib_inline.backend_inline"),
+    ],
+)
+def test_terminals_on_which_nothing_can_be_drawn_over_have_none(
+    terminal: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    """Dumb ones, logs of CI, and notebooks, whose `!` gives its command a terminal of which lines are kept."""
+    terminal.setenv(name, value)
+    assert chosen() is PlainReporter
+
+
+def test_plain_lines_are_logs_on_standard_output_and_all_else_on_standard_error(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    status = job_status(started="2024-01-01T00:00:00Z", conditions=condition("Complete", at="2024-01-01T00:01:23Z"))
+    with PlainReporter(Commands()) as reporter:
+        reporter.show([status])
+        reporter.report("pod mnist-node-0-0: Running")
+        reporter.log(["\x1b[32mone\x1b[0m", "10%\r100%"], job="default/mnist")
+        reporter.log([])
+        reporter.partial("not ended", job="default/mnist")
+        reporter.close([status])
+    told = capsys.readouterr()
+    assert told.out == "\x1b[32mone\x1b[0m\n10%\r100%\n"
+    assert told.err.splitlines() == [
+        "pod mnist-node-0-0: Running",
+        "TrainJob default/mnist: Complete after 1:23",
+        "  logs:   trainmaster logs mnist --all",
+        "  delete: trainmaster delete mnist",
+    ]

@@ -69,7 +69,11 @@ async def test_a_job_that_completes(kubeconfig: str, tmp_path: Path) -> None:
     assert done.out == "hello from rank 0\nno newline\n"
     told = done.err.splitlines()
     assert told[:2] == ["TrainingRuntime default/shell applied", "TrainJob default/completes created"]
-    assert told[-1] == "TrainJob default/completes: Complete"
+    assert re.fullmatch(r"TrainJob default/completes: Complete after \d:\d\d", told[-3])
+    assert told[-2:] == [
+        f"  logs:   trainmaster logs completes --all --kubeconfig {kubeconfig}",
+        f"  delete: trainmaster delete completes --kubeconfig {kubeconfig}",
+    ]
     assert len([line for line in told if re.fullmatch(r"pod completes-node-0-[01]-\w+: Succeeded", line)]) == 2
 
     again = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
@@ -82,9 +86,10 @@ async def test_a_job_that_fails_says_why(kubeconfig: str, tmp_path: Path) -> Non
     file = write(tmp_path, runtime("shell"), job)
     done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
     assert done.code == 1
-    end = done.err[done.err.index("TrainJob default/fails: Failed: ") :]
+    end = done.err[done.err.index("TrainJob default/fails: Failed after ") :]
     assert re.search(r"rank 0 failed: exit code 7; attempt 1, pod fails-node-0-0-\w+\n", end)
-    assert end.endswith("  its last lines:\n  | loading\n  | no such file\n")
+    assert "  its last lines:\n  | loading\n  | no such file\n" in end
+    assert f"  again:  trainmaster restart fails --kubeconfig {kubeconfig}\n" in end
 
 
 async def test_several_jobs_are_followed_together(kubeconfig: str, tmp_path: Path) -> None:
@@ -297,7 +302,8 @@ async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(
     assert 'TrainingRuntime "shel" does not exist in namespace default' in done.err
     assert "TrainingRuntimes in default: none" in done.err
     assert "what next: " in done.err
-    assert done.err.endswith("TrainJob default/lost: Blocked: RuntimeNotFound: there is no such runtime\n")
+    assert "TrainJob default/lost: still Blocked: RuntimeNotFound: there is no such runtime\n" in done.err
+    assert "  follow: trainmaster attach lost " in done.err
 
 
 async def test_a_runtime_of_the_same_files_is_waited_for(served: Environment, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder, report_lines
+from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
 from trainmaster.controller.cli.follow.job_informers import JobInformers, Observation
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import (
@@ -118,19 +118,6 @@ class Follower:
             for task in self._background:
                 task.cancel()
             await asyncio.gather(*self._background, return_exceptions=True)
-
-    def explain(self) -> None:
-        """Report how each job ended; of those that failed, why."""
-        for status in self.jobs:
-            end = status.outcome or status.state
-            condition = status.conditions.get(end)
-            text = f"TrainJob {status.job.key}: {end}"
-            if condition and status.outcome != COMPLETE:
-                text += f": {condition.get('reason')}: {condition.get('message')}"
-            self._reporter.report(text, bad=status.outcome != COMPLETE)
-            if status.outcome == FAILED:
-                self._explain_failure(status)
-        self._reporter.close(self.jobs)
 
     # What is observed
 
@@ -271,15 +258,6 @@ class Follower:
 
     def _reading(self) -> list[asyncio.Task[None]]:
         return [*self._logs.reading, *self._advice.values(), *self._failures]
-
-    def _explain_failure(self, status: JobStatus) -> None:
-        first = status.first_failure
-        if first is None:
-            return
-        others = len({each.failure.pod_uid for each in status.failures}) - 1
-        self._reporter.report(first.text + (f" (and {others} more pods failed)" if others else ""), bad=True)
-        if first.lines:
-            report_lines(self._reporter, first.lines)
 
     def _named(self, namespace: str, name: str) -> JobStatus | None:
         """Return the job whose name an object has, or whose name its name begins with."""

@@ -147,14 +147,6 @@ class JobStatus:
             return blocked
         return "Running" if any(pod_phase(pod) == "Running" for pod in self.pods.values()) else "Pending"
 
-    @property
-    def pod_summary(self) -> str:
-        """How many pods are in which phase."""
-        counts: dict[str, int] = {}
-        for pod in self.pods.values():
-            counts[pod_phase(pod)] = counts.get(pod_phase(pod), 0) + 1
-        return ", ".join(f"{count} {name}" for name, count in sorted(counts.items())) or "no pods yet"
-
 
 def true_conditions(trainjob: JsonObject) -> dict[str, JsonObject]:
     """Return the conditions that hold, by type."""

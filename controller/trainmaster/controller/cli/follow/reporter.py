@@ -7,11 +7,13 @@ one hopes for. So there are on a terminal without rich, which draws the display 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
+from trainmaster.controller.cli.follow.display.summary import Commands, closing_summary
 from trainmaster.controller.cli.follow.job_status import JobStatus
 
 
@@ -42,25 +44,48 @@ class Reporter(Protocol):
         """Bring the display up to date."""
 
     def close(self, jobs: Iterable[JobStatus]) -> None:
-        """End the display; what the jobs have come to is all that remains of it."""
+        """End the display, and sum up what the jobs have come to."""
 
 
-def make_reporter(*, plain: bool) -> Reporter:
-    """Choose the reporter that suits where the output goes."""
-    if plain or not (sys.stdout.isatty() and sys.stderr.isatty()):
-        return PlainReporter()
+def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
+    """Choose the reporter that suits where the output goes.
+
+    Args:
+        plain: Whether plain lines are wanted in any case.
+        commands: How the closing summary is to write commands.
+    """
+    if plain or not _shows_displays():
+        return PlainReporter(commands)
     try:
-        from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
+        from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "rich":
             raise
         print("for a display of all jobs: pip install 'trainmaster[local]'", file=sys.stderr)
-        return PlainReporter()
-    return LiveReporter()
+        return PlainReporter(commands)
+    return LiveReporter(sys.stdout, commands=commands)
+
+
+def _shows_displays() -> bool:
+    """Whether a person looks at this who sees what is drawn over."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return False
+    if os.environ.get("TERM", "") in {"", "dumb", "unknown"} or os.environ.get("CI", "") not in {"", "0", "false"}:
+        return False
+    # `!` in a notebook gives its command a terminal, of which only lines get into the notebook. Kernels name the
+    # backend of their plots in the environment, Jupyter its process, Colab its release.
+    return not (
+        "JPY_PARENT_PID" in os.environ
+        or "COLAB_RELEASE_TAG" in os.environ
+        or "inline" in os.environ.get("MPLBACKEND", "")
+    )
 
 
 class PlainReporter:
     """Writes lines."""
+
+    def __init__(self, commands: Commands) -> None:
+        self._commands = commands
 
     def __enter__(self) -> Self:
         return self
@@ -74,7 +99,8 @@ class PlainReporter:
 
     def log(self, lines: Sequence[str], *, job: str = "") -> None:  # noqa: ARG002 - progress is in the lines themselves
         """Write to standard output."""
-        print("\n".join(lines), flush=True)
+        if lines:
+            print("\n".join(lines), flush=True)
 
     def partial(self, text: str, *, job: str = "") -> None:
         """A line is written once, when it has ended."""
@@ -83,4 +109,6 @@ class PlainReporter:
         """There is no display to bring up to date."""
 
     def close(self, jobs: Iterable[JobStatus]) -> None:
-        """There is no display to end."""
+        """Sum up, on standard error."""
+        for line in closing_summary(list(jobs), self._commands):
+            self.report(line.text)

@@ -58,14 +58,12 @@ async def _follow(
     watching.cancel()
     if following.done():
         following.result()
-        follower.explain()
+        reporter.close(follower.jobs)
         return 0 if follower.succeeded else FAILURE
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
     if interrupted.is_set():
         return INTERRUPTED
-    for status in follower.jobs:
-        reporter.report(
-            f"TrainJob {status.job.key}: still {status.state} after {timeout:g} s, {status.pod_summary}", bad=True
-        )
+    reporter.report(f"gave up waiting after {timeout:g} s", bad=True)
+    reporter.close(follower.jobs)
     return TIMED_OUT

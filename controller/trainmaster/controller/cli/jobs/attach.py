@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from trainmaster.controller.cli.follow.display.summary import Commands
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.runtime_reference import reference_of
@@ -46,7 +47,8 @@ async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
         raise Rejected(
             [f"{job.title}: only TrainJobs are followed; its log: {next_command('logs', job, client, arguments)} -f"]
         )
-    code = await follow_jobs(client, [followed(job)], make_reporter(plain=arguments.plain))
+    commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
+    code = await follow_jobs(client, [followed(job)], make_reporter(plain=arguments.plain, commands=commands))
     if code == INTERRUPTED:
         report(
             f"detached; {job.title} goes on\n"

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainmaster.controller.cli.cluster import Interrupted, ManagerDown, find_cluster, wait_for_manager
+from trainmaster.controller.cli.follow.display.summary import Commands
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.session import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
@@ -102,7 +103,9 @@ async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> 
         jobs = await submit(client, manifests, namespace=arguments.namespace, report=_report)
         if arguments.no_follow:
             return 0
-        code = await follow_jobs(client, jobs, make_reporter(plain=arguments.plain), timeout=arguments.timeout)
+        commands = Commands(namespace=config.namespace, kubeconfig=arguments.kubeconfig, deletes=arguments.delete)
+        reporter = make_reporter(plain=arguments.plain, commands=commands)
+        code = await follow_jobs(client, jobs, reporter, timeout=arguments.timeout)
         if arguments.delete and code in {0, FAILURE}:
             await _delete(client, jobs)
         elif code == INTERRUPTED:

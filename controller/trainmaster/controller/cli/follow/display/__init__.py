@@ -1,0 +1,1 @@
+"""What is shown of followed jobs: the live display of a terminal, how far trainings are, and the closing summary."""

@@ -1,0 +1,41 @@
+"""Lines of logs as they may be written to a terminal that has a display; pure.
+
+Colours stay. What would move the cursor, clear the screen, rename the window or switch character sets goes, since the
+display would be drawn in the wrong place from then on. Of a line that was drawn over, what stood last is left.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_SEQUENCES: Final = re.compile(
+    r"(?P<colour>\x1b\[[0-9;:]*m)"
+    r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: cursor, erasing, modes
+    r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"  # OSC, DCS and others, with their texts
+    r"|\x1b[ -/]*[0-~]?"
+    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f]"
+)
+_RESET: Final = "\x1b[m"
+
+
+def printable(line: str) -> str:
+    """Return what of a line may be written, with its colours ended."""
+    if _CONTROLS.search(line) is None:
+        return line
+    states = [_SEQUENCES.sub(lambda found: found["colour"] or "", state) for state in line.split("\r")]
+    text = next((state for state in reversed(states) if _SEQUENCES.sub("", state).strip()), "")
+    return text + _RESET if "\x1b" in text else text
+
+
+def printable_lines(lines: str) -> str:
+    """Return the same of many lines at once, each with its newline."""
+    if _CONTROLS.search(lines) is None:
+        return lines
+    return "".join(f"{printable(line)}\n" for line in lines.removesuffix("\n").split("\n"))
+
+
+def plain(line: str) -> str:
+    """Return a line without its colours and tabs."""
+    return _SEQUENCES.sub("", printable(line)).expandtabs()

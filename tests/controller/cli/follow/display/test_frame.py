@@ -1,0 +1,161 @@
+"""The rows of the display: at 40, 80 and 200 columns, for one job and for thirty."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from support.followed_jobs import condition, failure, job_status, pods
+
+from trainmaster.controller.cli.follow.display.frame import ASCII, UNICODE, Glyphs, frame
+from trainmaster.controller.cli.follow.display.job_view import JobView
+from trainmaster.controller.cli.follow.job_status import JobStatus
+
+
+def rows(*views: JobView, columns: int = 80, lines: int = 24, glyphs: Glyphs = UNICODE) -> list[str]:
+    drawn = frame(views, columns=columns, lines=lines, tick=0, glyphs=glyphs)
+    return [row.plain.rstrip() for row in drawn]
+
+
+def view(status: JobStatus | None = None, name: str = "mnist", **fields: Any) -> JobView:
+    return JobView(status or job_status(pods=pods("Running", "Running"), nodes=2), name, **fields)
+
+
+def troubled() -> JobView:
+    status = job_status(
+        nodes=4,
+        pods=pods("Running", "Running", "Running", "Pending", reason="ImagePullBackOff")
+        | pods("Succeeded", group="dataset-initializer"),
+        failures=[failure("Traceback (most recent call last):", "ValueError: my loss is NaN")],
+        _restarts=1,
+    )
+    return view(
+        status,
+        elapsed=83,
+        fraction=0.47,
+        what="epoch 5/10",
+        steps="70/100",
+        remaining=94,
+        metrics={"loss": "0.31", "accuracy": "0.92"},
+        partial=" 70%|#######   | 70/100 [00:12<00:05,  3.61it/s]",
+    )
+
+
+def test_a_job_in_80_columns() -> None:
+    assert rows(troubled()) == [
+        " 70%|#######   | 70/100 [00:12<00:05,  3.61it/s]",
+        "⠋ mnist  Running  1:23  1 restart",
+        "  ━━━━━━━━━━━─────────────   47%  epoch 5/10  70/100  1:34 left  loss 0.31",
+        "  dataset-initializer  1/1 done",
+        "  node                 3/4 running, 1 ImagePullBackOff",
+        "  ! rank 1 failed: exit code 1: ValueError: my loss is NaN",
+    ]
+
+
+def test_a_job_in_40_columns() -> None:
+    assert rows(troubled(), columns=40) == [
+        " 70%|#######   | 70/100 [00:12<00:05, …",
+        "⠋ mnist  Running  1:23  1 restart",
+        "  ━━───   47%  epoch 5/10  1:34 left",
+        "  dataset-initializer  1/1 done",
+        "  node                 3/4 running, 1 …",
+        "  ! rank 1 failed: exit code 1: ValueE…",
+    ]
+
+
+def test_a_job_in_200_columns() -> None:
+    assert rows(troubled(), columns=200)[2] == (
+        "  ━━━━━━━━━━━─────────────   47%  epoch 5/10  70/100  1:34 left  loss 0.31  accuracy 0.92"
+    )
+
+
+def test_a_terminal_that_knows_no_other_characters_gets_ascii() -> None:
+    drawn = rows(troubled(), glyphs=ASCII)
+    assert drawn[1:3] == [
+        "| mnist  Running  1:23  1 restart",
+        "  ###########-------------   47%  epoch 5/10  70/100  1:34 left  loss 0.31",
+    ]
+    assert "".join(drawn).isascii()
+
+
+def test_of_a_job_that_ended_its_result_and_the_cause_are_left() -> None:
+    failed = job_status(
+        pods=pods("Failed"), conditions=condition("Failed"), failures=[failure("boom", rank=0, exit_code=7)]
+    )
+    assert rows(view(failed, elapsed=5, fraction=0.5)) == [
+        "✗ mnist  Failed  0:05",
+        "  ! rank 0 failed: exit code 7: boom",
+    ]
+    complete = job_status(conditions=condition("Complete"), failures=[failure("boom")])
+    assert rows(view(complete, elapsed=5)) == ["✓ mnist  Complete  0:05"]
+
+
+def test_what_stands_in_the_way_of_a_job_is_told() -> None:
+    blocked = job_status(conditions=condition("Blocked", message='no runtime\n"torch"'))
+    assert rows(view(blocked)) == ["! mnist  Blocked", '  ! no runtime "torch"']
+    assert rows(view(job_status(conditions=condition("Suspended", message="is suspended"))))[0] == "· mnist  Suspended"
+    away = rows(view(job_status(unreachable=True)))
+    assert away == ["! mnist  Unknown", "  ! the cluster does not answer: this may be out of date"]
+
+
+def sweep() -> list[JobView]:
+    """Thirty jobs: 20 run, one of them after a failure, 4 have not started, 5 are complete and one has failed."""
+    found = []
+    for number in range(30):
+        name = f"sweep-{number:02}"
+        status = job_status(name, pods=pods("Running", "Running"), nodes=2)
+        if number % 6 == 0:
+            status.conditions = condition("Complete")
+        elif number == 1:
+            status.conditions = condition("Failed")
+        elif number == 2:
+            status.failures = [failure("ValueError: my loss is NaN")]
+        elif number > 25:
+            status.pods = {}
+        found.append(view(status, name, elapsed=60.0 + number, fraction=number / 30, what=f"epoch {number}/30"))
+    return found
+
+
+def test_thirty_jobs_take_half_of_the_terminal() -> None:
+    drawn = rows(*sweep())
+    assert len(drawn) == 12
+    assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: exit code 1: V…    6%  epoch 2/30"
+    assert drawn[1] == "⠋ sweep-03  Running  1:03  ━━──────────────────   10%  epoch 3/30  2/2 running"
+    assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pending, 1 Failed"
+
+
+def test_thirty_jobs_in_40_columns() -> None:
+    drawn = rows(*sweep(), columns=40)
+    assert drawn[0] == "⠋ sweep-02  Running  rank 1 failed: ex…"
+    assert drawn[1] == "⠋ sweep-03  Running  1:03   10%"
+    assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pe…"
+
+
+def test_with_room_for_one_row_there_is_one() -> None:
+    assert rows(*sweep(), lines=3) == ["… 30 jobs: 20 Running, 5 Complete, 4 Pending, 1 Failed"]
+    assert rows(view(), lines=1) == ["⠋ mnist  Running  2/2 running"]
+
+
+def test_a_few_jobs_are_shown_in_full_if_there_is_room() -> None:
+    three = [view(job_status(name, pods=pods("Running"), nodes=1), name) for name in "abc"]
+    assert rows(*three) == [row for name in "abc" for row in (f"⠋ {name}  Running", "  node  1/1 running")]
+    assert rows(*three, lines=10) == [f"⠋ {name}  Running  1/1 running" for name in "abc"]
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 10, 20, 39, 40, 41, 60, 79, 80, 81, 120, 200])
+@pytest.mark.parametrize("lines", [1, 2, 5, 24, 50])
+def test_no_row_is_as_long_as_the_terminal_and_half_of_it_is_left_for_logs(columns: int, lines: int) -> None:
+    long = view(name="a-job-with-a-name-that-is-as-long-as-the-server-allows-for-names-of", partial="日本語" * 100)
+    for views in ([troubled()], [long], sweep(), [*sweep(), long, troubled()]):
+        drawn = frame(views, columns=columns, lines=lines, tick=3)
+        assert all(cell_len(row.plain) < max(columns, 2) for row in drawn)
+        assert 1 <= len(drawn) <= max(1, lines // 2)
+
+
+def test_control_characters_of_a_job_do_not_get_into_the_display() -> None:
+    bad = "\x1b[2J\x1b[Hevil\x07\r\n\x9b3A"
+    status = job_status(conditions=condition("Blocked", message=bad), failures=[failure(bad)])
+    drawn = "".join(rows(view(status, partial=bad)))
+    assert "evil" in drawn
+    assert drawn.isprintable()
