@@ -13,6 +13,7 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.vandal import EXTENSION_POINTS, vandal
 
+from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
@@ -204,7 +205,7 @@ def test_what_a_plugin_does_to_an_object_after_it_has_built_it_is_not_written() 
 
 def test_the_listers_of_files_give_copies_as_well() -> None:
     """One command resolves many TrainJobs, from files and from the runtimes that come with Trainmaster."""
-    offline = OfflineValidation([str(EXAMPLE)], Framework(load_plugins()), namespace="team")
+    offline = OfflineValidation(scan_manifests([str(EXAMPLE)]), Framework(load_plugins()), namespace="team")
     for kind, name in (("ClusterTrainingRuntime", "torch-digits"), ("ClusterTrainingRuntime", "torch-distributed")):
         found = offline.get(TRAINING_RUNTIMES.api_version, kind, None, name)
         assert found is not None

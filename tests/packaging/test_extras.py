@@ -109,7 +109,7 @@ def installed(tmp_path: Path) -> Installation:
 def test_what_only_laptops_need_is_no_dependency_of_the_controller() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     local = {re.split(r"[<>=; ]", requirement)[0] for requirement in project["optional-dependencies"]["local"]}
-    assert local == {"cel-expr-python", "jsonpatch", "jsonpointer", "rich"}
+    assert local == {"cel-expr-python", "jsonpatch", "jsonpointer", "pathspec", "rich"}
     assert not pinned(LOCK) & {*local, "hatchling", "pip", "setuptools"}
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
-from support.resolutions import FRAMEWORK, FakeListers
+from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
+from support.resolutions import FRAMEWORK, FakeListers, job_spec, jobset
 from support.validation import patch, pods, validate
 
+from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import owner_reference
 
@@ -131,3 +132,26 @@ def test_a_jobset_condition_that_lacks_something_still_ends_the_job() -> None:
     assert report.jobs_status == [
         {"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0}
     ]
+
+
+@pytest.mark.parametrize("limit", ["0", "3"])
+def test_a_trainjob_says_how_many_pods_may_fail(limit: str) -> None:
+    """Of all its Jobs, whatever the runtime says; nothing changes where it says nothing."""
+    trainer = replicated_job()
+    trainer["template"]["spec"]["backoffLimit"] = 7
+    trainer["template"]["spec"]["template"]["spec"]["restartPolicy"] = "OnFailure"
+    said = trainjob_object()
+    said["metadata"]["annotations"] = {"trainmaster.dev/backoff-limit": limit}
+    for job, expected in ((said, (int(limit), "Never")), (trainjob_object(), (7, "OnFailure"))):
+        spec = job_spec(jobset(parse_trainjob(job), runtime(trainer)))
+        assert (spec["backoffLimit"], spec["template"]["spec"]["restartPolicy"]) == expected
+
+
+@pytest.mark.parametrize("limit", ["", "-1", "1.5", "many", "1000000", "\u0663"])
+def test_a_number_of_failures_that_is_none_is_refused(limit: str) -> None:
+    job = trainjob_object()
+    job["metadata"]["annotations"] = {"trainmaster.dev/backoff-limit": limit}
+    result = validate(job, RUNTIME)
+    assert not result.allowed
+    assert "metadata.annotations[trainmaster.dev/backoff-limit]: Invalid value" in result.message
+    assert "must be a whole number from 0 to 999999" in result.message

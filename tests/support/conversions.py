@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 from support.resolutions import FRAMEWORK, jobset
 
+from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.api import TrainingRuntime, TrainJob
@@ -50,7 +51,7 @@ def problems(objects: Any, directory: Path) -> list[str]:
     """What a cluster with Trainmaster would refuse of these objects."""
     file = directory / "converted.yaml"
     file.write_text("---\n".join(map(to_yaml, objects)))
-    validation = OfflineValidation([str(file)], FRAMEWORK, namespace="default")
+    validation = OfflineValidation(scan_manifests([str(file)]), FRAMEWORK, namespace="default")
     assert len(validation.validated) == len(objects)
     return [str(each) for each in validation.diagnostics if each.severity == "error"]
 

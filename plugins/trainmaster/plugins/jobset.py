@@ -14,6 +14,7 @@ from trainmaster.runtime.api import Initializer, InitializerSource, Trainer, Tra
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
     ANCESTORS,
+    BACKOFF_LIMIT_ANNOTATION,
     COMPLETE,
     DATASET_INITIALIZER,
     FAILED,
@@ -42,6 +43,9 @@ _CONDITION_OF = {JOBSET_COMPLETED: COMPLETE, JOBSET_FAILED: FAILED}
 _CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime", "observedGeneration")
 _JOB_COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
 
+_LONGEST_LIMIT: Final = 6
+"""Digits of a number of pods that may fail, which fits into the field of a Job."""
+
 _CACHE_SCHEME: Final = "cache://"
 _MAIN_CONTAINERS: Final = frozenset(MAIN_CONTAINER_OF_ANCESTOR.values())
 
@@ -60,6 +64,7 @@ class JobSet:
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
     ) -> Iterator[FieldError | FieldWarning]:
         """Check what the TrainJob asks of the ReplicatedJobs of its runtime."""
+        yield from _check_backoff_limit(job)
         yield from _check_initializers(info, job)
         yield from _check_patch_targets(info, job)
         yield from _check_inactive(job, old, listers)
@@ -68,8 +73,12 @@ class JobSet:
         """Write counts into the Job templates and list the host names of all pods."""
         name = job.metadata.name
         subdomain = info.subdomain(name)
+        backoff_limit = _backoff_limit(job)
         for pods in info.pod_sets:
             job_spec = pods.job_template["spec"]
+            if backoff_limit is not None:
+                job_spec["backoffLimit"] = backoff_limit
+                pods.pod_spec["restartPolicy"] = "Never"  # a container that restarts in place has its log cut off
             if not info.works_through(pods):
                 job_spec["completions"] = pods.count
             job_spec["parallelism"] = pods.count
@@ -113,6 +122,19 @@ class JobSet:
             for entry in status.get("replicatedJobsStatus") or []
         ]
         return StatusReport(conditions=conditions, jobs_status=jobs)
+
+
+def _backoff_limit(job: TrainJob) -> int | None:
+    """Return how many pods of a Job may fail, if the TrainJob says so."""
+    said = job.metadata.annotations.get(BACKOFF_LIMIT_ANNOTATION, "")
+    return int(said) if said.isdecimal() and said.isascii() and len(said) <= _LONGEST_LIMIT else None
+
+
+def _check_backoff_limit(job: TrainJob) -> Iterator[FieldError]:
+    said = job.metadata.annotations.get(BACKOFF_LIMIT_ANNOTATION)
+    if said is not None and _backoff_limit(job) is None:
+        path = f"metadata.annotations[{BACKOFF_LIMIT_ANNOTATION}]"
+        yield FieldError(path, f"must be a whole number from 0 to {10**_LONGEST_LIMIT - 1}", value=said)
 
 
 def _copied(condition: JsonObject) -> JsonObject:

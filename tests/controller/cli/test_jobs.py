@@ -14,6 +14,7 @@ from support.job_kinds import job_object
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.manifests import load_manifests
 from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.cli.run.diagnosis import Diagnosis
 from trainmaster.controller.cli.run.submit import require_trainjobs
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
@@ -144,8 +145,9 @@ def test_a_kind_of_another_group_is_known_too(
     file = write({**job, "spec": {"acmeReplicaSpecs": replicas}})
     assert main(["render", "-f", file, "--only", "Pod"]) == 0
     assert "name: a-worker-0" in capsys.readouterr().out
+    manifests = load_manifests([file])
     with pytest.raises(Rejected, match="AcmeJob a: only TrainJobs are followed"):
-        require_trainjobs(load_manifests([file]))
+        require_trainjobs(manifests, Diagnosis(manifests, namespace=None))
 
 
 @pytest.mark.parametrize("command", ["validate", "render"])

@@ -123,15 +123,18 @@ class ManagerDown(Exception):
     """The manager does not run; the text, of several lines, says why and what to do."""
 
 
-async def wait_for_manager(client: KubeClient, *, report: Callable[[str], None]) -> None:
+async def wait_for_manager(client: KubeClient, *, report: Callable[[str], None]) -> dict[str, Any] | None:
     """Wait for a manager that is starting; return at once where nothing is known of one.
+
+    Returns:
+        What the embedded cluster tells of its manager; None for other clusters, and without one.
 
     Raises:
         ManagerDown: It crashes again and again.
         KubeError: The server cannot be reached.
     """
     reported = ""
-    while (manager := await _manager_status(client)) is not None and manager["phase"] != _READY:
+    while (manager := await manager_status(client)) is not None and manager["phase"] != _READY:
         if manager["phase"] == _CRASHING:
             raise ManagerDown(
                 "the manager of this embedded cluster does not run, so that nothing would become of a TrainJob\n"
@@ -144,6 +147,7 @@ async def wait_for_manager(client: KubeClient, *, report: Callable[[str], None])
             report(waits)
             reported = waits
         await asyncio.sleep(_POLL_STARTING_EVERY)
+    return manager
 
 
 async def watch_manager(client: KubeClient, *, report: Callable[[str], None]) -> None:
@@ -152,7 +156,7 @@ async def watch_manager(client: KubeClient, *, report: Callable[[str], None]) ->
     while True:
         await asyncio.sleep(_POLL_EVERY)
         try:
-            manager = await _manager_status(client)
+            manager = await manager_status(client)
         except KubeError:
             continue  # whoever follows the jobs notices as well
         if manager is None:
@@ -167,7 +171,8 @@ async def watch_manager(client: KubeClient, *, report: Callable[[str], None]) ->
         crashes = manager["phase"] == _CRASHING or (crashes and manager["phase"] != _READY)
 
 
-async def _manager_status(client: KubeClient) -> dict[str, Any] | None:
+async def manager_status(client: KubeClient) -> dict[str, Any] | None:
+    """Return what an embedded cluster tells of its manager now; None for other clusters, and without one."""
     status, _, body = await client.raw("GET", _PATH)
     if status != 200:
         return None

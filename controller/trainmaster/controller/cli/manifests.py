@@ -33,7 +33,7 @@ class Source:
 
     file: str
     line: int
-    """In which its document starts."""
+    """In which its document starts; 0 if this command made it."""
 
     text: str
     document: int
@@ -74,7 +74,7 @@ class Manifest:
     @property
     def place(self) -> str:
         """`file:line`."""
-        return f"{self.source.file}:{self.source.line}"
+        return f"{self.source.file}:{self.source.line}" if self.source.line else self.source.file
 
     @property
     def api_version(self) -> str:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
 
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, built_in_file, built_in_names, scan_manifests
+from trainmaster.controller.cli.manifests import Manifest, ManifestError, built_in_file, built_in_names
 from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import (
     API_VERSION,
@@ -123,21 +123,25 @@ class OfflineValidation:
     """The objects of some files, validated; also the listers by which that is done.
 
     Args:
-        files: Files and directories; `-` is standard input.
+        found: What is in the files, and what is wrong with them.
         framework: The plugins.
         namespace: Of objects that name none.
         job_kinds: Loads the kinds of jobs of `kubeflow.org/v1`; called if there may be one in the files.
+        runtimes_elsewhere: Whether a cluster may have runtimes that are not in the files, or others under the names of
+            those that come with Trainmaster. TrainJobs of such are validated against their definition alone.
     """
 
     def __init__(
         self,
-        files: Iterable[str],
+        found: Iterable[Manifest | ManifestError],
         framework: Framework,
         *,
         namespace: str,
         job_kinds: Callable[[], Sequence[JobKind]] = tuple,
+        runtimes_elsewhere: bool = False,
     ) -> None:
         self._framework = framework
+        self._runtimes_elsewhere = runtimes_elsewhere
         self._namespace = namespace
         self._load_job_kinds = job_kinds
         self._objects: dict[tuple[str, str, str | None, str], JsonObject] = {}
@@ -151,12 +155,12 @@ class OfflineValidation:
         """What could not be checked, of whatever objects, each once."""
 
         self.unreadable: list[Diagnostic] = []
-        for found in scan_manifests(files):
-            if isinstance(found, ManifestError):
-                message = _POSITION.sub("", found.problem)
-                self.unreadable.append(Diagnostic("error", found.file, found.line, found.column, "", "", message))
+        for each in found:
+            if isinstance(each, ManifestError):
+                message = _POSITION.sub("", each.problem)
+                self.unreadable.append(Diagnostic("error", each.file, each.line, each.column, "", "", message))
             else:
-                self._add(found)
+                self._add(each)
         for validated in self.validated:
             self._validate(validated)
 
@@ -196,7 +200,11 @@ class OfflineValidation:
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return an object of the files, or a runtime that comes with Trainmaster."""
         found = self._objects.get((api_version, kind, namespace, name))
-        if found is None and (api_version, kind) == (API_VERSION, CLUSTER_TRAINING_RUNTIME_KIND):
+        if (
+            found is None
+            and not self._runtimes_elsewhere
+            and (api_version, kind) == (API_VERSION, CLUSTER_TRAINING_RUNTIME_KIND)
+        ):
             found = _built_in(name)
         copied: JsonObject | None = copy_tree(found)
         return copied
@@ -329,6 +337,8 @@ class OfflineValidation:
             return False
         if live_runtime(job, self) is not None:
             return False
+        if self._runtimes_elsewhere:
+            return True
         known = [name for _, kind, _, name in self._objects if kind == reference.kind]
         known += built_in_names() if reference.kind == CLUSTER_TRAINING_RUNTIME_KIND else []
         hint = did_you_mean(reference.name, known)

@@ -14,6 +14,7 @@ import sys
 from typing import Any, TypeAlias
 
 from trainmaster.controller.cli.explain import print_explained
+from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation, ValidatedManifest
 from trainmaster.controller.cli.options import (
     CommandError,
@@ -71,7 +72,10 @@ def run(arguments: argparse.Namespace) -> int:
     framework = load_framework(arguments)
     jobs = functools.cache(lambda: load_jobs(arguments))
     validation = OfflineValidation(
-        arguments.files, framework, namespace=arguments.namespace or "default", job_kinds=lambda: jobs()[0]
+        scan_manifests(arguments.files),
+        framework,
+        namespace=arguments.namespace or "default",
+        job_kinds=lambda: jobs()[0],
     )
     for diagnostic in validation.diagnostics:
         print(f"trainmaster: {diagnostic}", file=sys.stderr)

@@ -46,6 +46,9 @@ COMMANDS = {
 
 COMMANDS_GROUP = "trainmaster.commands"
 
+STARTS_PROGRAMS = frozenset({"run"})
+"""Commands that start a program: what stands behind `--` is for that, and becomes `arguments`."""
+
 EMBEDDED_CLUSTER = "trainmaster.devcluster"
 """The portion of the namespace that an installation may lack."""
 
@@ -69,12 +72,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for name in [wanted] if wanted in COMMANDS or wanted in offered else [*COMMANDS, *offered]:
             _add(name, offered, commands, asked=name == wanted)
-        parsed = parser.parse_args(words)
+        ours = words.index("--") if wanted in STARTS_PROGRAMS and "--" in words else len(words)
+        parsed = parser.parse_args(words[:ours], argparse.Namespace(arguments=words[ours + 1 :]))
         code: int = parsed.run(parsed)
         sys.stdout.flush()
     except ModuleNotFoundError as error:
-        ours = wanted in COMMANDS or (wanted in offered and offered[wanted].value.startswith("trainmaster."))
-        remedy = _remedy(error) if ours else None
+        is_ours = wanted in COMMANDS or (wanted in offered and offered[wanted].value.startswith("trainmaster."))
+        remedy = _remedy(error) if is_ours else None
         if remedy is None:
             raise
         print(f"trainmaster: the command {wanted!r} needs {remedy}", file=sys.stderr)

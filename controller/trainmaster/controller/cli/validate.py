@@ -10,6 +10,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.cli.options import add_file_options, load_framework, load_jobs, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_json
@@ -35,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     framework = load_framework(arguments)
     validation = OfflineValidation(
-        arguments.files,
+        scan_manifests(arguments.files),
         framework,
         namespace=arguments.namespace or "default",
         job_kinds=lambda: load_jobs(arguments)[0],

@@ -60,6 +60,11 @@ STORAGE_URI_ENV: Final = "STORAGE_URI"
 DATASET_MOUNT_PATH: Final = "/workspace/dataset"
 MODEL_MOUNT_PATH: Final = "/workspace/model"
 
+# Restarts
+BACKOFF_LIMIT_ANNOTATION: Final = "trainmaster.dev/backoff-limit"
+"""Of a TrainJob: how many pods of each of its Jobs may fail before it fails, whatever its runtime says. Those that fail
+are replaced by others and not restarted, so that their logs stay."""
+
 # Ports and the downward API
 TRAINER_PORT: Final = 29500
 COMPLETION_INDEX_ANNOTATION: Final = "batch.kubernetes.io/job-completion-index"

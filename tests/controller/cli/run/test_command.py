@@ -185,21 +185,91 @@ async def test_json_from_standard_input_without_following(kubeconfig: str, tmp_p
             await asyncio.sleep(0.05)
 
 
-async def test_fields_that_are_wrong_are_told_one_by_one(kubeconfig: str, tmp_path: Path) -> None:
-    unknown = trainjob("unknown-field", "true", nodes=2, color="red")
-    done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, unknown), cwd=tmp_path)
+MISTAKES = {
+    "an unknown field": ("numNodes: 2", "numNode: 2"),
+    "a kind in the wrong case": ("kind: TrainJob\n", "kind: Trainjob\n"),
+    "a word for a number": ("numNodes: 2", "numNodes: three"),
+    "a value that no job can have": ("numNodes: 2", "numProcPerNode: 0"),
+    "a group that is another one": ("trainer.kubeflow.org/v1alpha1", "kubeflow.org/v1"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+async def test_mistakes_are_explained_as_validate_explains_them(kubeconfig: str, tmp_path: Path, mistake: str) -> None:
+    job = trainjob("mistaken", "true")
+    job["spec"]["trainer"]["numNodes"] = 2
+    text = yaml.safe_dump(job)
+    right, wrong = MISTAKES[mistake]
+    assert right in text
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump_all([runtime("shell")]) + "---\n" + text.replace(right, wrong))
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, "job.yaml", cwd=tmp_path)
     assert done.code == 2
-    assert sorted(done.err.splitlines()) == [
-        'trainmaster: job.yaml:1: TrainJob unknown-field: unknown field "spec.color"',
-        'trainmaster: job.yaml:1: TrainJob unknown-field: unknown field "spec.nodes"',
-    ]
-    wrong = trainjob("wrong-values", "true", activeDeadlineSeconds=0)
-    wrong["spec"]["trainer"]["numProcPerNode"] = 0
-    done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, wrong), cwd=tmp_path)
+    validated = await trainmaster("validate", "-f", "job.yaml", cwd=tmp_path)
+    errors = [line for line in validated.out.splitlines() if ": error: " in line]
+    assert errors
+    assert done.err.splitlines() == [f"trainmaster: {line}" for line in errors]
+    # Where no cluster runs, none is started to be told the same.
+    done = await trainmaster("run", "job.yaml", cwd=tmp_path)
     assert done.code == 2
-    assert len(done.err.splitlines()) == 2
-    assert "job.yaml:1: TrainJob wrong-values: spec.activeDeadlineSeconds: Invalid value" in done.err
-    assert "job.yaml:1: TrainJob wrong-values: spec.trainer.numProcPerNode: Invalid value" in done.err
+    assert done.err.splitlines() == [f"trainmaster: {line}" for line in errors]
+    assert not (tmp_path / ".trainmaster").exists()
+
+
+async def test_what_the_server_admits_is_run_whatever_validate_says(served: Environment, tmp_path: Path) -> None:
+    """The definitions of the cluster may be newer, or others."""
+    field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/novelty"
+    body = json.dumps([{"op": "add", "path": field, "value": {"type": "string"}}]).encode()
+    async with client_of(served.kubeconfig) as client:
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainjobs.trainer.kubeflow.org"
+        status, _, answer = await client.raw("PATCH", path, body=body, content_type="application/json-patch+json")
+        assert status == 200, answer
+    file = write(tmp_path, runtime("shell"), trainjob("novel", "true", novelty="new"))
+    validated = await trainmaster("validate", "-f", file, cwd=tmp_path)
+    assert "spec.novelty: unknown field" in validated.out
+    done = await trainmaster("run", "--kubeconfig", str(served.kubeconfig), "--no-follow", file, cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "TrainJob default/novel created" in done.err
+
+
+async def test_nothing_is_submitted_if_a_name_is_taken(kubeconfig: str, tmp_path: Path) -> None:
+    second = write(tmp_path, runtime("shell"), trainjob("taken-second", "true"))
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, second, cwd=tmp_path)
+    assert done.code == 0, done.err
+    (tmp_path / "first.yaml").write_text(yaml.safe_dump_all([runtime("unwanted"), trainjob("taken-first", "true")]))
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, "first.yaml", second, cwd=tmp_path)
+    assert done.code == 2
+    assert re.sub(r":[0-9]+:", ":N:", done.err) == (
+        "trainmaster: job.yaml:N: TrainJob taken-second already exists in namespace 'default'; delete it or take "
+        "another name (metadata.generateName makes a new one for each run)\n"
+    )
+    async with client_of(kubeconfig) as client:
+        with pytest.raises(NotFound):
+            await client.get(TRAINJOBS, "default", "taken-first")
+        with pytest.raises(NotFound):
+            await client.get(TRAINING_RUNTIMES, "default", "unwanted")
+
+
+async def test_a_refusal_half_way_leaves_the_others_running_and_says_so(
+    served: Environment, hooks: WebhookServer, tmp_path: Path
+) -> None:
+    def admit(request: JsonObject) -> JsonObject:
+        if request["dryRun"] or request["name"] != "second":
+            return {}
+        return {"allowed": False, "status": {"message": "the budget was spent a moment ago"}}
+
+    hooks.on("/hook", admit)
+    configurer = Configurer(served, hooks)
+    await configurer.validating(configurer.webhook(rules=[rule("trainjobs", group="trainer.kubeflow.org")]))
+    file = write(tmp_path, runtime("shell"), *(trainjob(name, "true") for name in ("first", "second", "third")))
+    async with started("run", "--kubeconfig", str(served.kubeconfig), file, cwd=tmp_path) as running:
+        await eventually(lambda: "TrainJob default/first goes on\n" in running.err)
+        await set_condition(served.kubeconfig, "first", COMPLETE)
+        done = await running.finish()
+    assert done.code == 2
+    assert "job.yaml:41: TrainJob second: " in done.err
+    assert "the budget was spent a moment ago" in done.err
+    assert "trainmaster: not submitted: TrainJob second, TrainJob third\n" in done.err
+    assert "TrainJob default/first: Complete\n" in done.err
 
 
 async def test_nothing_is_submitted_if_a_kind_is_unknown(kubeconfig: str, tmp_path: Path) -> None:
@@ -323,7 +393,7 @@ async def test_a_webhook_that_is_late_to_see_a_runtime_is_asked_again(
     served: Environment, hooks: WebhookServer, tmp_path: Path
 ) -> None:
     def admit(_: JsonObject) -> JsonObject:
-        if len(hooks.asked) > 2:
+        if len(hooks.asked) > 3:  # the first time is a dry run
             return {}
         return {"allowed": False, "status": {"message": 'TrainingRuntime.trainer.kubeflow.org "shell" not found'}}
 
@@ -333,7 +403,7 @@ async def test_a_webhook_that_is_late_to_see_a_runtime_is_asked_again(
     await configurer.validating(configurer.webhook(rules=rules))
     command = ("run", "--kubeconfig", str(served.kubeconfig), "--no-follow")
     done = await trainmaster(*command, write(tmp_path, runtime("shell"), trainjob("late", "true")), cwd=tmp_path)
-    assert (done.code, len(hooks.asked)) == (0, 3), done.err
+    assert (done.code, len(hooks.asked)) == (0, 4), done.err
 
 
 async def test_what_else_is_wrong_with_a_job_without_runtime_is_told(

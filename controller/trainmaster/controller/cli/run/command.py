@@ -1,4 +1,4 @@
-"""`trainmaster run`: submit the TrainJobs of some files and follow them to their end.
+"""`trainmaster run`: submit a program or the TrainJobs of some files, and follow them to their end.
 
 Exit codes: 0 all jobs are complete; 1 a job failed, lacks its runtime, or the cluster cannot be used; 2 the files are
 wrong, which includes TrainJobs that the cluster refuses; 3 time is up; 130 interrupted; 129 or 143 ended by SIGHUP or
@@ -9,21 +9,34 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import logging
 import sys
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
-from trainmaster.controller.cli.cluster import Interrupted, ManagerDown, find_cluster, wait_for_manager
+from trainmaster.controller.cli.cluster import (
+    Interrupted,
+    ManagerDown,
+    find_cluster,
+    manager_status,
+    running_cluster,
+    wait_for_manager,
+)
 from trainmaster.controller.cli.follow.display.summary import Commands
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.session import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
 from trainmaster.controller.cli.jobs.options import invocation
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
-from trainmaster.controller.cli.printers import complain
+from trainmaster.controller.cli.manifests import ManifestError, load_manifests
+from trainmaster.controller.cli.printers import complain, print_objects
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.run.submit import require_trainjobs, submit
+from trainmaster.controller.cli.run.script.errors import ProgramError
+from trainmaster.controller.cli.run.script.options import add_program_options, program_options, refuse_program_options
+from trainmaster.controller.cli.run.script.program import find_program
+from trainmaster.controller.cli.run.submit import Submitter
+from trainmaster.controller.cli.run.work import Files, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.log_config import configure_logs
@@ -32,18 +45,29 @@ from trainmaster.runtime.version import __version__
 
 BAD_INPUT = 2
 
+_USER_AGENT: Final = f"trainmaster-run/{__version__}"
+_PROBE_TIMEOUT: Final = 3.0
+"""Seconds that a cluster gets to say of itself what a dry run could do without."""
+
 
 def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
-        help="run TrainJobs and follow them",
-        description="Submit everything in the files, follow their TrainJobs and exit as they do. Without a kubeconfig "
-        "the jobs run in the embedded cluster of the working directory, which is started if need be.",
+        help="run a program or TrainJobs, and follow them",
+        usage="%(prog)s [options] PROGRAM [-- ARGUMENT...]\n       %(prog)s [options] -m MODULE [-- ARGUMENT...]\n"
+        "       %(prog)s [options] FILE...",
+        description="Make a TrainJob of a program, or submit everything in the files; follow their TrainJobs and exit "
+        "as they do. Without a kubeconfig the jobs run in the embedded cluster of the working directory, which is "
+        "started if need be.",
         allow_abbrev=False,
     )
     parser.add_argument(
-        "files", nargs="+", metavar="FILE", help="YAML or JSON, any number of objects; - is standard input"
+        "files",
+        nargs="*",
+        metavar="FILE",
+        help="a script (.py) or a notebook (.ipynb); or YAML and JSON, any number of objects, a directory of such "
+        "files, or - for standard input",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one")
     parser.add_argument("-n", "--namespace", help="for objects that name none; default: that of the kubeconfig")
@@ -58,6 +82,7 @@ def command(commands: Any) -> None:
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up waiting; the TrainJobs go on")
     parser.add_argument("--no-follow", action="store_true", help="return as soon as everything is submitted")
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
+    add_program_options(parser)
     parser.set_defaults(run=run)
 
 
@@ -65,9 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the command; returns the exit code."""
     configure_logs(level=logging.WARNING, style="console")
     try:
-        manifests = load_manifests(arguments.files)
-        return asyncio.run(_run(arguments, manifests))
-    except (ManifestError, Rejected) as error:
+        work = _work_of(arguments)
+        if getattr(arguments, "dry_run", False):
+            return asyncio.run(_print(arguments, work))
+        return asyncio.run(_run(arguments, work))
+    except (ManifestError, ProgramError, Rejected) as error:
         return complain(error, BAD_INPUT)
     except (KubeError, ManagerDown) as error:
         return complain(error, FAILURE)
@@ -90,19 +117,61 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> int:
-    require_trainjobs(manifests)  # before a cluster is started for nothing
-    config = await find_cluster(arguments.kubeconfig, report=_report)
-    async with KubeClient(config, user_agent=f"trainmaster-run/{__version__}") as client:
+def _work_of(arguments: argparse.Namespace) -> Files | ProgramRun:
+    """Return what is to be submitted.
+
+    Raises:
+        ManifestError: A file cannot be read.
+        ProgramError: The program cannot be read, or what is said of it makes no sense.
+        Rejected: There is nothing.
+    """
+    program = find_program(arguments.files, arguments.module, directory=Path.cwd())
+    if program is not None:
+        return ProgramRun(program, program_options(arguments), namespace=arguments.namespace)
+    refuse_program_options(arguments)
+    if not arguments.files:
+        raise Rejected(["nothing to run: name a program, such as train.py, or files with TrainJobs"])
+    return Files(load_manifests(arguments.files), namespace=arguments.namespace)
+
+
+async def _print(arguments: argparse.Namespace, work: Files | ProgramRun) -> int:
+    """Print what would be submitted. Only what a cluster says of itself is asked for, and none is needed."""
+    config = await running_cluster(arguments.kubeconfig)
+    manifests = None
+    if config is not None:
+        async with KubeClient(config, user_agent=_USER_AGENT, timeout=_PROBE_TIMEOUT, tries=1) as client:
+            with contextlib.suppress(KubeError):
+                manifests = await work.manifests(client, await manager_status(client), report=_report)
+    if manifests is None:
+        fresh = {"python": sys.executable} if config is None else None
+        manifests = await work.manifests(None, fresh, report=_report)
+    print_objects([manifest.object for manifest in manifests], form=getattr(arguments, "output", "yaml"))
+    return 0
+
+
+async def _run(arguments: argparse.Namespace, work: Files | ProgramRun) -> int:
+    config = await running_cluster(arguments.kubeconfig)
+    if config is None:
+        work.check(report=_report)  # before a cluster is started for nothing
+        config = await find_cluster(arguments.kubeconfig, report=_report)
+    async with KubeClient(config, user_agent=_USER_AGENT) as client:
         try:
             async with asyncio.timeout(arguments.timeout):
-                await wait_for_manager(client, report=_report)
+                manager = await wait_for_manager(client, report=_report)
         except TimeoutError:
             _report(f"the manager is not ready after {arguments.timeout:g} s; nothing was submitted")
             return TIMED_OUT
-        jobs = await submit(client, manifests, namespace=arguments.namespace, report=_report)
+        manifests = await work.manifests(client, manager, report=_report)
+        submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
+        if taken := await submitter.check():
+            raise Rejected(map(submitter.already_exists, taken))
+        submission = await work.submit(submitter, client, report=_report)
+        jobs = submission.jobs
+        if submission.problem is not None:
+            complain(submission.problem, BAD_INPUT)
+            _report(f"TrainJob {', '.join(job.key for job in jobs)} goes on")
         if arguments.no_follow:
-            return 0
+            return 0 if submission.problem is None else BAD_INPUT
         commands = Commands(namespace=config.namespace, kubeconfig=arguments.kubeconfig, deletes=arguments.delete)
         reporter = make_reporter(plain=arguments.plain, commands=commands)
         code = await follow_jobs(client, jobs, reporter, timeout=arguments.timeout)
@@ -110,7 +179,7 @@ async def _run(arguments: argparse.Namespace, manifests: Sequence[Manifest]) -> 
             await _delete(client, jobs)
         elif code == INTERRUPTED:
             await _settle_interrupt(client, jobs, arguments)
-        return code
+        return code if submission.problem is None or code == INTERRUPTED else BAD_INPUT
 
 
 async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], arguments: argparse.Namespace) -> None:

@@ -1,6 +1,7 @@
 """Submits the manifests of some files: makes objects of them in a cluster.
 
-- Nothing is written before every manifest is known to be of a kind that the cluster serves.
+- Nothing is written before every manifest is known to be of a kind that the cluster serves, and before the server has
+  judged each of them, and the names of the TrainJobs, in a dry run.
 - The order is that of dependence (namespaces, definitions, runtimes, other objects, TrainJobs), then that of the files.
 - A TrainJob that is refused for want of its runtime gets advice; one whose runtime was applied a moment before is tried
   again, since a webhook may learn of that late.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.runtime_reference import (
@@ -23,6 +25,7 @@ from trainmaster.controller.cli.follow.runtime_reference import (
 from trainmaster.controller.cli.manifests import CRD_KIND, Manifest, apply_order, is_job, is_trainjob
 from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind, warnings_in
 from trainmaster.controller.cli.restmapper import RestMapper
+from trainmaster.controller.cli.run.diagnosis import Diagnosis
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError
 from trainmaster.controller.kube.rest.resources import Resource
@@ -37,14 +40,34 @@ _LATE_AT_MOST = 10.0
 
 _LOOK_EVERY = 0.1
 
+_REFUSALS = frozenset({400, 403, 422})
+"""What a server answers, also to a dry run, if it will never take an object as it is."""
 
-def require_trainjobs(manifests: Sequence[Manifest]) -> None:
+_NO_DRY_RUN = "does not support dry run"
+"""What it says of an admission webhook that has side effects."""
+
+_WEBHOOK = "admission webhook "
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """What became of some manifests."""
+
+    jobs: list[FollowedJob]
+    """The TrainJobs that were created."""
+
+    problem: Rejected | None = None
+    """Why the rest was not, if it was not."""
+
+
+def require_trainjobs(manifests: Sequence[Manifest], diagnosis: Diagnosis) -> None:
     """Raise `Rejected` if no file has a TrainJob."""
     if any(map(is_trainjob, manifests)):
         return
     jobs = [manifest for manifest in manifests if is_job(manifest)]
     raise Rejected(
-        [
+        diagnosis.errors()
+        or [
             f"{job.place}: {job.title}: only TrainJobs are followed; `kubectl apply -f {job.source.file}` submits it, "
             f"and `kubectl get {job.kind.lower()} -w` shows how it fares"
             for job in jobs
@@ -53,55 +76,102 @@ def require_trainjobs(manifests: Sequence[Manifest]) -> None:
     )
 
 
-async def submit(
-    client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, report: Callable[[str], None]
-) -> list[FollowedJob]:
-    """Bring all objects into the cluster and return the TrainJobs.
+class Submitter:
+    """Brings some manifests into a cluster.
 
-    Raises:
-        Rejected: The files cannot be submitted, or the server refuses.
-        TransportError: The server cannot be reached.
+    Args:
+        client: Of the cluster.
+        manifests: All of them.
+        namespace: For objects that name none; None: that of the kubeconfig.
+        diagnosis: Explains what the server refuses.
     """
-    require_trainjobs(manifests)
-    submitter = _Submitter(client, namespace, manifests)
-    ordered = sorted(manifests, key=apply_order)
-    await submitter.check(ordered)
-    jobs: list[FollowedJob] = []
-    for manifest in ordered:
-        obj, warnings = await submitter.submit(manifest)
-        metadata = obj["metadata"]
-        for warning in warnings:
-            report(f"warning: {manifest.place}: {warning}")
-        if is_trainjob(manifest):
-            job = FollowedJob(
-                metadata["namespace"],
-                metadata["name"],
-                metadata["uid"],
-                metadata["creationTimestamp"],
-                submitter.reference(obj),
-            )
-            jobs.append(job)
-            report(f"TrainJob {job.key} created")
-        else:
-            unfollowed = "; only TrainJobs are followed" if is_job(manifest) else ""
-            report(f"{manifest.kind} {_key(metadata)} applied{unfollowed}")
-    return jobs
 
-
-class _Submitter:
-    def __init__(self, client: KubeClient, namespace: str | None, manifests: Sequence[Manifest]) -> None:
+    def __init__(
+        self, client: KubeClient, manifests: Sequence[Manifest], *, namespace: str | None, diagnosis: Diagnosis
+    ) -> None:
         self._client = client
         self._namespace = namespace
         self._rest_mapper = RestMapper(client)
-        self._manifests = manifests
+        self._manifests = sorted(manifests, key=apply_order)
+        self._diagnosis = diagnosis
 
-    def reference(self, trainjob: JsonObject) -> RuntimeReference | None:
+    async def check(self) -> list[Manifest]:
+        """Ask the server about every manifest, without writing anything.
+
+        Returns:
+            The TrainJobs whose names are taken.
+
+        Raises:
+            Rejected: Some cannot be submitted.
+            TransportError: The server cannot be reached.
+        """
+        await self._check_kinds()
+        taken, problems = [], list[str]()
+        for manifest in self._manifests:
+            resource = await self._rest_mapper.resource(manifest.api_version, manifest.kind)
+            if resource is None:
+                continue  # the files define it
+            obj = self._completed(manifest, resource)
+            try:
+                await self._write(resource, obj, dry_run=True)
+            except AlreadyExists:
+                taken.append(manifest)
+            except ApiError as error:
+                if error.status in _REFUSALS and not self._is_unsure(manifest, obj, error):
+                    problems += await self._explained(manifest, obj, error)
+        if problems:
+            raise Rejected(dict.fromkeys(problems))
+        return taken
+
+    async def submit(self, report: Callable[[str], None]) -> Submission:
+        """Write all objects.
+
+        Raises:
+            Rejected: The server refuses one, and no TrainJob was created before.
+            TransportError: The server cannot be reached.
+        """
+        jobs: list[FollowedJob] = []
+        for number, manifest in enumerate(self._manifests):
+            try:
+                obj, warnings = await self._submit(manifest)
+            except Rejected as error:
+                if not jobs:
+                    raise
+                left = ", ".join(each.title for each in self._manifests[number:])
+                return Submission(jobs, Rejected([*str(error).splitlines(), f"not submitted: {left}"]))
+            metadata = obj["metadata"]
+            for warning in warnings:
+                report(f"warning: {manifest.place}: {warning}")
+            if is_trainjob(manifest):
+                job = FollowedJob(
+                    metadata["namespace"],
+                    metadata["name"],
+                    metadata["uid"],
+                    metadata["creationTimestamp"],
+                    self._reference(obj),
+                )
+                jobs.append(job)
+                report(f"TrainJob {job.key} created")
+            else:
+                unfollowed = "; only TrainJobs are followed" if is_job(manifest) else ""
+                report(f"{manifest.kind} {_key(metadata)} applied{unfollowed}")
+        return Submission(jobs)
+
+    def already_exists(self, manifest: Manifest) -> str:
+        """Say that the name of a TrainJob is taken."""
+        new = "metadata.generateName makes a new one" if manifest.source.line else "without --name there is a new one"
+        return (
+            f"{manifest.place}: {manifest.title} already exists in namespace {self.namespace_of(manifest)!r}; "
+            f"delete it or take another name ({new} for each run)"
+        )
+
+    def _reference(self, trainjob: JsonObject) -> RuntimeReference | None:
         """Return the runtime that a TrainJob names."""
         namespace = trainjob["metadata"]["namespace"]
         named = {
             (
                 each.kind,
-                self._namespace_of(each) if each.kind == TRAINING_RUNTIME_KIND else None,
+                self.namespace_of(each) if each.kind == TRAINING_RUNTIME_KIND else None,
                 each.object["metadata"].get("name"),
             )
             for each in self._manifests
@@ -109,20 +179,28 @@ class _Submitter:
         }
         return reference_of(trainjob, namespace=namespace, supplied=named)
 
-    def _namespace_of(self, manifest: Manifest) -> str:
+    def namespace_of(self, manifest: Manifest) -> str:
+        """Return the namespace of an object that is in one."""
         given = manifest.object["metadata"].get("namespace")
         return str(given or self._namespace or self._client.config.namespace or "default")
 
-    async def check(self, manifests: Sequence[Manifest]) -> None:
+    def _completed(self, manifest: Manifest, resource: Resource) -> JsonObject:
+        """Return the object with its namespace."""
+        metadata = dict(manifest.object["metadata"])
+        if resource.namespaced:
+            metadata["namespace"] = self.namespace_of(manifest)
+        return {**manifest.object, "metadata": metadata}
+
+    async def _check_kinds(self) -> None:
         """Refuse kinds that the cluster does not serve, unless the files define them, and foreign namespaces."""
-        defined = {_defined_kind(manifest) for manifest in manifests if manifest.kind == CRD_KIND}
+        defined = {_defined_kind(manifest) for manifest in self._manifests if manifest.kind == CRD_KIND}
         problems = []
-        for manifest in manifests:
+        for manifest in self._manifests:
             group = manifest.api_version.rpartition("/")[0]
             if (group, manifest.kind) not in defined and await self._rest_mapper.resource(
                 manifest.api_version, manifest.kind
             ) is None:
-                problems.append(unknown_kind(manifest))
+                problems += self._diagnosis.errors(manifest) or [unknown_kind(manifest)]
             given = manifest.object["metadata"].get("namespace")
             if given and self._namespace and given != self._namespace:
                 problems.append(
@@ -132,32 +210,43 @@ class _Submitter:
         if problems:
             raise Rejected(problems)
 
-    async def submit(self, manifest: Manifest) -> tuple[JsonObject, list[str]]:
+    async def _submit(self, manifest: Manifest) -> tuple[JsonObject, list[str]]:
         """Write one object; returns it as the server has it, and what the server warns of."""
         resource = await self._rest_mapper.resource(manifest.api_version, manifest.kind, fresh=True)
         if resource is None:
             raise Rejected([unknown_kind(manifest)])
-        metadata = dict(manifest.object["metadata"])
-        if resource.namespaced:
-            metadata["namespace"] = self._namespace_of(manifest)
-        obj = {**manifest.object, "metadata": metadata}
-        reference = self.reference(obj) if is_trainjob(manifest) else None
+        obj = self._completed(manifest, resource)
         try:
-            return await self._write_patiently(resource, obj, reference)
+            return await self._write_patiently(resource, obj, self._reference(obj) if is_trainjob(manifest) else None)
         except AlreadyExists as error:
-            text = (
-                f"{manifest.place}: {manifest.title} already exists in namespace {metadata.get('namespace')!r}; "
-                "delete it or take another name (metadata.generateName makes a new one for each run)"
-            )
-            raise Rejected([text]) from error
+            raise Rejected([self.already_exists(manifest)]) from error
         except ApiError as error:
-            lines, advice = error_lines(error), list[str]()
-            missed = [] if reference is None else list(filter(reference.is_missed_in, lines))
-            if reference is not None and missed and await is_missing(self._client, reference):
-                # In place of what the webhook says about it; what else is wrong is reported as well.
-                missing, *advice = await explain_missing(self._client, reference)
-                lines = [line for line in lines if line not in missed] + [missing]
-            raise Rejected([*(f"{manifest.place}: {manifest.title}: {line}" for line in lines), *advice]) from error
+            raise Rejected(await self._explained(manifest, obj, error)) from error
+
+    def _is_unsure(self, manifest: Manifest, obj: JsonObject, error: ApiError) -> bool:
+        """Whether a refusal of a dry run need not be one when the files are in the cluster.
+
+        Webhooks judge a TrainJob by the runtime that the cluster has. The files may bring another one, by which nothing
+        is wrong with it.
+        """
+        if _NO_DRY_RUN in error.message:
+            return True
+        reference = self._reference(obj) if is_trainjob(manifest) else None
+        supplied = reference is not None and reference.supplied and _WEBHOOK in error.message
+        return supplied and not self._diagnosis.errors(manifest)
+
+    async def _explained(self, manifest: Manifest, obj: JsonObject, error: ApiError) -> list[str]:
+        """Say why the server refuses an object: as `validate` does if that knows, else in its own words."""
+        lines, advice = error_lines(error), list[str]()
+        reference = self._reference(obj) if is_trainjob(manifest) else None
+        missed = [] if reference is None else list(filter(reference.is_missed_in, lines))
+        if reference is not None and missed and await is_missing(self._client, reference):
+            # In place of what the webhook says about it; what else is wrong is reported as well.
+            missing, *advice = await explain_missing(self._client, reference)
+            lines = [line for line in lines if line not in missed] + [missing]
+        elif diagnosed := self._diagnosis.errors(manifest):
+            return diagnosed
+        return [*(f"{manifest.place}: {manifest.title}: {line}" for line in lines), *advice]
 
     async def _write_patiently(
         self, resource: Resource, obj: JsonObject, reference: RuntimeReference | None
@@ -174,10 +263,12 @@ class _Submitter:
                     raise
             await asyncio.sleep(_LOOK_EVERY)
 
-    async def _write(self, resource: Resource, obj: JsonObject) -> tuple[JsonObject, list[str]]:
+    async def _write(
+        self, resource: Resource, obj: JsonObject, *, dry_run: bool = False
+    ) -> tuple[JsonObject, list[str]]:
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") if resource.namespaced else None
-        params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"}
+        params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
         creates = (resource.group, resource.kind) == (GROUP, TRAINJOB_KIND) or not metadata.get("name")
         answer, headers = await send(
             self._client,

@@ -1,0 +1,118 @@
+"""What a program imports: the modules beside it, whose own imports count as well, and what has to be installed.
+
+Nothing is imported or run to find out: the syntax trees tell. A name that is imported under a condition, in a `try` or
+only for types counts as imported, but nobody can say that the program needs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+_FILES_AT_MOST: Final = 1000
+"""Of the modules beside a program; what they import beyond says hardly more."""
+
+_LARGEST: Final = 4 * 2**20
+_CONDITIONAL: Final = (ast.If, ast.Try, ast.TryStar)
+
+
+@dataclass(slots=True)
+class Imports:
+    """What a program imports."""
+
+    installed: dict[str, bool] = field(default_factory=dict)
+    """Top-level modules of others, with whether the program certainly needs them; none of the standard library."""
+
+    local: set[Path] = field(default_factory=set)
+    """The files beside the program that it imports, and the program itself."""
+
+
+def imports_of(program: Path, text: str, *, root: Path) -> Imports:
+    """Find what a program imports.
+
+    Args:
+        program: Where it is, or would be.
+        text: Its source.
+        root: The directory in which Python looks for its modules first.
+
+    Raises:
+        SyntaxError: The program is no Python; errors of other modules are theirs.
+    """
+    found = Imports()
+    waiting = [(program, ast.parse(text, str(program)))]
+    found.local.add(program)
+    while waiting:
+        path, tree = waiting.pop()
+        for names, needed in _imported(tree, package=_package(path, root)):
+            files = [file for name in names for file in _local_files(name, root)]
+            if not files:  # a directory alone gives way to what is installed
+                top = names[0].partition(".")[0]
+                if top not in sys.stdlib_module_names:
+                    found.installed[top] = found.installed.get(top, False) or needed
+                continue
+            for file in files:
+                if file in found.local or len(found.local) >= _FILES_AT_MOST:
+                    continue
+                found.local.add(file)
+                if (parsed := _parsed(file)) is not None:
+                    waiting.append((file, parsed))
+    return found
+
+
+def _imported(tree: ast.AST, *, package: str, needed: bool = True) -> Iterator[tuple[list[str], bool]]:
+    """Yield each import: the module, then names that may be modules in it; and whether it certainly happens."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from (([alias.name], needed) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            module = _absolute(node, package)
+            if module:
+                yield [module, *(f"{module}.{alias.name}" for alias in node.names if alias.name != "*")], needed
+        else:
+            yield from _imported(node, package=package, needed=needed and not isinstance(node, _CONDITIONAL))
+
+
+def _absolute(node: ast.ImportFrom, package: str) -> str:
+    """Return the absolute name of the module; empty if it leads out of the root."""
+    if not node.level:
+        return node.module or ""
+    parts = package.split(".") if package else []
+    if node.level > len(parts):
+        return ""
+    return ".".join([*parts[: len(parts) - node.level + 1], *([node.module] if node.module else [])])
+
+
+def _package(path: Path, root: Path) -> str:
+    """Return the package that a file is in."""
+    try:
+        return ".".join(path.parent.relative_to(root).parts)
+    except ValueError:
+        return ""
+
+
+def _local_files(name: str, root: Path) -> list[Path]:
+    """Return the files that are run when a module is imported, if it is beside the program."""
+    files = []
+    place = root
+    for part in name.split("."):
+        place = place / part
+        if (place / "__init__.py").is_file():
+            files.append(place / "__init__.py")
+        elif place.with_name(f"{part}.py").is_file():
+            files.append(place.with_name(f"{part}.py"))
+        elif not place.is_dir():
+            break
+    return files
+
+
+def _parsed(file: Path) -> ast.Module | None:
+    try:
+        if file.stat().st_size > _LARGEST:
+            return None
+        return ast.parse(file.read_bytes(), str(file))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None  # whoever runs the program is told

@@ -1,0 +1,110 @@
+"""Notebooks as scripts: the code cells of a Jupyter notebook, one after the other.
+
+Magics and shell commands mean nothing to Python: in cells that are no Python because of them they become comments, and
+each is told. The whole cell does if it begins with a magic such as `%%bash`, whose text is no Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import warnings
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trainmaster.controller.cli.run.script.errors import ProgramError
+
+_MAGIC: Final = ("%", "!", "?")
+_MAGIC_OF_PYTHON: Final = ("%%time", "%%timeit", "%%capture", "%%prun")
+"""The first lines of cells whose rest is Python all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notebook:
+    """A notebook as a script."""
+
+    text: str
+
+    left_out: tuple[str, ...]
+    """The cells with lines that were made comments, each as `cell 2: %matplotlib inline`."""
+
+
+def convert_notebook(content: bytes, *, title: str) -> Notebook:
+    """Return the script of a notebook.
+
+    Raises:
+        ProgramError: It is no notebook of nbformat 4, or not one of Python.
+    """
+    try:
+        tree = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise ProgramError(f"{title}: it is no notebook: {error}") from error
+    cells = tree.get("cells") if isinstance(tree, dict) else None
+    if not isinstance(cells, list):
+        raise ProgramError(
+            f"{title}: it is no notebook of version 4, which has its cells under `cells`; "
+            "`jupyter nbconvert --to notebook` brings older ones up to date"
+        )
+    language = _language(tree)
+    if language != "python":
+        raise ProgramError(f"{title}: it is a notebook of {language}, and only Python is run")
+    parts, left_out = [], []
+    for number, cell in enumerate(cells, start=1):
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        lines, commented = _python(_source(cell))
+        left_out += [f"cell {number}: {line.strip()}" for line in commented]
+        parts.append("\n".join([f"# cell {number}", *lines]))
+    if not parts:
+        raise ProgramError(f"{title}: it has no cell with code")
+    return Notebook("\n\n".join(parts) + "\n", tuple(left_out))
+
+
+def cell_of(text: str, line: int) -> tuple[int, int]:
+    """Return the cell that a line of the script comes from, and which of its lines it is, both from 1."""
+    number, begin = 0, 0
+    for position, each in enumerate(text.splitlines()[:line], start=1):
+        if each.startswith("# cell ") and each[7:].isdecimal():
+            number, begin = int(each[7:]), position
+    return number, line - begin
+
+
+def _language(tree: dict[str, Any]) -> str:
+    metadata = tree.get("metadata")
+    kernel = metadata.get("kernelspec") if isinstance(metadata, dict) else None
+    language = kernel.get("language") if isinstance(kernel, dict) else None
+    return language.lower() if isinstance(language, str) and language else "python"
+
+
+def _source(cell: dict[str, Any]) -> list[str]:
+    source = cell.get("source", "")
+    if isinstance(source, list):
+        source = "".join(part for part in source if isinstance(part, str))
+    return source.splitlines() if isinstance(source, str) else []
+
+
+def _python(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Make comments of what is no Python; returns the lines, and which were changed."""
+    if _is_python("\n".join(lines)):
+        return lines, []
+    first = next((line for line in lines if line.strip()), "")
+    if first.startswith("%%") and first.split()[0] not in _MAGIC_OF_PYTHON:
+        return [f"# {line}" for line in lines], [first]
+    kept, commented = [], []
+    for line in lines:
+        if line.lstrip().startswith(_MAGIC):
+            indent = line[: len(line) - len(line.lstrip())]
+            kept.append(f"{indent}pass  # {line.strip()}")
+            commented.append(line)
+        else:
+            kept.append(line)
+    return kept, commented
+
+
+def _is_python(text: str) -> bool:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,162 @@
+"""What a command line says of a program: nodes, processes, resources, variables, and where it is to run.
+
+All of it is for programs only: a manifest says these things itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from trainmaster.controller.cli.run.script.errors import ProgramError
+from trainmaster.runtime.quantity import Quantity, QuantityError
+
+AUTO: Final = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was said of a program."""
+
+    nodes: int = 1
+    nproc: int | Literal["auto"] | None = None
+    """Processes on each node; None: one for each GPU that was asked for, else one."""
+
+    cpus: str | None = None
+    memory: str | None = None
+    gpus: int = 0
+    env: Mapping[str, str]
+    name: str | None = None
+    runtime: str | None = None
+    image: str | None = None
+    retries: int = 0
+    """How often pods that fail are replaced before the job fails."""
+
+    arguments: Sequence[str] = ()
+    """Of the program."""
+
+
+def add_program_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of programs; what is not given is absent from what is parsed."""
+    group = parser.add_argument_group("programs (train.py, train.ipynb, -m MODULE)", argument_default=argparse.SUPPRESS)
+    group.add_argument("-m", dest="module", metavar="MODULE", default=None, help="run a module, as python -m does")
+    group.add_argument("--nodes", type=_whole(1), metavar="N", help="pods; default: 1")
+    group.add_argument(
+        "--nproc",
+        type=_processes,
+        metavar="N",
+        help="processes on each node, as torchrun --nproc-per-node; auto: as many as it has GPUs, else CPUs; "
+        "default: one for each GPU of --gpus, else 1",
+    )
+    group.add_argument("--cpus", type=_quantity, metavar="N", help="CPUs that each node asks for; default: none")
+    group.add_argument("--memory", type=_quantity, metavar="SIZE", help="memory that each node asks for, as in 8Gi")
+    group.add_argument("--gpus", type=_whole(0), metavar="N", help="GPUs of each node (nvidia.com/gpu); default: 0")
+    group.add_argument(
+        "--env",
+        action="append",
+        type=_variable,
+        metavar="NAME=VALUE",
+        help="a variable of its environment; NAME alone takes the value from here. May be repeated",
+    )
+    group.add_argument("--name", metavar="NAME", help="of the TrainJob; default: that of the program, and five letters")
+    group.add_argument(
+        "--runtime", metavar="NAME", help="the runtime; default: torch-distributed, or that of the framework it imports"
+    )
+    group.add_argument(
+        "--image", metavar="IMAGE", help="the image, in place of the runtime's; embedded clusters have none"
+    )
+    group.add_argument(
+        "--retries", type=_whole(0), metavar="N", help="replace pods that fail so often; default: 0, as torchrun"
+    )
+    group.add_argument(
+        "--dry-run", dest="dry_run", action="store_true", help="print what would be submitted, and submit nothing"
+    )
+    group.add_argument("-o", "--output", choices=("yaml", "json"), help="of --dry-run; default: yaml")
+
+
+_SAID_OF_PROGRAMS: Final = {
+    "nodes": "spec.trainer.numNodes",
+    "nproc": "spec.trainer.numProcPerNode",
+    "cpus": "spec.trainer.resourcesPerNode",
+    "memory": "spec.trainer.resourcesPerNode",
+    "gpus": "spec.trainer.resourcesPerNode",
+    "env": "spec.trainer.env",
+    "name": "metadata.name",
+    "runtime": "spec.runtimeRef",
+    "image": "spec.trainer.image",
+    "retries": "the failurePolicy of the runtime",
+    "dry_run": "",
+    "output": "",
+}
+
+
+def program_options(parsed: argparse.Namespace) -> Options:
+    """Return what was said of a program.
+
+    Raises:
+        ProgramError: It contradicts itself.
+    """
+    if hasattr(parsed, "output") and not hasattr(parsed, "dry_run"):
+        raise ProgramError("--output is the form of --dry-run, which is not there")
+    given = {
+        name: getattr(parsed, name)
+        for name in _SAID_OF_PROGRAMS
+        if hasattr(parsed, name) and name not in ("env", "dry_run", "output")
+    }
+    return Options(**given, env=dict(getattr(parsed, "env", ())), arguments=tuple(parsed.arguments))
+
+
+def refuse_program_options(parsed: argparse.Namespace) -> None:
+    """Refuse what is said of a program where there is none.
+
+    Raises:
+        ProgramError: There is such an option, or there are arguments.
+    """
+    for name, field in _SAID_OF_PROGRAMS.items():
+        if hasattr(parsed, name):
+            option = f"--{name.replace('_', '-')}"
+            instead = f"a manifest says it itself ({field})" if field else "`trainmaster diff` shows what would change"
+            raise ProgramError(f"{option} is for programs, such as train.py; {instead}")
+    if parsed.arguments:
+        raise ProgramError("what stands behind -- are arguments of a program, and there is none, such as train.py")
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def whole(text: str) -> int:
+        if not text.isdecimal() or not text.isascii() or not least <= int(text) < 2**31:
+            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
+        return int(text)
+
+    return whole
+
+
+def _processes(text: str) -> int | str:
+    if text == AUTO:
+        return AUTO
+    try:
+        return _whole(1)(text)
+    except argparse.ArgumentTypeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is neither {AUTO} nor a whole number from 1 on") from None
+
+
+def _quantity(text: str) -> str:
+    try:
+        if Quantity.parse(text).nano > 0:
+            return text
+    except QuantityError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, given, value = text.partition("=")
+    if not name or not name.isprintable():
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    if not given:
+        if name not in os.environ:
+            raise argparse.ArgumentTypeError(f"{name} has no value here to take; give one, as in {name}=VALUE")
+        value = os.environ[name]
+    return name, value

@@ -1,0 +1,46 @@
+"""The ConfigMap of a program belongs to its TrainJob: it is there before it, and goes with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+
+from trainmaster.controller.cli.follow.job_status import FollowedJob
+from trainmaster.controller.cli.manifests import Manifest
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS
+from trainmaster.runtime.api.constants import API_VERSION, TRAINJOB_KIND
+
+_MERGE_PATCH = "application/merge-patch+json"
+
+
+def config_maps(manifests: list[Manifest]) -> list[str]:
+    """Return the names of the ConfigMaps among the objects of a program."""
+    return [manifest.object["metadata"]["name"] for manifest in manifests if manifest.kind == CONFIGMAPS.kind]
+
+
+async def give(client: KubeClient, names: list[str], job: FollowedJob, *, report: Callable[[str], None]) -> None:
+    """Make a TrainJob the owner of ConfigMaps; where that fails, their end is left to the user."""
+    owner = {"apiVersion": API_VERSION, "kind": TRAINJOB_KIND, "name": job.name, "uid": job.uid}
+    body = orjson.dumps({"metadata": {"ownerReferences": [owner]}})
+    for name in names:
+        path = CONFIGMAPS.path(job.namespace, name)
+        try:
+            status, _, _ = await client.raw("PATCH", path, body=body, content_type=_MERGE_PATCH)
+        except KubeError:
+            status = 0
+        if status not in (200, 404):
+            report(f"warning: ConfigMap {job.namespace}/{name} stays when the TrainJob is deleted; delete it by hand")
+
+
+async def discard(client: KubeClient, names: list[str], namespace: str) -> None:
+    """Delete ConfigMaps whose TrainJob was not created, as far as that is possible."""
+    for name in names:
+        try:
+            await client.delete(CONFIGMAPS, namespace, name)
+        except NotFound:
+            continue
+        except KubeError:
+            return

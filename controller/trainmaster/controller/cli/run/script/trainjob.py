@@ -1,0 +1,208 @@
+"""The TrainJob of a program, and the ConfigMap with its files where they have to be brought along.
+
+- On an embedded cluster, whose pods see the files of this machine, it runs in its directory, as torchrun would run it:
+  what it writes stays there.
+- On any other cluster its files come by a ConfigMap, and are copied into an emptyDir, so that it can write beside them.
+- It asks for no resources but those that were named: two nodes run on a laptop of two cores.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from trainmaster.controller.cli.run.script.files import Files
+from trainmaster.controller.cli.run.script.options import AUTO, Options
+from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
+
+_GPU: Final = "nvidia.com/gpu"
+_PATCH_MANAGER: Final = "trainmaster.dev/run"
+_FILES_VOLUME: Final = "program-files"
+_DIRECTORY_VOLUME: Final = "program"
+_FILES_PATH: Final = "/trainmaster/files"
+_DIRECTORY_PATH: Final = "/trainmaster/program"
+_CHANGE_DIRECTORY: Final = 'cd "$0" && exec "$@"'
+_COPY: Final = 'cp -R "$0/..data/." "$1" && cd "$1" && shift && exec "$@"'
+"""From where a ConfigMap is mounted: behind the link its files are regular ones."""
+
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Those of generated names in Kubernetes, which make no words."""
+
+_LONGEST_STEM: Final = 30
+"""What is left for the program in the name of a job: pods and Services are called by it as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """The runtime of a job, as far as it is known."""
+
+    kind: str
+    name: str
+    job: str = NODE
+    """The ReplicatedJob that trains."""
+
+    torchrun: bool
+    """Whether processes are started by torchrun."""
+
+
+def job_name(program: Program) -> str:
+    """Make a name that no other job has."""
+    stem = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in program.name.lower())
+    stem = stem[:_LONGEST_STEM].strip("-")
+    if not stem or not stem[0].isalpha():  # the name of a Service begins with a letter
+        stem = f"job-{stem}".rstrip("-")
+    return f"{stem}-{_suffix()}"
+
+
+def mounted(program: Program, options: Options, name: str, runtime: Runtime) -> list[JsonObject]:
+    """Return the objects of a program that runs in its directory on this machine."""
+    variables = {"HOME": str(Path.home())}
+    if python_path := os.environ.get("PYTHONPATH"):
+        variables["PYTHONPATH"] = os.pathsep.join(os.path.abspath(place) for place in python_path.split(os.pathsep))  # noqa: PTH100 - of what need not exist
+    command = ["sh", "-c", _CHANGE_DIRECTORY, _literal(str(program.directory))]
+    if program.script is None:
+        job = _trainjob(options, name, runtime, command=command, entry=program.entry, variables=variables)
+        return [job]
+    # The script of a notebook is nowhere yet, and is not to lie about in the directory of its author.
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(program.directory), variables.get("PYTHONPATH"))))
+    files = Files()
+    files.add(program.entry[0], program.script.text)
+    entry = (f"{_FILES_PATH}/{program.entry[0]}",)
+    job = _trainjob(options, name, runtime, command=command, entry=entry, variables=variables)
+    config_map = _config_map(files, name)
+    job["spec"]["runtimePatches"] = [
+        _patch(
+            runtime,
+            volumes=[_files_volume(files, config_map)],
+            mounts=[{"name": _FILES_VOLUME, "mountPath": _FILES_PATH, "readOnly": True}],
+        )
+    ]
+    return [config_map, job]
+
+
+def copied(program: Program, options: Options, name: str, runtime: Runtime, files: Files) -> list[JsonObject]:
+    """Return the objects of a program that takes its files along."""
+    entry = program.entry
+    if not program.is_module and program.script is None:
+        entry = (str((program.directory / entry[0]).resolve().relative_to(source_directory(program))),)
+    command = ["sh", "-c", _COPY, _FILES_PATH, _DIRECTORY_PATH]
+    variables = {"PYTHONUNBUFFERED": "1"}  # its output is to be seen when it is written
+    job = _trainjob(options, name, runtime, command=command, entry=entry, variables=variables)
+    config_map = _config_map(files, name)
+    job["spec"]["runtimePatches"] = [
+        _patch(
+            runtime,
+            volumes=[_files_volume(files, config_map), {"name": _DIRECTORY_VOLUME, "emptyDir": {}}],
+            mounts=[
+                {"name": _FILES_VOLUME, "mountPath": _FILES_PATH, "readOnly": True},
+                {"name": _DIRECTORY_VOLUME, "mountPath": _DIRECTORY_PATH},
+            ],
+        )
+    ]
+    return [config_map, job]
+
+
+def source_directory(program: Program) -> Path:
+    """Return the directory that is taken along: the working directory, or that of a program outside of it."""
+    if program.is_module or program.script is not None:
+        return program.directory.resolve()
+    path = (program.directory / program.entry[0]).resolve()
+    directory = program.directory.resolve()
+    return directory if path.is_relative_to(directory) else path.parent
+
+
+def _trainjob(
+    options: Options,
+    name: str,
+    runtime: Runtime,
+    *,
+    command: list[str],
+    entry: tuple[str, ...],
+    variables: dict[str, str],
+) -> JsonObject:
+    words = [*_launcher(options, runtime), *entry, *options.arguments]
+    trainer: JsonObject = {
+        "numNodes": options.nodes,
+        "command": command,
+        "args": [_literal(word) for word in words],
+        "env": [{"name": key, "value": _literal(value)} for key, value in (variables | dict(options.env)).items()],
+    }
+    if options.image is not None:
+        trainer["image"] = options.image
+    if runtime.torchrun and (processes := _processes(options)) is not None:
+        trainer["numProcPerNode"] = processes
+    if resources := _resources(options):
+        trainer["resourcesPerNode"] = resources
+    return {
+        "apiVersion": API_VERSION,
+        "kind": TRAINJOB_KIND,
+        "metadata": {"name": name, "annotations": {BACKOFF_LIMIT_ANNOTATION: str(options.retries)}},
+        "spec": {
+            "runtimeRef": {"name": runtime.name, "kind": runtime.kind},
+            "trainer": trainer,
+        },
+    }
+
+
+def _launcher(options: Options, runtime: Runtime) -> list[str]:
+    if not runtime.torchrun:
+        return ["python"]
+    # torchrun's own word where nobody but torchrun knows the number: its argument wins over the variable.
+    return ["torchrun", *(["--nproc-per-node=auto"] if _processes(options) is None else [])]
+
+
+def _processes(options: Options) -> int | None:
+    """Return how many processes a node has; None: torchrun counts."""
+    if options.nproc is None:
+        return options.gpus or 1
+    if options.nproc != AUTO:
+        return options.nproc
+    if options.gpus:
+        return options.gpus
+    # What the node asks for, not what the machine has, which is what torchrun would count.
+    return max(1, int(Quantity.parse(options.cpus).nano // 10**9)) if options.cpus else None
+
+
+def _resources(options: Options) -> JsonObject:
+    requests: JsonObject = {}
+    if options.cpus is not None:
+        requests["cpu"] = options.cpus
+    if options.memory is not None:
+        requests["memory"] = options.memory
+    resources: JsonObject = {"requests": requests} if requests else {}
+    if options.gpus:
+        resources["limits"] = {_GPU: options.gpus}
+    return resources
+
+
+def _config_map(files: Files, name: str) -> JsonObject:
+    labels = {"app.kubernetes.io/managed-by": "trainmaster-run", "app.kubernetes.io/instance": name}
+    return files.config_map(f"{name}-files-{_suffix()}", labels)
+
+
+def _files_volume(files: Files, config_map: JsonObject) -> JsonObject:
+    return {"name": _FILES_VOLUME, "configMap": {"name": config_map["metadata"]["name"], "items": files.items()}}
+
+
+def _patch(runtime: Runtime, *, volumes: list[JsonObject], mounts: list[JsonObject]) -> JsonObject:
+    pod = {"volumes": volumes, "containers": [{"name": NODE, "volumeMounts": mounts}]}
+    replicated_job = {"name": runtime.job, "template": {"spec": {"template": {"spec": pod}}}}
+    return {
+        "manager": _PATCH_MANAGER,
+        "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [replicated_job]}}},
+    }
+
+
+def _literal(text: str) -> str:
+    """Write a text so that Kubernetes, which expands `$(NAME)` in commands and variables, leaves it as it is."""
+    return text.replace("$", "$$")
+
+
+def _suffix() -> str:
+    return "".join(secrets.choice(_LETTERS) for _ in range(5))

@@ -1,0 +1,119 @@
+"""What is to be submitted: the objects of files, which are known from the start, or those that a program becomes, which
+depend on the cluster.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trainmaster.controller.cli.manifests import Manifest
+from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.cli.run.diagnosis import Diagnosis
+from trainmaster.controller.cli.run.script import ownership
+from trainmaster.controller.cli.run.script.options import Options
+from trainmaster.controller.cli.run.script.prepare import check_program, local_objects, remote_objects
+from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.controller.cli.run.script.runtime import find_runtime
+from trainmaster.controller.cli.run.submit import Submission, Submitter, require_trainjobs
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError
+
+Report = Callable[[str], None]
+
+
+class Files:
+    """The objects of some files.
+
+    Raises:
+        Rejected: No TrainJob is among them.
+    """
+
+    def __init__(self, manifests: Sequence[Manifest], *, namespace: str | None) -> None:
+        self.diagnosis = Diagnosis(manifests, namespace=namespace)
+        self._manifests = list(manifests)
+        require_trainjobs(manifests, self.diagnosis)
+
+    def check(self, *, report: Report) -> None:  # noqa: ARG002 - the other work warns
+        """Refuse what an embedded cluster that has to be started first would refuse.
+
+        Raises:
+            Rejected: Something is wrong.
+        """
+        if problems := self.diagnosis.errors():
+            raise Rejected(problems)
+
+    async def manifests(
+        self,
+        client: KubeClient | None,  # noqa: ARG002 - they are the same on every cluster
+        manager: Mapping[str, Any] | None,  # noqa: ARG002 - as above
+        *,
+        report: Report,  # noqa: ARG002 - as above
+    ) -> list[Manifest]:
+        """Return the objects."""
+        return self._manifests
+
+    async def submit(self, submitter: Submitter, client: KubeClient, *, report: Report) -> Submission:  # noqa: ARG002
+        """Submit the objects."""
+        return await submitter.submit(report)
+
+
+class ProgramRun:
+    """A program, and what was said of it."""
+
+    def __init__(self, program: Program, options: Options, *, namespace: str | None) -> None:
+        self.diagnosis = Diagnosis((), namespace=namespace)  # its TrainJob has no lines that anybody has written
+        self._program = program
+        self._options = options
+        self._namespace = namespace
+        self._config_maps: list[str] = []
+        self._is_checked = False
+
+    def check(self, *, report: Report) -> None:
+        """Refuse what an embedded cluster that has to be started first could not run.
+
+        Raises:
+            ProgramError: It is no Python.
+        """
+        self._check(sys.executable, report)
+
+    async def manifests(
+        self, client: KubeClient | None, manager: Mapping[str, Any] | None, *, report: Report
+    ) -> list[Manifest]:
+        """Return its objects.
+
+        Args:
+            client: Of the cluster; None if there is none, or it does not answer.
+            manager: What an embedded cluster tells of its manager; None for others, which do not see this machine.
+            report: Gets what is worth knowing.
+
+        Raises:
+            ProgramError: It cannot be run there.
+        """
+        is_local = manager is not None
+        # Older clusters do not say with which interpreter they run.
+        self._check(str((manager or {}).get("python") or "") or None, report)
+        namespace = self._namespace or (client.config.namespace if client is not None else None) or "default"
+        runtime = await find_runtime(self._program, self._options, client, namespace=namespace, report=report)
+        objects = local_objects if is_local else functools.partial(remote_objects, report=report)
+        found = objects(self._program, self._options, runtime)
+        self._config_maps = ownership.config_maps(found)
+        return found
+
+    async def submit(self, submitter: Submitter, client: KubeClient, *, report: Report) -> Submission:
+        """Submit its objects; the ConfigMap goes when the TrainJob does, or at once if that is refused."""
+        namespace = self._namespace or client.config.namespace or "default"
+        try:
+            submission = await submitter.submit(report)
+        except (KubeError, Rejected):
+            await ownership.discard(client, self._config_maps, namespace)
+            raise
+        await ownership.give(client, self._config_maps, submission.jobs[0], report=report)
+        return submission
+
+    def _check(self, python: str | None, report: Report) -> None:
+        if not self._is_checked:
+            check_program(self._program, python=python, report=report)
+        self._is_checked = True
