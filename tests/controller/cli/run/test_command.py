@@ -269,7 +269,7 @@ async def test_a_refusal_half_way_leaves_the_others_running_and_says_so(
     assert "job.yaml:41: TrainJob second: " in done.err
     assert "the budget was spent a moment ago" in done.err
     assert "trainmaster: not submitted: TrainJob second, TrainJob third\n" in done.err
-    assert "TrainJob default/first: Complete\n" in done.err
+    assert "TrainJob default/first: Complete" in done.err
 
 
 async def test_nothing_is_submitted_if_a_kind_is_unknown(kubeconfig: str, tmp_path: Path) -> None:
