@@ -144,7 +144,9 @@ async def test_a_missing_program_fails_the_container(node: Node, kubelet: Kubele
     await node.create({"name": "c", "image": "any", "command": ["no-such-program"]})
     ended = terminated(await node.phase("Failed"))
     assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
-    assert "executable 'no-such-program' not found" in ended["message"]
+    problem = 'unable to start container process: exec: "no-such-program": executable file not found in $PATH: '
+    assert ended["message"].startswith(problem)
+    assert (await node.event_message("Failed")).startswith(f"Error: {problem}")
 
 
 async def test_a_container_without_a_command_fails_the_pod(node: Node, kubelet: Kubelet) -> None:

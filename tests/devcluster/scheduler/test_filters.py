@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.devcluster.scheduler.filters import filter_node, fit_error
+from trainmaster.devcluster.scheduler.filters import explain_insufficiency, filter_node, fit_error
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
 
 NODE = {"metadata": {"name": "n", "labels": {"zone": "desk", "rank": "5"}}, "spec": {}, "status": {}}
 
@@ -54,3 +55,17 @@ def test_a_cordoned_node_takes_nothing() -> None:
     node = {**NODE, "spec": {"unschedulable": True}}
     reasons = filter_node({"spec": {}}, {}, node, {}, 0)
     assert fit_error([reasons], 1) == "0/1 nodes are available: 1 node(s) were unschedulable."
+
+
+def test_what_was_asked_for_and_what_the_largest_node_has_is_told() -> None:
+    """Of what was scarce only, and with nothing that changes while a pod waits."""
+    nodes = [{**NODE, "status": {"allocatable": {"cpu": cpu, "memory": "16101900Ki"}}} for cpu in ("1", "2")]
+    requests = {name: Quantity.parse(text) for name, text in (("cpu", "1500m"), ("memory", "500Gi"))}
+    reasons = [["Insufficient memory"], ["Insufficient memory"]]
+    assert explain_insufficiency(requests, reasons, nodes) == (
+        " The pod asks for 500Gi memory, the largest node has 15.4Gi: it can never run here."
+    )
+    assert explain_insufficiency(requests, [["Insufficient cpu"], ["Insufficient cpu"]], nodes) == (
+        " The pod asks for 1500m cpu, the largest node has 2, of which other pods use too much."
+    )
+    assert explain_insufficiency(requests, [["node(s) were unschedulable"]], nodes) == ""

@@ -61,7 +61,10 @@ async def test_a_pod_that_does_not_fit_waits_until_there_is_room(cluster: Steppe
     assert node_of(cluster, "b") is None
     assert condition(cluster, "b")["status"] == "False"
     assert condition(cluster, "b")["reason"] == "Unschedulable"
-    assert condition(cluster, "b")["message"] == f"0/1 nodes are available: 1 Insufficient {GPU}."
+    assert condition(cluster, "b")["message"] == (
+        f"0/1 nodes are available: 1 Insufficient {GPU}. "
+        f"The pod asks for 1 {GPU}, the largest node has 2, of which other pods use too much."
+    )
     assert cluster.reasons("b") == ["FailedScheduling"]
     await cluster.set_pod(cluster.api.get(PODS, "default", "a"), "Succeeded")
     assert node_of(cluster, "b") == "laptop"
@@ -86,12 +89,18 @@ async def test_the_most_important_waiting_pod_comes_first(cluster: Stepper) -> N
 
 async def test_every_missing_resource_is_named(cluster: Stepper) -> None:
     await create(cluster, "a", {"cpu": "5", "memory": "9Gi"})
-    assert condition(cluster, "a")["message"] == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
+    assert condition(cluster, "a")["message"] == (
+        "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. The pod asks for 5 cpu, the largest node "
+        "has 4; for 9Gi memory, the largest node has 8Gi: it can never run here."
+    )
 
 
 async def test_an_unknown_resource_is_missing(cluster: Stepper) -> None:
     await create(cluster, "a", {"amd.com/gpu": "1"})
-    assert condition(cluster, "a")["message"] == "0/1 nodes are available: 1 Insufficient amd.com/gpu."
+    assert condition(cluster, "a")["message"] == (
+        "0/1 nodes are available: 1 Insufficient amd.com/gpu. "
+        "The pod asks for 1 amd.com/gpu, the largest node has 0: it can never run here."
+    )
 
 
 async def test_growing_the_node_lets_waiting_pods_in(cluster: Stepper) -> None:

@@ -41,7 +41,8 @@ from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES, PodAction
 from trainmaster.devcluster.kubelet.pod_status import container_identity, pod_status
 from trainmaster.devcluster.kubelet.prober.handler import validate_probes
 from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
-from trainmaster.devcluster.kubelet.supervisor_client import Exited, Report, Started, SupervisorClient
+from trainmaster.devcluster.kubelet.start_errors import start_error
+from trainmaster.devcluster.kubelet.supervisor_client import Exited, Report, Started, SupervisorClient, Unstartable
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
 from trainmaster.devcluster.kubelet.volumes.mounts import Namespaces
 from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
@@ -410,10 +411,12 @@ class PodWorker:
     def _identity(self, name: str) -> str:
         return container_identity(self.uid, name, self._lifecycle.containers[name].restarts)
 
-    def _termination(self, name: str, attempt: int, report: Report) -> Termination:
+    def _termination(self, name: str, attempt: int, report: Exited | Unstartable) -> Termination:
         started_at = self._lifecycle.containers[name].started_at
-        if not isinstance(report, Exited):
-            message = f"failed to start: {getattr(report, 'error', '')}"
+        if isinstance(report, Unstartable):
+            config = self._configs[name]
+            message = start_error(report.error, argv=config.argv, environment=config.environment)
+            self._warn("Failed", f"Error: {message}", container=name)
             return Termination(exit_code=128, reason="StartError", message=message, finished_at=report.at)
         if report.lost:
             reason, message = LOST_REASON, "The process was lost: the supervisor of the container processes ended"

@@ -7,7 +7,7 @@ words are those of the Kubernetes scheduler, on which people and tools rely.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
@@ -17,7 +17,12 @@ _SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 _TAINT = "node(s) had untolerated taint(s)"
 _CORDONED = "node(s) were unschedulable"
 _TOO_MANY = "Too many pods"
+NEVER_FITS = "it can never run here"
+"""What the message of a pod says that asks for more than any node has, whatever else runs."""
+
+_INSUFFICIENT = "Insufficient "
 _ZERO = Quantity.parse("0")
+_GIBI = 2**30
 
 
 def filter_node(pod: JsonObject, requests: Resources, node: JsonObject, used: Resources, pods: int) -> list[str]:
@@ -34,9 +39,9 @@ def filter_node(pod: JsonObject, requests: Resources, node: JsonObject, used: Re
     if "pods" in allocatable and pods + 1 > Quantity.parse(allocatable["pods"]).ceil():
         reasons.append(_TOO_MANY)
     for name, request in sorted(requests.items()):
-        free = Quantity.parse(allocatable.get(name, "0")) - used.get(name, _ZERO)
+        free = _allocatable(node, name) - used.get(name, _ZERO)
         if request and request > free:
-            reasons.append(f"Insufficient {name}")
+            reasons.append(f"{_INSUFFICIENT}{name}")
     return reasons
 
 
@@ -47,6 +52,35 @@ def fit_error(reasons: Iterable[Iterable[str]], nodes: int) -> str:
     counted = Counter(reason for of_node in reasons for reason in of_node)
     parts = ", ".join(sorted(f"{count} {reason}" for reason, count in counted.items()))
     return f"0/{nodes} nodes are available: {parts}."
+
+
+def explain_insufficiency(requests: Resources, reasons: Iterable[Iterable[str]], nodes: Sequence[JsonObject]) -> str:
+    """Say what was asked for and what the largest node has of what no node had enough of; empty if that is nothing.
+
+    It does not say what is in use: it would change with every other pod, and be written anew for each that waits.
+    """
+    every = {reason for of_node in reasons for reason in of_node}
+    scarce = {name: amount for name, amount in sorted(requests.items()) if f"{_INSUFFICIENT}{name}" in every}
+    if not scarce:
+        return ""
+    largest = {name: max(_allocatable(node, name) for node in nodes) for name in scarce}
+    asked = "; for ".join(
+        f"{_readable(amount)} {name}, the largest node has {_readable(largest[name])}"
+        for name, amount in scarce.items()
+    )
+    if any(amount > largest[name] for name, amount in scarce.items()):
+        return f" The pod asks for {asked}: {NEVER_FITS}."
+    return f" The pod asks for {asked}, of which other pods use too much."
+
+
+def _allocatable(node: JsonObject, resource: str) -> Quantity:
+    return Quantity.parse((node.get("status", {}).get("allocatable") or {}).get(resource, "0"))
+
+
+def _readable(amount: Quantity) -> str:
+    """Write memory as people speak of it: nodes have an odd number of Ki."""
+    gibibytes = amount.nano / (_GIBI * 10**9)
+    return f"{gibibytes:.1f}".removesuffix(".0") + "Gi" if gibibytes >= 1 else str(amount)
 
 
 def pre_filter_error(problem: str, nodes: int) -> str:

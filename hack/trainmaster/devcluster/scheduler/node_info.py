@@ -11,7 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.devcluster.scheduler.dynamic_resources import ClaimAllocation, DeviceAllocator, Unallocatable
-from trainmaster.devcluster.scheduler.filters import filter_node, fit_error, pre_filter_error
+from trainmaster.devcluster.scheduler.filters import (
+    explain_insufficiency,
+    filter_node,
+    fit_error,
+    pre_filter_error,
+)
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 from trainmaster.runtime.resource_requirements import Resources, pod_requests
@@ -114,7 +119,8 @@ class Snapshot:
                 self._devices.assume(allocations or [])
                 return ScheduleResult(pod, name, allocations or [])
             reasons.append(found)
-        return ScheduleResult(pod, None, message=fit_error(reasons, len(self._nodes)))
+        message = fit_error(reasons, len(self._nodes)) + explain_insufficiency(requests, reasons, self._nodes)
+        return ScheduleResult(pod, None, message=message)
 
     def insufficient(self, wanted: Resources) -> list[str]:
         """Return the resources of which all nodes together have too little left."""

@@ -153,11 +153,12 @@ def test_signals_are_as_a_fresh_process_expects_them(server: Server) -> None:
 @pytest.mark.parametrize(
     ("argv", "changes", "expected"),
     [
-        (["no-such-program"], {}, "executable 'no-such-program' not found in PATH="),
-        (["/no/such/program"], {}, "executable '/no/such/program' not found"),
+        (["no-such-program"], {}, 'exec: "no-such-program": executable file not found in $PATH'),
+        (["train " * 1000], {}, 'trai...": executable file not found in $PATH'),
+        (["/no/such/program"], {}, 'exec: "/no/such/program": no such file or directory'),
         (["/bin/sh"], {"cwd": "/no/such/directory"}, "working directory '/no/such/directory' does not exist"),
-        (["/etc/passwd"], {}, "is not accessible: permission denied"),
-        (["/bin/sh", "-c", "a\0b"], {}, "cannot start '/bin/sh'"),
+        (["/etc/passwd"], {}, 'exec: "/etc/passwd", in working directory '),
+        (["/bin/sh", "-c", "a\0b"], {}, 'cannot start "/bin/sh"'),
     ],
 )
 def test_what_cannot_be_started_says_why(

@@ -24,6 +24,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 GPU = "nvidia.com/gpu"
 TOO_FEW_GPUS = f"0/1 nodes are available: 1 Insufficient {GPU}."
+GPUS_IN_USE = f"{TOO_FEW_GPUS} The pod asks for 2 {GPU}, the largest node has 4, of which other pods use too much."
 
 
 @pytest.fixture
@@ -114,7 +115,7 @@ async def test_no_pod_starts_before_all_fit(cluster: Stepper, volcano: bool) -> 
     for name in "abc":
         await pod(cluster, name, gpus=2, volcano=volcano)
     assert bound(cluster) == []
-    assert {condition(cluster, name)["message"] for name in "abc"} == {TOO_FEW_GPUS}
+    assert {condition(cluster, name)["message"] for name in "abc"} == {GPUS_IN_USE}
     assert set(cluster.reasons("a")) == {"FailedScheduling"}
 
 
@@ -168,7 +169,7 @@ async def test_more_pods_than_needed_start_as_far_as_they_fit(cluster: Stepper) 
     for name in "abc":
         await pod(cluster, name, gpus=2)
     assert bound(cluster) == ["a", "b"]
-    assert condition(cluster, "c")["message"] == TOO_FEW_GPUS
+    assert condition(cluster, "c")["message"] == GPUS_IN_USE
 
 
 async def test_a_lost_pod_is_replaced_without_the_others_starting_again(cluster: Stepper) -> None:
@@ -333,7 +334,8 @@ async def test_phases_and_conditions_of_volcano(cluster: Stepper) -> None:
     await pod(cluster, "b", volcano=True, gpus=1)
     assert group_condition(cluster, "Unschedulable")["reason"] == "NotEnoughResources"
     assert group_condition(cluster, "Unschedulable")["message"] == (
-        f"2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable; {TOO_FEW_GPUS}"
+        f"2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 2 minAvailable; {TOO_FEW_GPUS} "
+        f"The pod asks for 1 {GPU}, the largest node has 4, of which other pods use too much."
     )
     assert set(cluster.reasons("train")) == {"Unschedulable"}
     await cluster.delete(PODS, "a")

@@ -31,6 +31,9 @@ from trainmaster.devcluster.kubelet.runtime.processes import (
 ERROR_LIMIT = 300
 """A report must stay below PIPE_BUF, which is 512 bytes on macOS, to be written atomically."""
 
+_SHOWN_LIMIT = 100
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+
 
 class Shim:
     """Runs one container or, with a `target`, a program beside the processes of one."""
@@ -205,16 +208,21 @@ def _explain(error: BaseException, command: dict[str, Any]) -> str:
     program = command["argv"][0]
     if isinstance(error, FileNotFoundError) and error.filename == command["cwd"]:
         return f"working directory {command['cwd']!r} does not exist"
-    if isinstance(error, FileNotFoundError):
-        where = "" if "/" in program else f" in PATH={command['env'].get('PATH', '')}"
-        return f"executable {program!r} not found{where}"
+    if isinstance(error, OSError) and error.errno in _NOT_THERE:
+        problem = "no such file or directory" if "/" in program else "executable file not found in $PATH"
+        return f"exec: {_quoted(program)}: {problem}"
     if isinstance(error, PermissionError):
-        return f"executable {program!r} or working directory {command['cwd']!r} is not accessible: permission denied"
+        return f"exec: {_quoted(program)}, in working directory {command['cwd']!r}: permission denied"
     if isinstance(error, sandbox.SandboxError):
         return str(error)
     if isinstance(error, OSError) and error.errno == errno.E2BIG:
-        return f"arguments and environment of {program!r} are too large for this system"
-    return f"cannot start {program!r}: {error}"
+        return f"arguments and environment of {_quoted(program)} are too large for this system"
+    return f"cannot start {_quoted(program)}: {error}"
+
+
+def _quoted(program: str) -> str:
+    """Quote a program; it may be a whole script that somebody forgot to give to a shell."""
+    return json.dumps(program if len(program) <= _SHOWN_LIMIT else f"{program[:_SHOWN_LIMIT]}...", ensure_ascii=False)
 
 
 def _shortened(text: str) -> str:
