@@ -17,8 +17,9 @@ from support.commands import client_of, eventually, started, trainmaster
 from support.shelljobs import runtime, trainjob, write
 from support.webhooks import Configurer, WebhookServer, rule, serve_webhooks
 
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.testing.envtest import Environment, start_environment
@@ -60,6 +61,13 @@ async def conditions_of(kubeconfig: str, name: str) -> set[str]:
     return {each["type"] for each in job.get("status", {}).get("conditions", ()) if each["status"] == "True"}
 
 
+async def unschedulable(client: KubeClient, job: str) -> set[str]:
+    """Names of the pods of a job that do not fit, as events tell."""
+    events = (await client.list(EVENTS, "default"))["items"]
+    names = {event["regarding"]["name"] for event in events if event["reason"] == "FailedScheduling"}
+    return {name for name in names if name.startswith(f"{job}-")}
+
+
 async def test_a_job_that_completes(kubeconfig: str, tmp_path: Path) -> None:
     """The job comes first in the file: what it depends on is submitted before it all the same."""
     job = trainjob("completes", f"{SAYS_HELLO}; printf 'no newline'")
@@ -90,6 +98,37 @@ async def test_a_job_that_fails_says_why(kubeconfig: str, tmp_path: Path) -> Non
     assert re.search(r"rank 0 failed: exit code 7; attempt 1, pod fails-node-0-0-\w+\n", end)
     assert "  its last lines:\n  | loading\n  | no such file\n" in end
     assert f"  again:  trainmaster restart fails --kubeconfig {kubeconfig}\n" in end
+
+
+async def test_a_command_that_does_not_exist_is_explained_once(kubeconfig: str, tmp_path: Path) -> None:
+    job = trainjob("typo", "")
+    job["spec"]["trainer"]["command"] = ["pyhton", "train.py"]
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, write(tmp_path, runtime("shell"), job), cwd=tmp_path)
+    assert done.code == 1
+    assert re.search(r"rank 0 failed: exit code 128, StartError \(the container could not be started\); ", done.err)
+    problem = r'\| unable to start container process: exec: "pyhton": executable file not found in \$PATH: '
+    assert re.search(rf"{problem}did you mean python\? Images are not read here, .* \(PATH is /.*\)\n", done.err)
+    assert "warning: Pod" not in done.err
+
+
+async def test_a_job_that_asks_for_more_than_there_is_says_so_once(kubeconfig: str, tmp_path: Path) -> None:
+    job = trainjob("greedy", SAYS_HELLO)
+    job["spec"]["trainer"] |= {"numNodes": 2, "resourcesPerNode": {"requests": {"cpu": "500"}}}
+    file = write(tmp_path, runtime("shell"), job)
+    async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
+        await eventually(lambda: any("FailedScheduling" in line for line in running.err))
+        async with client_of(kubeconfig) as client:
+            while len(await unschedulable(client, "greedy")) < 2:
+                await asyncio.sleep(0.05)
+            await client.delete(TRAINJOBS, "default", "greedy")
+        done = await running.finish()
+    told = [line for line in done.err.splitlines() if "FailedScheduling" in line]
+    assert len(told) == 1, done.err
+    assert re.fullmatch(
+        r"problem: Pod greedy-node-0-[01]-\w+: FailedScheduling: 0/1 nodes are available: 1 Insufficient cpu\. "
+        r"The pod asks for 500 cpu, the largest node has \d+: it can never run here\.",
+        told[0],
+    )
 
 
 async def test_several_jobs_are_followed_together(kubeconfig: str, tmp_path: Path) -> None:

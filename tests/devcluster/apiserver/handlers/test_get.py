@@ -191,7 +191,7 @@ async def test_metadata_only(devcluster_server: Environment) -> None:
         ("POST", "/api/v1/namespaces/default/pods/p/eviction", 501),
         ("GET", "/api/v1/namespaces/default/pods/p/portforward", 501),
         ("GET", "/api/v1/nodes/n/proxy/metrics", 501),
-        ("PUT", "/apis/batch/v1/namespaces/default/jobs/j/scale", 501),
+        ("PUT", "/apis/batch/v1/namespaces/default/jobs/j/scale", 404),  # no cluster has that
     ],
 )
 async def test_what_is_not_served(devcluster_server: Environment, method: str, path: str, code: int) -> None:

@@ -51,6 +51,12 @@ _USUAL_PHASES: Final = frozenset(
 _TOLD_AS_FAILURE: Final = "BackOff"
 """That a container is restarted follows from its failure, of which more is told than this event has."""
 
+_NOT_STARTED: Final = "unable to start container process"
+"""What container runtimes say in events of a failure that is told as well."""
+
+_NEVER_FITS: Final = "it can never run here"
+"""What the embedded cluster says of a pod that asks for more than its node has."""
+
 
 class Follower:
     """Follows some TrainJobs, which may have ended already.
@@ -80,6 +86,9 @@ class Follower:
         self._jobs = {job.key: JobStatus(job) for job in jobs}
         self._phases: dict[str, str] = {}
         self._restarts: dict[str, int] = {}
+        self._never_fits: set[tuple[str, str]] = set()
+        """Jobs and what was said of their pods: it holds for all pods of one size."""
+
         self._advice: dict[str, asyncio.Task[None]] = {}
         self._failures: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
@@ -191,11 +200,17 @@ class Follower:
     async def _on_event(self, event: JsonObject) -> None:
         regarding = event.get("regarding") or {}
         named = self._named(regarding.get("namespace") or "", regarding.get("name") or "")
-        if event.get("type") != "Warning" or named is None or event.get("reason") == _TOLD_AS_FAILURE:
+        reason, note = event.get("reason"), event.get("note") or ""
+        if event.get("type") != "Warning" or named is None or reason == _TOLD_AS_FAILURE or _NOT_STARTED in note:
             return
-        if await self._ownership.of_event(event, named) is not None:
+        owner = await self._ownership.of_event(event, named)
+        if owner is not None:
             what = f"{regarding.get('kind')} {regarding.get('name')}"
-            self._reporter.report(f"warning: {what}: {event.get('reason')}: {event.get('note')}")
+            never = _NEVER_FITS in note
+            if never and (owner.job.key, note) in self._never_fits:
+                return
+            self._never_fits |= {(owner.job.key, note)} if never else set()
+            self._reporter.report(f"{'problem' if never else 'warning'}: {what}: {reason}: {note}", bad=never)
 
     def _on_outage(self, reason: str | None) -> None:
         for status in self.jobs:

@@ -38,7 +38,6 @@ _NOT_IMPLEMENTED = frozenset(
         "exec",
         "portforward",
         "proxy",
-        "scale",
     }
 )
 
