@@ -415,7 +415,8 @@ class PodWorker:
         started_at = self._lifecycle.containers[name].started_at
         if isinstance(report, Unstartable):
             config = self._configs[name]
-            message = start_error(report.error, argv=config.argv, environment=config.environment)
+            path, own = config.environment.get("PATH", ""), self._dependencies.root.root.absolute()
+            message = start_error(report.error, argv=config.argv, search_path=path, own=own)
             self._warn("Failed", f"Error: {message}", container=name)
             return Termination(exit_code=128, reason="StartError", message=message, finished_at=report.at)
         if report.lost:

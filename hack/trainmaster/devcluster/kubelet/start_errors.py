@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Final
 
 _NOT_FOUND: Final = "executable file not found in $PATH"
@@ -23,18 +24,19 @@ _PACKAGES: Final = {
 """Programs that start training, and the packages that bring them."""
 
 
-def start_error(problem: str, *, argv: Sequence[str], environment: Mapping[str, str]) -> str:
+def start_error(problem: str, *, argv: Sequence[str], search_path: str, own: Path) -> str:
     """Give the termination message of a container whose first process could not be started.
 
     Args:
         problem: What the shim says.
         argv: The command with its arguments.
-        environment: The variables of the container.
+        search_path: PATH of the container.
+        own: The directory of the kubelet; what is below it says nothing to people.
     """
     text = f"unable to start container process: {problem}"
     if problem.endswith(_NOT_FOUND):
-        path = environment.get("PATH", "")
-        return f"{text}: {_remedy(argv[0], path)} (PATH is {path})"
+        shown = [directory for directory in search_path.split(os.pathsep) if own not in Path(directory).parents]
+        return f"{text}: {_remedy(argv[0], search_path)} (PATH is {os.pathsep.join(shown)})"
     if problem.endswith(_NO_SUCH_FILE):
         return f"{text}: {_NO_IMAGES}"
     return text
