@@ -54,7 +54,9 @@ def replicated_job(
     **container: Any,
 ) -> JsonObject:
     """Return a ReplicatedJob with one container, which is called like the step that it plays."""
-    containers = [{"name": step if step and step != TRAINER_ANCESTOR else NODE, **container}]
+    name_of_step = step if step and step != TRAINER_ANCESTOR else NODE
+    # The end of the log is what tells everybody why it failed, when its pod is gone as well.
+    containers = [{"name": name_of_step, "terminationMessagePolicy": "FallbackToLogsOnError", **container}]
     template: JsonObject = {"spec": {"template": {"spec": {**(pod or {}), "containers": containers}}}}
     if step:
         template = {"metadata": {"labels": {ANCESTOR_LABEL: step}}, **template}

@@ -82,6 +82,10 @@ class World:
         self.unreadable_events: KubeError | None = None
         """What the server answers to whoever reads them, if it refuses."""
 
+        self.pods: list[JsonObject] = []
+        self.unreadable_pods: KubeError | None = None
+        """What the server answers to whoever reads them, if it refuses."""
+
         self.refusal: KubeError | None = None
         """What the server answers to each apply, if it refuses."""
 
@@ -172,8 +176,24 @@ class World:
         return cast("JsonObject", copy_tree(shown))
 
     async def list(
-        self, resource: Resource, namespace: str | None, *, field_selector: str | None, limit: int | None
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        field_selector: str | None = None,
+        label_selector: str | None = None,
+        limit: int | None,
+        continue_token: str | None = None,
     ) -> JsonObject:
+        if resource.kind == "Pod":
+            assert namespace == "team"
+            assert limit is not None
+            self.requests.append(f"list Pod {label_selector}")
+            if self.unreadable_pods is not None:
+                raise self.unreadable_pods
+            start = int(continue_token or 0)
+            more = {"continue": str(start + limit)} if start + limit < len(self.pods) else {}
+            return {"items": copy_tree(self.pods[start : start + limit]), "metadata": more}
         assert (resource.kind, namespace, limit) == ("Event", "team", 20)
         self.requests.append(f"list {resource.kind} {field_selector}")
         if self.unreadable_events is not None:

@@ -6,9 +6,11 @@ be read until the next one, or until the pod is deleted.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Final
 
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, NODE
@@ -17,6 +19,7 @@ from trainmaster.runtime.jsontree import JsonObject
 JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 REPLICATED_JOB_LABEL: Final = "jobset.sigs.k8s.io/replicatedjob-name"
 JOB_INDEX_LABEL: Final = "jobset.sigs.k8s.io/job-index"
+JOBSET_UID_LABEL: Final = "jobset.sigs.k8s.io/jobset-uid"
 RESTART_ATTEMPT_LABEL: Final = "jobset.sigs.k8s.io/restart-attempt"
 
 _MEANINGS: Final = {
@@ -30,6 +33,17 @@ _MEANINGS: Final = {
 }
 _SIGNALS_FROM: Final = 128
 _ENDED_BY_OTHERS: Final = frozenset({128 + signal.SIGKILL, 128 + signal.SIGTERM})
+_LOST_A_PEER: Final = re.compile(
+    r"connection (?:closed|reset|refused)|broken pipe|remote process exited|socket timeout|recvValue failed"
+    r"|DistNetworkError|DistStoreError|heartbeat|got signal: 15",
+    re.IGNORECASE,
+)
+"""What gloo, NCCL, c10d and the coordinator of JAX say when another rank is gone, or was never there, and torchrun when
+it is stopped.
+"""
+
+_CREATED: Final = (None, "", "ContainerCreating", "PodInitializing")
+OOM_KILLED: Final = "OOMKilled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +70,22 @@ class ContainerFailure:
     at: str
     """RFC 3339, to the second."""
 
+    replicated_job: str = ""
+    """The name of the ReplicatedJob whose pod it is."""
+
+    superseded: bool = field(default=False, compare=False)
+    """Whether the container has been started again since."""
+
+    stopped: bool = field(default=False, compare=False)
+    """Whether it ended because its pod was deleted, as the Job controller does when another pod has failed."""
+
     @property
     def order(self) -> tuple[str, bool, int]:
-        """Sorts failures: by time; of those in one second, who was stopped by somebody else comes last."""
-        return self.at, self.exit_code in _ENDED_BY_OTHERS, -1 if self.rank is None else self.rank
+        """Sorts failures: by time; of those in one second, who was stopped or left alone by others comes last."""
+        by_others = self.reason != OOM_KILLED and (
+            self.stopped or self.exit_code in _ENDED_BY_OTHERS or _LOST_A_PEER.search(self.message) is not None
+        )
+        return self.at, by_others, -1 if self.rank is None else self.rank
 
 
 def container_failures(pod: JsonObject) -> list[ContainerFailure]:
@@ -68,11 +94,13 @@ def container_failures(pod: JsonObject) -> list[ContainerFailure]:
     labels = metadata.get("labels") or {}
     attempt = labels.get(RESTART_ATTEMPT_LABEL, "0")
     found = []
+    # Why a pod was evicted, or failed otherwise as a whole, no container of it can tell.
+    disruption = _disruption(status)
+    of_pod = ": ".join(each for each in (status.get("reason"), status.get("message")) if each) or disruption
+    deleted = None if disruption else _deletion(metadata)
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
         runs = container.get("restartCount", 0)
-        # While it waits for its restart, that is not counted yet.
-        before = runs if "waiting" in (container.get("state") or {}) else runs - 1
-        for name, run in (("lastState", before), ("state", runs)):
+        for name, run in (("lastState", _last_run(container)), ("state", runs)):
             ended = (container.get(name) or {}).get("terminated")
             if not ended or not ended.get("exitCode"):
                 continue
@@ -86,11 +114,49 @@ def container_failures(pod: JsonObject) -> list[ContainerFailure]:
                     run=run,
                     exit_code=ended["exitCode"],
                     reason=ended.get("reason") or "",
-                    message=ended.get("message") or "",
+                    message=ended.get("message") or of_pod,
                     at=ended.get("finishedAt") or "",
+                    replicated_job=labels.get(REPLICATED_JOB_LABEL, ""),
+                    stopped=deleted is not None and _is_stopped(ended, deleted),
+                    superseded=name == "lastState" and not (container.get("state") or {}).get("waiting"),
                 )
             )
     return found
+
+
+def _last_run(container: JsonObject) -> int:
+    """Return which run of a container `lastState` tells of, counting from 0.
+
+    The kubelet counts a restart when it creates the container, not while it waits to do so (CrashLoopBackOff).
+    """
+    runs: int = container.get("restartCount", 0)
+    waiting = (container.get("state") or {}).get("waiting")
+    is_created = waiting is None or waiting.get("reason") in _CREATED
+    return max(runs - 1, 0) if is_created else runs
+
+
+def _disruption(status: JsonObject) -> str:
+    """Say why the cluster takes a pod away: preemption, eviction, a node that is gone; empty if it does not."""
+    for condition in status.get("conditions") or ():
+        if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
+            return ": ".join(each for each in (condition.get("reason"), condition.get("message")) if each)
+    return ""
+
+
+def _deletion(metadata: JsonObject) -> datetime | None:
+    """Return when the deletion of an object was asked for."""
+    until = _time(metadata.get("deletionTimestamp"))
+    return None if until is None else until - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
+
+
+def _is_stopped(ended: JsonObject, deleted: datetime) -> bool:
+    """Whether a container ended by the deletion of its pod; of what happened in the same second its code tells."""
+    at = _time(ended.get("finishedAt"))
+    return at is None or at > deleted or (at == deleted and ended["exitCode"] in _ENDED_BY_OTHERS)
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if not text else datetime.fromisoformat(text)
 
 
 def first_failure(failures: Iterable[ContainerFailure]) -> ContainerFailure | None:

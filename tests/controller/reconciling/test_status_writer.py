@@ -47,7 +47,7 @@ async def world() -> World:
 async def test_counters_are_written_once_a_second_at_most_and_the_last_ones_surely(world: World) -> None:
     """Twenty changes within a second are one write, of the last of them, when a second has passed."""
     for active in range(20):
-        report(world, active=active)
+        report(world, active=active, ready=active)
         outcome = await world.reconcile()
         assert isinstance(outcome, RequeueAfter)
         assert outcome.seconds == pytest.approx(COUNTERS_INTERVAL - active / 20)
@@ -55,8 +55,8 @@ async def test_counters_are_written_once_a_second_at_most_and_the_last_ones_sure
     assert world.patches == []
     assert await world.reconcile() == DONE
     assert len(world.patches) == 1
-    assert shown(world) == counters(active=19)
-    report(world, ready=1)
+    assert shown(world) == counters(active=19, ready=19)
+    report(world, active=20, ready=20)
     assert isinstance(await world.reconcile(), RequeueAfter)
     world.clock.step(COUNTERS_INTERVAL)
     assert await world.reconcile() == DONE

@@ -17,7 +17,7 @@ from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.reconciling import runtimes, status_writer
-from trainmaster.controller.reconciling.trainjobs import apply, job_creation, observe
+from trainmaster.controller.reconciling.trainjobs import apply, failed_pods, job_creation, observe
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.controller.server import filters
 from trainmaster.controller.statusserver import authorizer, handler
@@ -61,6 +61,7 @@ def _policy_rules(
     yield from observe.POLICY_RULES
     yield from status_writer.policy_rules(TRAINJOBS, "trainjob_controller")
     yield from job_creation.policy_rules(watches)
+    yield from failed_pods.policy_rules(watches)
     yield from runtimes.POLICY_RULES
     yield from recorder.POLICY_RULES
     election = configuration.leader_election

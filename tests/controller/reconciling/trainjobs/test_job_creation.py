@@ -59,7 +59,7 @@ async def test_a_job_without_an_image_that_is_refused_blocks_the_trainjob_until_
     assert blocked["message"] == f'the Jobs of JobSet "demo" are refused: {REFUSAL}'
     assert world.events == [f"TrainJob resources reconciliation failed: {blocked['message']}"]
 
-    world.change("JobSet", status={"replicatedJobsStatus": [{"name": "node", "active": 1}]})
+    world.change("JobSet", status={"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 1}]})
     assert await world.reconcile() == DONE
     assert "Blocked" not in world.conditions
 

@@ -50,6 +50,8 @@ from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FirstFailureReporter
+from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.controller.reconciling.trainjobs.job_creation import JobCreation
 from trainmaster.controller.reconciling.trainjobs.observe import (
     GroupVersionKind,
@@ -70,7 +72,7 @@ from trainmaster.controller.reconciling.trainjobs.status import finished, next_s
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, TrainJob, parse_trainjob
-from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
+from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree, why_unreadable
@@ -124,6 +126,7 @@ class TrainJobReconciler:
         self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
         self._skipped_plugins = SkippedPlugins(recorder, clock)
         self._job_creation = JobCreation(client, clock)
+        self._failure_reporter = FirstFailureReporter(client, recorder, clock)
         write_backoff = WriteBackoff(clock)
         self._applier = Applier(
             client=client,
@@ -164,6 +167,7 @@ class TrainJobReconciler:
             self._applier.forget(key)
             self._status_writer.forget(key)
             self._job_creation.forget(key)
+            self._failure_reporter.forget(key)
             return DONE
         if (reason := why_unreadable(raw)) is not None:
             # Whatever its status says stays as it is.
@@ -196,6 +200,7 @@ class TrainJobReconciler:
     async def _reconcile(self, key: str, observed: Observed) -> Outcome:
         now = self._clock.now()
         report, report_problem = await self._report(observed)
+        first_failures, read_due = await self._first_failures(key, observed, report)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
         ends = report is not None and finished(report.conditions) and not observed.job.is_finished
         to_deadline = None if ends else seconds_to_deadline(observed.job, now)
@@ -228,6 +233,7 @@ class TrainJobReconciler:
             deadline_exceeded=exceeded,
             unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
             skipped=self._skipped_plugins.condition(key, observed.raw, planned.skipped),
+            first_failures=first_failures,
             now=_stamp(now),
         )
         status_due = await self._status_writer.write(key, observed.raw, status)
@@ -240,8 +246,19 @@ class TrainJobReconciler:
             return DONE
         waiting = WAITING_INTERVAL if planned.waiting else None
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(problem) else None
-        dues = (write_due, status_due, deadline, expiry, waiting, look_due, retry)
+        dues = (write_due, status_due, deadline, expiry, waiting, look_due, retry, to_requeue(read_due))
         return next_outcome(dues, failure=failure, problem=problem)
+
+    async def _first_failures(
+        self, key: str, observed: Observed, report: StatusReport | None
+    ) -> tuple[FirstFailures | None, float | None]:
+        """Find out which failures there are to tell of, and when to look again."""
+        jobset = observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
+        if observed.job.is_finished:
+            self._failure_reporter.forget(key)
+        elif jobset is not None and report is not None:
+            return await self._failure_reporter.observe(key, observed.raw, jobset, report)
+        return None, None
 
     async def _plan(self, key: str, observed: Observed, exceeded: bool, now: datetime) -> Plan:
         decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=now)

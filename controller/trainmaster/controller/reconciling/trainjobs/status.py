@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from trainmaster.controller.reconciling.conditions import is_true, remove_condition, set_condition
 from trainmaster.controller.reconciling.problems import BLOCKED, Problem
+from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED, FirstFailures
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import PLUGIN_SKIPPED
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
@@ -28,7 +29,7 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
-_RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2}
+_RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2, CONTAINER_FAILED: 3}
 """What matters more: an end is final; a problem wants its owner, also while the job is suspended and would not show it.
 """
 
@@ -42,6 +43,7 @@ def next_status(
     deadline_exceeded: bool,
     unsupported_runtime: str | None,
     skipped: JsonObject | None = None,
+    first_failures: FirstFailures | None = None,
     now: str,
 ) -> JsonObject:
     """Compute the status of a TrainJob.
@@ -54,26 +56,24 @@ def next_status(
         deadline_exceeded: Whether its deadline passed before it was finished.
         unsupported_runtime: The kind and group that `runtimeRef` names, if nobody serves it.
         skipped: The condition that it goes on without some plugins, if it does.
+        first_failures: What there is to tell of containers that failed; None: nothing new is known of that.
         now: RFC 3339, for conditions that flip.
     """
     following: JsonObject = copy_tree(status)
     conditions: list[JsonObject] = following.get("conditions") or []
     _note_suspension(job, conditions, now=now)
     if report is not None:
-        _note_report(report, following, conditions, now=now)
+        _note_report(report, following, conditions, now=now, cause=first_failures.cause if first_failures else None)
+    if first_failures is not None:
+        _set_or_remove(conditions, CONTAINER_FAILED, first_failures.condition, now=now)
     if not finished(conditions):
         if deadline_exceeded:
             _fail(conditions, DEADLINE_EXCEEDED_REASON, DEADLINE_EXCEEDED_MESSAGE, now=now)
         elif unsupported_runtime:
             _fail(conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {unsupported_runtime}", now=now)
-    if problem is not None and not finished(conditions):
-        set_condition(conditions, problem.condition(), now=now)
-    else:
-        remove_condition(conditions, BLOCKED)
-    if skipped is not None:
-        set_condition(conditions, skipped, now=now)
-    else:
-        remove_condition(conditions, PLUGIN_SKIPPED)
+    blocked = problem.condition() if problem is not None and not finished(conditions) else None
+    _set_or_remove(conditions, BLOCKED, blocked, now=now)
+    _set_or_remove(conditions, PLUGIN_SKIPPED, skipped, now=now)
     _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)
     return following
@@ -93,13 +93,31 @@ def _note_suspension(job: TrainJob, conditions: list[JsonObject], *, now: str) -
         set_condition(conditions, {"type": SUSPENDED, **condition}, now=now)
 
 
-def _note_report(report: StatusReport, status: JsonObject, conditions: list[JsonObject], *, now: str) -> None:
+def _note_report(
+    report: StatusReport, status: JsonObject, conditions: list[JsonObject], *, now: str, cause: str | None
+) -> None:
     if report.jobs_status is not None:
         _put(status, "jobsStatus", report.jobs_status)
     # The first end counts: a job that exceeded its deadline does not become complete afterwards, nor the reverse.
     if not finished(conditions):
         for condition in report.conditions:
-            set_condition(conditions, condition, now=now)
+            set_condition(conditions, _with_cause(condition, cause), now=now)
+
+
+def _with_cause(condition: JsonObject, cause: str | None) -> JsonObject:
+    """Say why a workload has failed, after its own words, for whoever reads those."""
+    if not cause or condition["type"] != FAILED:
+        return condition
+    return {**condition, "message": "; ".join(filter(None, (condition.get("message"), cause)))}
+
+
+def _set_or_remove(
+    conditions: list[JsonObject], condition_type: str, condition: JsonObject | None, *, now: str
+) -> None:
+    if condition is not None:
+        set_condition(conditions, condition, now=now)
+    else:
+        remove_condition(conditions, condition_type)
 
 
 def _fail(conditions: list[JsonObject], reason: str, message: str, *, now: str) -> None:

@@ -1,0 +1,163 @@
+"""The first failure of each attempt of a TrainJob, in the words that its owner gets to read. Pure.
+
+Of all failures of an attempt the first is the one that counts: the other ranks fail because they lost it. An attempt is
+a run of a container, of a restart of the whole workload; it is over when the workload is ready again.
+
+Guarantees:
+- Nothing is told twice, except that an earlier failure of an attempt, which became known later, takes its place.
+- What is told is bounded: the last `ATTEMPTS` attempts, each with the last words of its container.
+- M-11: it has no credentials, although a program may print some.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from trainmaster.controller.container_failures import OOM_KILLED, ContainerFailure, meaning_of
+from trainmaster.controller.reconciling.trainjobs.last_words import last_words
+from trainmaster.runtime.jsontree import JsonObject
+
+CONTAINER_FAILED: Final = "ContainerFailed"
+"""Condition type: true from the first failure of a container until the workload is ready again; absent otherwise.
+
+It is removed, not set to False, because the Kubeflow SDK takes only a job without conditions to be running. It is also
+the reason of the event that tells of each attempt.
+"""
+
+ATTEMPTS: Final = 5
+
+_NO_REASON: Final = "Error"  # what the kubelet writes for an exit code that says nothing
+_REASON: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")  # metav1.Condition
+_ATTEMPT: Final = re.compile(r"attempt \d+(?:, restart \d+)?(?=: )")
+_UNSAID: Final = "with terminationMessagePolicy: FallbackToLogsOnError its last lines would stand here"
+
+Identity = tuple[str, str, int]
+"""UID of the pod, container, and how often it had been restarted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFailure:
+    """The first failure of one attempt."""
+
+    text: str
+    """One line, which begins with the attempt."""
+
+    reason: str
+    """Condition reason."""
+
+    order: tuple[str, bool, int] | None = None
+    """That of the failure; None if an earlier process told of it."""
+
+    @property
+    def attempt(self) -> str:
+        """The attempt, as the text calls it."""
+        found = _ATTEMPT.match(self.text)
+        return found[0] if found else ""
+
+
+@dataclass(slots=True)
+class FirstFailures:
+    """What has been told of the failures of one TrainJob."""
+
+    told: list[FirstFailure] = field(default_factory=list)
+    """In the order in which it became known, the last `ATTEMPTS`."""
+
+    is_open: bool = False
+    """Whether the workload is not ready since."""
+
+    _open_attempts: set[str] = field(default_factory=set)
+    _over: set[Identity] = field(default_factory=set)
+    """Failures of attempts that are over, as far as pods still tell of them."""
+
+    _seen: set[Identity] = field(default_factory=set)
+
+    def note(self, failures: Iterable[ContainerFailure], replaced: Mapping[str, int]) -> list[FirstFailure]:
+        """Take the failures that all pods tell of by now; returns what is to be told of them.
+
+        Args:
+            failures: All of them, also those that were told.
+            replaced: By UID of a pod, how many pods had its place before, if any had.
+        """
+        known = {(each.pod_uid, each.container, each.run): each for each in failures if not each.stopped}
+        self._seen = set(known)
+        self._over &= self._seen
+        first: dict[str, ContainerFailure] = {}
+        for identity, failure in known.items():
+            attempt = _attempt(failure, replaced)
+            if identity not in self._over and (attempt not in first or failure.order < first[attempt].order):
+                first[attempt] = failure
+        news = []
+        for attempt, failure in sorted(first.items(), key=lambda item: item[1].order):
+            told = next((each for each in reversed(self.told) if each.attempt == attempt), None)
+            if attempt in self._open_attempts and (told is None or told.order is None or told.order <= failure.order):
+                continue
+            new = FirstFailure(f"{attempt}: {describe(failure)}", _reason(failure), failure.order)
+            if attempt in self._open_attempts and told is not None:
+                self.told[self.told.index(told)] = new
+            else:
+                self.told = [*self.told[1 - ATTEMPTS :], new]
+            self._open_attempts.add(attempt)
+            news.append(new)
+        self.is_open = self.is_open or bool(news)
+        return news
+
+    def close(self) -> None:
+        """Note that the workload is ready again: whatever fails from now on is news."""
+        self.is_open = False
+        self._open_attempts.clear()
+        self._over |= self._seen
+
+    def reopen(self) -> None:
+        """Note that the workload has failed after all, perhaps before anything more was seen."""
+        self.is_open = bool(self.told)
+
+    def skip(self, failures: Iterable[ContainerFailure]) -> None:
+        """Note failures that are over, and of which an earlier process has told if anybody did."""
+        self._over |= {(each.pod_uid, each.container, each.run) for each in failures}
+
+    @property
+    def condition(self) -> JsonObject | None:
+        """The condition that tells the owner, while there is something to tell."""
+        if not self.is_open or not self.told:
+            return None
+        message = "\n".join(each.text for each in self.told)
+        return {"type": CONTAINER_FAILED, "status": "True", "reason": self.told[-1].reason, "message": message}
+
+    @property
+    def cause(self) -> str | None:
+        """The first failure of the last attempt, which is why the workload has failed if it has."""
+        return self.told[-1].text if self.is_open and self.told else None
+
+
+def read_condition(condition: JsonObject) -> FirstFailures:
+    """Return what an earlier process told of."""
+    reason = condition.get("reason") or _NO_REASON
+    lines = str(condition.get("message") or "").splitlines()[-ATTEMPTS:]
+    told = [FirstFailure(line, reason) for line in lines]
+    return FirstFailures(told, is_open=bool(told), _open_attempts={each.attempt for each in told})
+
+
+def describe(failure: ContainerFailure) -> str:
+    """Say in one line what failed where, when and how, and its last words."""
+    who = failure.replicated_job or failure.container if failure.rank is None else f"rank {failure.rank}"
+    where = f"pod {failure.pod}, container {failure.container}"
+    at = f" at {failure.at}" if failure.at else ""
+    words = last_words(failure.message)
+    reason = failure.reason if _reason(failure) != _NO_REASON else ""
+    meaning = "it needed more memory than its limit" if reason == OOM_KILLED else meaning_of(failure.exit_code)
+    why = f" ({': '.join(filter(None, (reason, meaning)))})" if reason or meaning else ""
+    unsaid = "" if reason == OOM_KILLED else f"; {_UNSAID}"
+    end = f": {words}" if words else unsaid
+    return f"{who} ({where}) failed{at} with exit code {failure.exit_code}{why}{end}"
+
+
+def _attempt(failure: ContainerFailure, replaced: Mapping[str, int]) -> str:
+    restarts = failure.run + replaced.get(failure.pod_uid, 0)
+    return f"attempt {failure.attempt}, restart {restarts}" if restarts else f"attempt {failure.attempt}"
+
+
+def _reason(failure: ContainerFailure) -> str:
+    return failure.reason if _REASON.fullmatch(failure.reason) else _NO_REASON

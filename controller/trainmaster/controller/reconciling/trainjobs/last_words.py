@@ -1,0 +1,78 @@
+"""The last words of a container: what of the end of its log says why it failed. Pure.
+
+A termination message is the end of the log, 2 KB of it, where the pod asks for that. Of a Python program the line of
+the exception counts, wherever in it that stands: torchrun, for instance, adds a traceback and a table of its own.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from trainmaster.controller.redaction import redact
+
+LENGTH: Final = 200
+"""Characters at most."""
+
+_ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
+_RANK: Final = re.compile(r"\[(?:rank|default)?\d+\]:\s?")
+_EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
+_OF_TORCHRUN: Final = re.compile(r"torch\.distributed\.elastic\.|[EWI]\d{4} .*torch/distributed/elastic/")
+_ROOT_CAUSE: Final = re.compile(r"(rank|exitcode)\s*: (-?\d+)")
+_BEGINS_ANEW: Final = re.compile(r"Traceback \(most|[EWIF]\d{4} ")
+_RULE: Final = re.compile(r"[\W_]*")
+_SEPARATOR: Final = " | "
+
+
+def last_words(message: str) -> str:
+    """Return one line of at most `LENGTH` characters, without credentials; empty if the message says nothing."""
+    lines = []
+    for raw in _ESCAPES.sub("", redact(message)).replace("\r", "\n").split("\n"):
+        prefix = _RANK.match(raw)
+        line = raw[prefix.end() :] if prefix else raw
+        line = "".join(each for each in line if each.isprintable() or each == "\t").strip()
+        if not _RULE.fullmatch(line):
+            lines.append((prefix[0] if prefix else "", line))
+    exception = _exception(lines)
+    if exception is not None:
+        return _cut(_SEPARATOR.join(exception))
+    own = [line for _, line in lines]
+    report = next((position for position, line in enumerate(own) if _OF_TORCHRUN.match(line)), None)
+    if report is not None:
+        causes = ", ".join(f"{name} {value}" for name, value in _ROOT_CAUSE.findall("\n".join(own[report:]))[:2])
+        if own[:report]:
+            own = own[:report]
+        elif causes:
+            return _cut(
+                f"torchrun says that a process of it failed: {causes}; its own words are in the log before that"
+            )
+    said: list[str] = []
+    for line in reversed(own):
+        if said and len(_SEPARATOR.join([line, *said])) > LENGTH:
+            break
+        said.insert(0, line)
+    return _cut(_SEPARATOR.join(said))
+
+
+def _exception(lines: list[tuple[str, str]]) -> list[str] | None:
+    """Return the line of the exception and what belongs to it: the last one of the first process that has one.
+
+    Of the processes of one container, each line of which has its prefix, the first is the cause of the others.
+    """
+    found = [
+        position for position, (_, line) in enumerate(lines) if _EXCEPTION.match(line) and not _OF_TORCHRUN.match(line)
+    ]
+    if not found:
+        return None
+    process = lines[found[0]][0]
+    start = max(position for position in found if lines[position][0] == process)
+    said = [lines[start][1]]
+    for prefix, line in lines[start + 1 :]:
+        if prefix != process or _BEGINS_ANEW.match(line) or _OF_TORCHRUN.match(line):
+            break
+        said.append(line)
+    return said
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LENGTH else f"{text[: LENGTH - 4]} ..."

@@ -1,0 +1,58 @@
+"""What the counts of a JobSet say about its Jobs: whether something has failed, and whether all is ready. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from trainmaster.runtime.api.constants import COMPLETE
+from trainmaster.runtime.jsontree import JsonObject
+
+
+class Counts(NamedTuple):
+    """How many Jobs of one ReplicatedJob are in which state."""
+
+    active: int = 0
+    ready: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+
+def fails(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> bool:
+    """Tell whether something has failed between two states of a JobSet that was not suspended in between.
+
+    What ends well is counted as succeeded in the moment in which it stops being active and ready.
+    """
+    return any(
+        count.failed > old.failed
+        or count.ready + count.succeeded < old.ready + old.succeeded
+        or max(count.active, count.ready) + count.succeeded < max(old.active, old.ready) + old.succeeded
+        for old, count in ((before.get(name, Counts()), count) for name, count in now.items())
+    )
+
+
+def is_ready(jobset: JsonObject, counts: Mapping[str, Counts]) -> bool:
+    """Tell whether all Jobs of a JobSet that are to run by now are ready, or have ended well."""
+    spec = jobset.get("spec") or {}
+    jobs = spec.get("replicatedJobs") or []
+    in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+    wanted = {each["name"]: each.get("replicas", 1) for each in jobs}
+    ready: set[str] = set()
+    for job in jobs:
+        waits_for = {each["name"]: each.get("status") for each in job.get("dependsOn") or ()}
+        waiting = any(
+            counts.get(name, Counts()).succeeded < wanted.get(name, 0) if until == COMPLETE else name not in ready
+            for name, until in waits_for.items()
+        )
+        if waiting or (in_order and len(ready) < jobs.index(job)):
+            continue
+        count = counts.get(job["name"], Counts())
+        if count.ready + count.succeeded < wanted[job["name"]]:
+            return False
+        ready.add(job["name"])
+    return True
+
+
+def counts_of(jobs: Iterable[JsonObject]) -> dict[str, Counts]:
+    """Return the counts of `status.jobsStatus` of a TrainJob, or `status.replicatedJobsStatus` of a JobSet."""
+    return {each["name"]: Counts(*(each.get(name) or 0 for name in Counts._fields)) for each in jobs}
