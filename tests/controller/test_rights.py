@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 from support.enforcement import NAMESPACE, Enforced, enforced, roles_for, shipped_configuration, shipped_objects
+from support.failing_pods import show_failure
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.series import series
@@ -146,6 +147,8 @@ async def test_with_exactly_its_roles_a_manager_serves_trainjobs_of_all_kinds(
         await _events_that_repeat(cluster)
         await _a_finalizer_of_the_past(cluster)
         await _refused_jobs(cluster)
+        await _a_failing_container(cluster, "fails")
+        await has_condition(cluster, "fails", "ContainerFailed", text="my loss is NaN")
         assert await metrics_status(port) == 401
         own = (await cluster.access.headers())["Authorization"].removeprefix("Bearer ")
         assert await metrics_status(port, token=own) == 403, "it is authenticated, and may not read metrics itself"
@@ -231,6 +234,39 @@ async def _refused_jobs(cluster: Enforced) -> None:
     }
     await cluster.client.create(job_creation.CORE_EVENTS, event)
     await has_condition(cluster, "imageless", "Blocked", text="imageless-node-0")
+
+
+async def _a_failing_container(cluster: Enforced, name: str) -> None:
+    """A TrainJob whose JobSet and pod are in the state in which their controller and a kubelet leave them."""
+    await create(cluster, name, on="torch")
+    await appears(cluster, JOBSETS, name)
+    await show_failure(cluster.client, TEAM, name, message="ValueError: my loss is NaN")
+
+
+async def test_without_the_right_to_list_pods_jobs_fail_as_ever_and_it_is_told_once(cluster: Enforced) -> None:
+    configuration = shipped_configuration(training_operator=TrainingOperator(enabled=False))
+    roles = roles_for(configuration)
+    for role in (role for role in roles if role["kind"] == "ClusterRole"):
+        rest = [{**rule, "resources": [each for each in rule["resources"] if each != "pods"]} for rule in role["rules"]]
+        role["rules"] = [rule for rule in rest if rule["resources"]]
+    await cluster.apply(roles)
+    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
+    with capture_logs() as logs:
+        async with manager(cluster.access, configuration=configuration):
+            for name in ("one", "two"):
+                await _a_failing_container(cluster, name)
+                failed = {
+                    "type": "Failed",
+                    "status": "True",
+                    "reason": "FailedJobs",
+                    "message": "jobset failed due to one or more job failures",
+                    "lastTransitionTime": "2026-01-01T00:05:00Z",
+                }
+                ended = {"status": {"conditions": [failed]}}
+                await cluster.client.patch(JOBSETS, TEAM, name, ended, subresource="status")
+                await has_condition(cluster, name, "Failed", text=failed["message"])
+    assert events_of(logs, "a right is missing") == [("list", "pods")]
+    assert [line["event"] for line in logs if line["log_level"] in ("warning", "error")] == ["a right is missing"]
 
 
 @pytest.mark.slow(seconds=10)

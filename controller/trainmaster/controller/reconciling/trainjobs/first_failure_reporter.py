@@ -56,11 +56,11 @@ class _Job:
     uid: str
     """Of its JobSet."""
 
+    attempt: int
+    """How often the JobSet had been restarted when its pods were read last, or were ready."""
+
     first_failures: FirstFailures = field(default_factory=FirstFailures)
     was_read: bool = False
-    attempt: int = 0
-    """How often the JobSet had been restarted when the pods were read last."""
-
     due: float | None = None
     """When its pods are to be read because something failed."""
 
@@ -113,12 +113,13 @@ class FirstFailureReporter:
         before = known[1] if known is not None and known[0] == uid else written
         if counts != written:
             self._counts[key] = (uid, counts)
+        restarts = (jobset.get("status") or {}).get("restarts") or 0
         job = self._jobs.get(key)
         if job is not None and job.uid != uid:
-            job = self._jobs[key] = _Job(uid)
+            job = self._jobs[key] = _Job(uid, restarts)
         told = find_condition(status.get("conditions") or [], CONTAINER_FAILED)
         if job is None and told is not None and told.get("status") == "True":
-            job = self._jobs[key] = _Job(uid, read_condition(told))
+            job = self._jobs[key] = _Job(uid, restarts, read_condition(told))
         ready = is_ready(jobset, counts)
         completed, failed = is_true(report.conditions, COMPLETE), is_true(report.conditions, FAILED)
         rests = completed or any((each.get("spec") or {}).get("suspend") for each in (jobset, trainjob))
@@ -127,14 +128,15 @@ class FirstFailureReporter:
         if job is None:
             if not fallen and not stuck:
                 return None, None
-            job = self._jobs[key] = _Job(uid)
-        restarts = (jobset.get("status") or {}).get("restarts") or 0
-        self._schedule(job, fallen=fallen, anew=failed or job.attempt != restarts, stuck=stuck)
+            job = self._jobs[key] = _Job(uid, restarts)
+        unseen = restarts - job.attempt > job.first_failures.is_open  # a failure for which it was restarted
+        self._schedule(job, fallen=fallen or unseen, anew=failed or restarts > job.attempt, stuck=stuck)
         if self._is_due(key, job, ended=failed):
             await self._read(job, trainjob, jobset, attempt=restarts)
         if failed:
             job.first_failures.reopen()
         elif ready or completed:
+            job.attempt = restarts
             job.first_failures.close()
         dues = [] if failed or rests else [each for each in (job.due, job.look_due) if each is not None]
         due = min(dues, default=None)

@@ -17,8 +17,10 @@ LENGTH: Final = 200
 _ESCAPES: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?")
 _RANK: Final = re.compile(r"\[(?:rank|default)?\d+\]:\s?")
 _EXCEPTION: Final = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)")
-_OF_TORCHRUN: Final = re.compile(r"torch\.distributed\.elastic\.|[EWI]\d{4} .*torch/distributed/elastic/")
-_ROOT_CAUSE: Final = re.compile(r"(rank|exitcode)\s*: (-?\d+)")
+_OF_TORCHRUN: Final = re.compile(
+    r"torch\.distributed\.elastic\.|[EWI]\d{4} .*torch/distributed/elastic/|.*local_rank: \d+ \(pid: \d+\) of binary: "
+)
+_ROOT_CAUSE: Final = re.compile(r"^(rank|exitcode)\s*: (-?\d+)", re.MULTILINE)
 _BEGINS_ANEW: Final = re.compile(r"Traceback \(most|[EWIF]\d{4} ")
 _RULE: Final = re.compile(r"[\W_]*")
 _SEPARATOR: Final = " | "
@@ -36,16 +38,10 @@ def last_words(message: str) -> str:
     exception = _exception(lines)
     if exception is not None:
         return _cut(_SEPARATOR.join(exception))
-    own = [line for _, line in lines]
-    report = next((position for position, line in enumerate(own) if _OF_TORCHRUN.match(line)), None)
-    if report is not None:
-        causes = ", ".join(f"{name} {value}" for name, value in _ROOT_CAUSE.findall("\n".join(own[report:]))[:2])
-        if own[:report]:
-            own = own[:report]
-        elif causes:
-            return _cut(
-                f"torchrun says that a process of it failed: {causes}; its own words are in the log before that"
-            )
+    own, of_torchrun = _apart([line for _, line in lines])
+    causes = ", ".join(f"{name} {value}" for name, value in _ROOT_CAUSE.findall("\n".join(of_torchrun))[:2])
+    if causes and not own:
+        return _cut(f"torchrun says that a process of it failed: {causes}; its own words are in the log before that")
     said: list[str] = []
     for line in reversed(own):
         if said and len(_SEPARATOR.join([line, *said])) > LENGTH:
@@ -72,6 +68,15 @@ def _exception(lines: list[tuple[str, str]]) -> list[str] | None:
             break
         said.append(line)
     return said
+
+
+def _apart(lines: list[str]) -> tuple[list[str], list[str]]:
+    """Part what a program said from what torchrun says after it: a line of the log, a traceback of its own, a table."""
+    end = next((position for position, line in enumerate(lines) if _OF_TORCHRUN.match(line)), len(lines))
+    own = lines[:end]
+    if own and own[-1].startswith("raise ChildFailedError"):
+        own = own[: max((position for position, line in enumerate(own) if _BEGINS_ANEW.match(line)), default=0)]
+    return own, lines[len(own) :]
 
 
 def _cut(text: str) -> str:

@@ -1,0 +1,195 @@
+"""Which failures of a TrainJob are told, in which words, and what is told of them as a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.failing_pods import SECOND
+
+from trainmaster.controller.container_failures import ContainerFailure
+from trainmaster.controller.reconciling.trainjobs.first_failures import (
+    ATTEMPTS,
+    FirstFailures,
+    describe,
+    read_condition,
+)
+
+NAN = ContainerFailure(
+    pod="demo-node-0-1-abcde",
+    pod_uid="one",
+    container="node",
+    rank=1,
+    attempt=0,
+    run=0,
+    exit_code=1,
+    reason="Error",
+    message="Traceback (most recent call last):\nValueError: my loss is NaN\n",
+    at=SECOND.format(5),
+    replicated_job="node",
+)
+LOST = replace(NAN, pod="demo-node-0-0-abcde", pod_uid="zero", rank=0, message="gloo: Connection closed by peer")
+TOLD = (
+    "attempt 0: rank 1 (pod demo-node-0-1-abcde, container node) failed at 2026-01-01T00:00:05Z with exit code 1: "
+    "ValueError: my loss is NaN"
+)
+WHERE = "(pod demo-node-0-1-abcde, container node) failed at 2026-01-01T00:00:05Z with"
+
+
+def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[str]:
+    return [each.text for each in first_failures.note(failures, {})]
+
+
+def test_of_each_attempt_the_first_failure_is_told_once() -> None:
+    job = FirstFailures()
+    assert noted(job, LOST, NAN) == [TOLD]
+    assert noted(job, LOST, NAN) == []
+    again = replace(NAN, run=1, at=SECOND.format(9))
+    assert noted(job, LOST, again) == [TOLD.replace("attempt 0", "attempt 0, restart 1").replace(":05Z", ":09Z")]
+    anew = replace(NAN, pod_uid="other", attempt=1, at=SECOND.format(20))
+    assert noted(job, anew) == [TOLD.replace("attempt 0", "attempt 1").replace(":05Z", ":20Z")]
+
+
+@pytest.mark.parametrize(
+    ("failure", "text"),
+    [
+        (replace(NAN, exit_code=139), f"rank 1 {WHERE} exit code 139 (crashed: SIGSEGV, a bad memory access in native"),
+        (
+            replace(NAN, exit_code=137, reason="OOMKilled", message=""),
+            f"rank 1 {WHERE} exit code 137 (OOMKilled: it needed more memory than its limit)",
+        ),
+        (
+            replace(NAN, exit_code=128, reason="StartError", message="exec: 'trian.py': not found"),
+            f"rank 1 {WHERE} exit code 128 (StartError: the container could not be started): exec: 'trian.py': not",
+        ),
+        (
+            replace(NAN, message=""),
+            f"rank 1 {WHERE} exit code 1; with terminationMessagePolicy: FallbackToLogsOnError its last lines would",
+        ),
+        (replace(NAN, rank=None, replicated_job="launcher"), f"launcher {WHERE} exit code 1: ValueError"),
+        (replace(NAN, rank=None, replicated_job=""), f"node {WHERE} exit code 1: ValueError"),
+        (replace(NAN, at=""), "rank 1 (pod demo-node-0-1-abcde, container node) failed with exit code 1"),
+        (replace(NAN, reason="not a reason"), f"rank 1 {WHERE} exit code 1: ValueError"),
+    ],
+    ids=["crash", "memory", "start", "unsaid", "launcher", "nobody", "no time", "odd reason"],
+)
+def test_it_is_said_what_failed_where_when_how_and_why(failure: ContainerFailure, text: str) -> None:
+    assert describe(failure).startswith(text)
+
+
+def test_the_condition_tells_of_the_last_attempts_and_is_gone_when_all_is_ready_again() -> None:
+    job = FirstFailures()
+    assert (job.condition, job.cause) == (None, None)
+    for attempt in range(7):
+        noted(job, replace(NAN, attempt=attempt, reason="OOMKilled" if attempt == 6 else "Error"))
+    condition = job.condition
+    assert condition is not None
+    assert (condition["type"], condition["status"], condition["reason"]) == ("ContainerFailed", "True", "OOMKilled")
+    lines = condition["message"].splitlines()
+    assert [line.partition(":")[0] for line in lines] == [f"attempt {attempt}" for attempt in range(2, 7)]
+    assert job.cause == lines[-1]
+    job.close()
+    assert (job.condition, job.cause) == (None, None)
+
+
+def test_an_earlier_failure_that_becomes_known_later_takes_the_place_of_the_other() -> None:
+    """Kubelets write the states of their pods in no common order."""
+    job = FirstFailures()
+    assert len(noted(job, LOST)) == 1
+    assert noted(job, LOST, NAN) == [TOLD]
+    assert job.condition is not None
+    assert job.condition["message"] == TOLD
+    assert noted(job, LOST, NAN, replace(NAN, pod_uid="two", at=SECOND.format(6))) == []
+
+
+def test_what_fails_after_all_was_ready_again_is_news() -> None:
+    """Rank 0 runs for the first time, and so is in attempt 0 still; that rank 1 once failed explains nothing now."""
+    job = FirstFailures()
+    noted(job, NAN)
+    job.close()
+    assert noted(job, NAN) == []
+    later = replace(LOST, at=SECOND.format(40), message="out of disk")
+    (text,) = noted(job, NAN, later)
+    assert text.startswith("attempt 0: rank 0 ")
+    assert job.condition is not None
+    assert job.condition["message"].splitlines() == [TOLD, text]
+
+
+def test_a_workload_that_fails_in_the_moment_in_which_it_is_ready_failed_for_what_was_told() -> None:
+    job = FirstFailures()
+    noted(job, NAN)
+    job.close()
+    job.reopen()
+    assert job.cause == TOLD
+    assert FirstFailures().cause is None
+
+
+def test_whoever_was_stopped_did_not_fail() -> None:
+    assert noted(FirstFailures(), replace(LOST, stopped=True)) == []
+
+
+def test_pods_that_take_the_place_of_others_are_restarts() -> None:
+    job = FirstFailures()
+    second = replace(NAN, pod_uid="second", at=SECOND.format(7))
+    texts = [each.text.partition(": ")[0] for each in job.note([NAN, second], {"second": 1})]
+    assert texts == ["attempt 0", "attempt 0, restart 1"]
+
+
+def test_another_process_goes_on_where_the_status_ends() -> None:
+    job = FirstFailures()
+    noted(job, NAN, replace(NAN, run=1, at=SECOND.format(9)))
+    assert job.condition is not None
+    other = read_condition(job.condition)
+    assert other.condition == job.condition
+    assert noted(other, NAN, replace(NAN, run=1, at=SECOND.format(9))) == []
+    assert len(noted(other, replace(NAN, run=2, at=SECOND.format(30)))) == 1
+    assert other.condition is not None
+    assert len(other.condition["message"].splitlines()) == 3
+
+
+def test_what_somebody_else_wrote_into_the_condition_is_kept_and_stops_nobody() -> None:
+    other = read_condition({"type": "ContainerFailed", "status": "True", "message": "hello\n\nattempt 99"})
+    assert noted(other, NAN) == [TOLD]
+    assert read_condition({"type": "ContainerFailed", "status": "True"}).condition is None
+
+
+_failures = st.lists(
+    st.builds(
+        lambda pod, attempt, run, at, code, message, stopped: replace(
+            NAN,
+            pod_uid=pod,
+            attempt=attempt,
+            run=run,
+            at=SECOND.format(at),
+            exit_code=code,
+            message=message,
+            stopped=stopped,
+        ),
+        st.sampled_from("abc"),
+        st.integers(0, 2),
+        st.integers(0, 3),
+        st.integers(0, 59),
+        st.sampled_from([1, 137, 255, -1]),
+        st.sampled_from(["", "ValueError: x", "attempt 0: no\nattempt 1: no"]),
+        st.booleans(),
+    ),
+    max_size=8,
+)
+
+
+@given(st.lists(_failures, max_size=5))
+def test_nothing_is_told_twice_and_it_is_bounded_whatever_is_seen(seen: Sequence[list[ContainerFailure]]) -> None:
+    job = FirstFailures()
+    told: list[str] = []
+    for failures in seen:
+        unique = {(each.pod_uid, each.run): each for each in failures}.values()
+        told += noted(job, *unique)
+        assert noted(job, *unique) == []
+        assert len(job.told) <= ATTEMPTS
+        if job.condition is not None:
+            assert len(job.condition["message"].splitlines()) == len(job.told)
+            assert read_condition(job.condition).condition == job.condition
+    assert len(told) == len(set(told))

@@ -1,0 +1,169 @@
+"""What pods say about containers that failed, and which of several failures was the first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.failing_pods import BACKING_OFF, RUNNING, SECOND, container_status, pod, terminated
+
+from trainmaster.controller.container_failures import ContainerFailure, container_failures, first_failure, meaning_of
+from trainmaster.runtime.jsontree import JsonObject
+
+
+def only(of: JsonObject) -> ContainerFailure:
+    (found,) = container_failures(of)
+    return found
+
+
+def test_a_container_that_failed_is_told_with_all_that_is_known_of_it() -> None:
+    assert only(pod(1, terminated(1, message="NaN"), attempt=2)) == ContainerFailure(
+        pod="demo-node-0-1-abcde",
+        pod_uid="uid-of-demo-node-0-1-abcde-2",
+        container="node",
+        rank=1,
+        attempt=2,
+        run=0,
+        exit_code=1,
+        reason="Error",
+        message="NaN",
+        at=SECOND.format(5),
+        replicated_job="node",
+    )
+
+
+@pytest.mark.parametrize(
+    ("state", "restarts", "run", "superseded"),
+    [
+        (BACKING_OFF, 0, 0, False),
+        (BACKING_OFF, 3, 3, False),
+        ({"waiting": {"reason": "CreateContainerConfigError"}}, 3, 3, False),
+        ({"waiting": {"reason": "ContainerCreating"}}, 1, 0, False),
+        (RUNNING, 1, 0, True),
+        (terminated(0), 1, 0, True),
+    ],
+    ids=["waits first", "waits again", "waits for a ConfigMap", "is being created", "runs", "succeeded"],
+)
+def test_which_run_the_last_state_is_of_follows_from_what_the_container_does(
+    state: JsonObject, restarts: int, run: int, superseded: bool
+) -> None:
+    """A restart is counted when the container is created: one that waits for its first restart has none."""
+    failure = only(pod(0, containers=[container_status(state, last=terminated(), restarts=restarts)]))
+    assert (failure.run, failure.superseded) == (run, superseded)
+
+
+def test_both_runs_that_a_pod_tells_of_are_found() -> None:
+    both = container_failures(
+        pod(0, containers=[container_status(terminated(at=9), last=terminated(at=5), restarts=3)])
+    )
+    assert [(each.run, each.at) for each in both] == [(2, SECOND.format(5)), (3, SECOND.format(9))]
+
+
+def test_initializers_and_launchers_have_no_rank() -> None:
+    assert only(pod(0, job="launcher", state=terminated())).rank is None
+    fetches = container_status(terminated(), name="dataset-initializer")
+    failure = only(pod(0, job="dataset-initializer", containers=[fetches]))
+    assert (failure.rank, failure.container, failure.replicated_job) == (
+        None,
+        "dataset-initializer",
+        "dataset-initializer",
+    )
+
+
+def test_of_an_evicted_pod_the_reason_is_that_of_the_pod() -> None:
+    evicted = pod(0, terminated(137), reason="Evicted", message="The node was low on resource: memory.")
+    assert only(evicted).message == "Evicted: The node was low on resource: memory."
+    own = pod(0, terminated(137, message="my words"), reason="Evicted", message="The node was low on memory.")
+    assert only(own).message == "my words"
+
+
+DELETED: JsonObject = {"deletionTimestamp": SECOND.format(36), "deletionGracePeriodSeconds": 30}
+"""At second 6."""
+
+
+@pytest.mark.parametrize(
+    ("code", "at", "stopped"), [(1, 5, False), (1, 6, False), (143, 6, True), (1, 7, True), (137, 36, True)]
+)
+def test_who_ends_because_the_pod_is_deleted_was_stopped(code: int, at: int, stopped: bool) -> None:
+    """A pod that has failed is deleted in the same second where a JobSet starts anew: its own failure counts."""
+    assert only(pod(0, terminated(code, at=at), deleted=DELETED)).stopped is stopped
+
+
+def test_who_is_preempted_was_not_stopped_by_the_job() -> None:
+    target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "room needed"}
+    failure = only(pod(0, terminated(143, at=8), deleted=DELETED, conditions=[target]))
+    assert (failure.stopped, failure.message) == (False, "PreemptionByScheduler: room needed")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        terminated(137, at=5),
+        terminated(143, at=5),
+        terminated(1, at=5, message="RuntimeError: [gloo/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:3"),
+        terminated(1, at=5, message="DistBackendError: NCCL error: remote process exited or there was a network error"),
+        terminated(1, at=5, message="torch.distributed.elastic...SignalException: Process 7 got signal: 15"),
+        terminated(1, at=6),
+    ],
+    ids=["killed", "ended", "gloo", "nccl", "torchrun", "a second later"],
+)
+def test_of_failures_in_one_second_the_cause_is_whoever_lost_nobody(other: JsonObject) -> None:
+    failures = [*container_failures(pod(0, other)), *container_failures(pod(1, terminated(1, at=5)))]
+    first = first_failure(failures)
+    assert first is not None
+    assert first.rank == 1
+
+
+def test_who_had_too_little_memory_is_a_cause_although_it_was_killed() -> None:
+    killed = container_failures(pod(0, terminated(137, at=5, reason="OOMKilled")))
+    first = first_failure([*killed, *container_failures(pod(1, terminated(1, at=5)))])
+    assert first is not None
+    assert first.rank == 0
+
+
+@pytest.mark.parametrize(("code", "meaning"), [(137, "SIGKILL"), (139, "SIGSEGV"), (135, "SIGBUS"), (1, ""), (-9, "")])
+def test_codes_of_signals_have_a_meaning(code: int, meaning: str) -> None:
+    assert meaning in meaning_of(code)
+    assert bool(meaning) == bool(meaning_of(code))
+
+
+_texts = st.sampled_from(["", "Error", "CrashLoopBackOff", "ContainerCreating", "\0\u2028", "x" * 5000])
+_ends = st.fixed_dictionaries(
+    {"exitCode": st.integers(-(2**31), 2**31 - 1)},
+    optional={"reason": _texts, "message": _texts, "finishedAt": st.just(SECOND.format(7)) | st.none()},
+)
+_states = st.fixed_dictionaries(
+    {},
+    optional={
+        "terminated": _ends | st.none(),
+        "running": st.fixed_dictionaries({}) | st.none(),
+        "waiting": st.fixed_dictionaries({}, optional={"reason": _texts}) | st.none(),
+    },
+)
+_containers = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["node", "proxy"])},
+        optional={"restartCount": st.integers(0, 9), "state": _states | st.none(), "lastState": _states | st.none()},
+    ),
+    max_size=3,
+)
+_statuses = st.none() | st.fixed_dictionaries(
+    {},
+    optional={
+        "containerStatuses": _containers | st.none(),
+        "initContainerStatuses": _containers | st.none(),
+        "reason": _texts,
+        "conditions": st.none() | st.lists(st.fixed_dictionaries({"type": st.just("DisruptionTarget")})),
+    },
+)
+
+
+@given(status=_statuses, labels=st.none() | st.just({}), deleted=st.booleans())
+def test_no_pod_that_an_api_server_may_show_is_too_odd(status: Any, labels: Any, deleted: bool) -> None:
+    metadata = {"name": "p", "uid": "u", "labels": labels, **(DELETED if deleted else {})}
+    for failure in container_failures({"metadata": metadata, "status": status}):
+        assert failure.exit_code != 0
+        assert failure.run >= 0
+        assert sorted([failure.order, failure.order])

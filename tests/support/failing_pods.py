@@ -1,0 +1,92 @@
+"""Pods of a TrainJob whose containers have failed, as an API server shows them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.resources import JOBSETS
+from trainmaster.runtime.jsontree import JsonObject
+
+SECOND = "2026-01-01T00:00:{:02}Z"
+
+
+def terminated(code: int = 1, *, at: int = 5, message: str = "", reason: str = "Error") -> JsonObject:
+    """The end of a container, `at` seconds of the first minute of the year."""
+    ended = {"exitCode": code, "reason": reason, "finishedAt": SECOND.format(at)}
+    return {"terminated": ended | ({"message": message} if message else {})}
+
+
+BACKING_OFF = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+RUNNING = {"running": {"startedAt": SECOND.format(1)}}
+
+
+def container_status(
+    state: JsonObject, *, last: JsonObject | None = None, restarts: int = 0, name: str = "node"
+) -> Any:
+    """The status of a container."""
+    return {"name": name, "restartCount": restarts, "state": state, "lastState": last or {}}
+
+
+def pod(
+    rank: int = 0,
+    state: JsonObject | None = None,
+    *,
+    suffix: str = "abcde",
+    attempt: int = 0,
+    jobset_uid: str = "JobSet-of-uid-1",
+    job: str = "node",
+    created: int = 0,
+    containers: list[JsonObject] | None = None,
+    deleted: JsonObject | None = None,
+    **status: Any,
+) -> JsonObject:
+    """A pod of the TrainJob `demo`; its container runs if nothing else is said."""
+    name = f"demo-{job}-0-{rank}-{suffix}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": "team",
+            "uid": f"uid-of-{name}-{attempt}",
+            "creationTimestamp": SECOND.format(created),
+            "labels": {
+                "jobset.sigs.k8s.io/jobset-name": "demo",
+                "jobset.sigs.k8s.io/jobset-uid": jobset_uid,
+                "jobset.sigs.k8s.io/replicatedjob-name": job,
+                "jobset.sigs.k8s.io/job-index": "0",
+                "jobset.sigs.k8s.io/restart-attempt": str(attempt),
+                "batch.kubernetes.io/job-completion-index": str(rank),
+            },
+            **(deleted or {}),
+        },
+        "status": {"containerStatuses": containers or [container_status(state or RUNNING)], **status},
+    }
+
+
+async def show_failure(client: KubeClient, namespace: str, name: str, *, message: str, attempt: int = 0) -> None:
+    """Bring the pod and the JobSet of a TrainJob into the state in which kubelet and controllers leave them."""
+    jobset = await client.get(JOBSETS, namespace, name)
+    failed = pod(1, terminated(1, message=message, at=5 + attempt), attempt=attempt)
+    metadata = {"name": f"{name}-node-0-1-{attempt}", "namespace": namespace, "labels": failed["metadata"]["labels"]}
+    metadata["labels"] |= {
+        "jobset.sigs.k8s.io/jobset-name": name,
+        "jobset.sigs.k8s.io/jobset-uid": jobset["metadata"]["uid"],
+    }
+    spec = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "train:1"}]}
+    await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    (status,) = failed["status"]["containerStatuses"]
+    status |= {"image": "train:1", "imageID": "", "ready": False}
+    state = {"status": {"phase": "Failed", "containerStatuses": [status]}}
+    await client.patch(PODS, namespace, metadata["name"], state, subresource="status")
+    await show_counts(client, namespace, name, restarts=attempt, active=1)
+    await show_counts(client, namespace, name, restarts=attempt, failed=1)
+
+
+async def show_counts(client: KubeClient, namespace: str, name: str, *, restarts: int = 0, **counts: int) -> None:
+    """Have the JobSet of a TrainJob count so many Jobs."""
+    jobs = [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0, **counts}]
+    status = {"status": {"replicatedJobsStatus": jobs, "restarts": restarts}}
+    await client.patch(JOBSETS, namespace, name, status, subresource="status")
