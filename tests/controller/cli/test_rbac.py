@@ -41,7 +41,9 @@ def test_roles_for_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture
     ]
     subjects = [subject for role in roles for subject in role.get("subjects", ())]
     assert subjects == 2 * [{"kind": "ServiceAccount", "name": "me", "namespace": "team"}]
-    assert not resources(roles) & {"secrets", "podgroups", "limitranges", "pods", "tokenreviews"}
+    assert not resources(roles) & {"secrets", "podgroups", "limitranges", "tokenreviews"}
+    rules = [rule for role in roles for rule in role.get("rules", ()) if "pods" in rule["resources"]]
+    assert [rule["verbs"] for rule in rules] == [["list"]], "they are read when a TrainJob fails, and no more"
     assert resources(roles) >= {"jobsets", "configmaps", "leases"}
 
 
