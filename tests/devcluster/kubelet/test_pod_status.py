@@ -16,6 +16,24 @@ def test_back_off_is_visible_with_the_last_termination() -> None:
     assert shown["state"]["waiting"]["message"] == "back-off 1s restarting failed container=main pod=p_ns(u)"
     assert shown["lastState"]["terminated"]["exitCode"] == 3
     assert (shown["restartCount"], shown["ready"], shown["started"]) == (0, False, False)
+    assert shown["lastState"]["terminated"]["containerID"] == shown["containerID"] == "process://u/main/0"
+
+
+def test_a_pod_is_not_ready_while_one_of_its_containers_waits_for_its_restart() -> None:
+    """Which is what Jobs and JobSets count."""
+    machine = two(restartPolicy="OnFailure")
+    machine.actions()
+    machine.start("a")
+    machine.run_and_exit("b", 1)
+    assert (machine.status()["phase"], machine.condition("Ready")["status"]) == ("Running", "False")
+    assert machine.condition("Ready")["message"] == "containers with unready status: [b]"
+    machine.now += timedelta(seconds=1)
+    assert machine.actions().start == ["b"]
+    machine.start("b")
+    assert machine.condition("Ready")["status"] == "True"
+    [_, shown] = machine.status()["containerStatuses"]
+    assert (shown["restartCount"], shown["containerID"]) == (1, "process://u/b/1")
+    assert shown["lastState"]["terminated"]["containerID"] == "process://u/b/0"
 
 
 def test_conditions_of_a_running_pod() -> None:

@@ -75,9 +75,11 @@ def _container(container: Container, uid: str, lifecycle: PodLifecycle) -> JsonO
         "state": _state(container, identity, lifecycle),
         "lastState": {},
     }
-    last = container.ended if container.state == "waiting" and container.ended else container.previous
-    if last is not None:
-        shown["lastState"] = {"terminated": last.to_json()}
+    if container.state == "waiting" and container.ended:  # its restart is not counted before it happens
+        shown["lastState"] = {"terminated": container.ended.to_json(identity)}
+    elif container.previous is not None:
+        before = CONTAINER_ID_SCHEME + container_identity(uid, container.name, container.restarts - 1)
+        shown["lastState"] = {"terminated": container.previous.to_json(before)}
     if running or container.ended is not None:
         shown["containerID"] = identity
     return shown

@@ -96,28 +96,30 @@ class Stepper:
         *,
         exit_code: int | None = None,
         restarts: int = 0,
+        ready: bool = True,
         conditions: Iterable[JsonObject] = (),
     ) -> None:
-        """Put a pod into a phase, as its kubelet would; a Running one is ready."""
+        """Put a pod into a phase, as its kubelet would; a Running one is ready unless its containers wait."""
         metadata = pod["metadata"]
         state: JsonObject = {"running": {"startedAt": timestamp(self.now)}}
         if phase in {"Succeeded", "Failed"}:
             code = (0 if phase == "Succeeded" else 1) if exit_code is None else exit_code
             state = {"terminated": {"exitCode": code, "finishedAt": timestamp(self.now)}}
-        ready: JsonObject = {
+        ready = ready and phase == "Running"
+        condition: JsonObject = {
             "type": "Ready",
-            "status": "True" if phase == "Running" else "False",
+            "status": "True" if ready else "False",
             "lastTransitionTime": timestamp(self.now),
         }
         status = {
             "phase": phase,
-            "conditions": [ready, *conditions],
+            "conditions": [condition, *conditions],
             "containerStatuses": [
                 {
                     "name": container["name"],
                     "restartCount": restarts,
                     "state": state,
-                    "ready": phase == "Running",
+                    "ready": ready,
                     "image": container.get("image", ""),
                     "imageID": "",
                 }

@@ -142,6 +142,21 @@ async def test_in_place_restarts_count_towards_the_limit(cluster: Stepper) -> No
     assert conditions(cluster)[-1] == ("Failed", "True", "BackoffLimitExceeded")
 
 
+async def test_a_pod_that_restarts_in_place_is_active_and_not_ready_meanwhile(cluster: Stepper) -> None:
+    """It counts neither as failed nor as another pod."""
+    await create(cluster, backoffLimit=5, restart="OnFailure")
+    pod = active(cluster)[0]
+    shown = []
+    for phase, restarts, ready in (("Running", 0, True), ("Running", 0, False), ("Running", 1, True)):
+        await cluster.set_pod(pod, phase, restarts=restarts, ready=ready)
+        status = get(cluster)["status"]
+        shown.append((status.get("active"), status["ready"], status.get("failed")))
+    assert shown == [(1, 1, None), (1, 0, None), (1, 1, None)]
+    await cluster.set_pod(pod, "Succeeded", restarts=1)
+    assert conditions(cluster)[-1][:2] == ("Complete", "True")
+    assert "failed" not in get(cluster)["status"]
+
+
 async def test_replacement_waits_and_the_pause_doubles() -> None:
     cluster, backoff = Stepper(), ExponentialBackoff(base=10, cap=15)
     await cluster.namespace("default")

@@ -170,6 +170,17 @@ async def test_status_follows_the_jobs_to_completion(cluster: Stepper) -> None:
     assert "AllJobsCompleted" in cluster.reasons("js")
 
 
+async def test_a_job_is_not_ready_while_a_pod_of_it_restarts_in_place(cluster: Stepper) -> None:
+    await create(cluster, replicated(pods=2))
+    await cluster.set_pods("Running")
+    assert counts(cluster) == {"node": {"ready": 1, "active": 1}}
+    pod = cluster.objects(PODS)[0]
+    await cluster.set_pod(pod, "Running", ready=False)
+    assert counts(cluster) == {"node": {"active": 1}}
+    await cluster.set_pod(pod, "Running", restarts=1)
+    assert status(cluster).get("restarts", 0) == 0
+
+
 async def test_without_failure_policy_one_failed_job_fails_the_jobset(cluster: Stepper) -> None:
     await create(cluster, replicated("a"), replicated("b"))
     await cluster.set_pods("Running")
