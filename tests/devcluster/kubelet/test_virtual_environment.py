@@ -164,6 +164,8 @@ def test_packages_of_the_interpreter_that_the_environment_below_does_not_see_sta
     packages = [path for path in paths if path.endswith(("site-packages", "dist-packages"))]
     assert packages == [str(next(environment.directory.glob("lib/python3*/site-packages"))), *base.site_packages]
     assert len(base.site_packages) == 1
+    other = run(environment, f"{base.interpreter} -c 'import sys; print(*sys.path, sep=\"\\n\")'").split()
+    assert base.site_packages[0] not in other, "the interpreter by its own path is that of the host"
 
 
 @pytest.mark.parametrize(
@@ -197,6 +199,7 @@ def test_only_programs_of_the_python_below_get_another_one(
     )
     base.refresh()
     made = {path.name: path.read_text() for path in base.scripts.iterdir()}
+    assert {made.pop(name) for name in ("pip", "pip3")} == {'#!/bin/sh\nexec "${0%/*/*}/bin/python" -m pip "$@"\n'}
     made.pop("tiny")
     if expected is None:
         assert made == {}

@@ -40,11 +40,13 @@ _LONG_SHEBANG: Final = "'''exec' "
 """What installers write into the second line where the interpreter's path is too long or has spaces."""
 
 _PACKAGES_BELOW: Final = """\
-import site; site.getsitepackages = lambda prefixes=None, own=site.getsitepackages: \
+import site; site.getsitepackages = site.getsitepackages if sys.prefix == sys.base_prefix else \
+lambda prefixes=None, own=site.getsitepackages: \
 own(prefixes) if prefixes is not None else own([sys.prefix]) + {directories!r}
 """
 """Python asks this function which directories come after those of the virtual environment and of the user. Its own
-answer would be those of the interpreter, which a virtual environment below may not see."""
+answer would be those of the interpreter, which a virtual environment below may not see. An interpreter of the same
+version that belongs to no virtual environment, such as /usr/bin/python3, reads this as well, and keeps its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +169,8 @@ class BaseEnvironment:
                     options = _options(entry, interpreters)
                     if options is not None and entry.name not in found:
                         found[entry.name] = _wrapper([*options, entry.path])
-        if self.pip is not None:
-            for name in ("pip", "pip3"):
-                found.setdefault(name, _wrapper(["-m", "pip"]))
+        for name in ("pip", "pip3"):  # else that of another Python would be found, and install into that
+            found.setdefault(name, _wrapper(["-m", "pip"]))
         return found
 
 
