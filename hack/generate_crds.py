@@ -2,8 +2,8 @@
 
 The definitions of the Trainer API and of the Training Operator's go to deploy/crds; JobSet's, which real clusters get
 from JobSet itself, to the embedded cluster. What they say is in hack/crds. For the embedded cluster, which is to start
-at once, and for `trainmaster render` and `validate`, those of deploy/crds exist as JSON too: that is read fifty times
-as fast as YAML.
+at once, and for `trainmaster render` and `validate`, all of them exist as JSON too, and so do those of the gang
+schedulers, which are written by hand: that is read fifty times as fast as YAML.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ def files() -> dict[Path, str]:
     """Return the text of each generated file."""
     deployed = [train_job(), training_runtime(), cluster_training_runtime(), optimization_job(), *jobs()]
     definitions = [*((DEPLOYED, definition) for definition in deployed), (EMBEDDED, jobset())]
+    gangs = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(EMBEDDED.glob("scheduling.*.yaml"))]
     return {folder / f"{_stem(definition)}.yaml": render(definition) for folder, definition in definitions} | {
         OFFLINE / f"{_stem(definition)}.json": json.dumps(definition, separators=(",", ":")) + "\n"
-        for definition in deployed
+        for definition in [*deployed, jobset(), *gangs]
     }
 
 

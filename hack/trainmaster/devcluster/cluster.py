@@ -155,6 +155,11 @@ class Cluster:
         check_replaceable(kubeconfig)
         token = state.ensure_token(settings.token)
         certificates = ensure_certificates(state.certificates, now=datetime.now(UTC))
+        served: asyncio.Future[Api] = asyncio.get_running_loop().create_future()
+        if MANAGER in settings.parts:
+            webhooks = ManagerWebhooks(state.certificates / "webhooks", self.services)
+            self._run(MANAGER, self._manager(webhooks).run(served))
+            await asyncio.sleep(0)  # it begins, and imports its program while we go on
         api = self._open_api()
         await create_system_namespaces(api)
         await ensure_bootstrap_policy(api)
@@ -183,9 +188,7 @@ class Cluster:
             self._run(KUBELET, kubelet.run())
             if networking.mode == "namespaces":
                 self._run("proxy", Proxier(api, resolver, cluster=kubelet.cluster).run())
-        if MANAGER in settings.parts:
-            webhooks = ManagerWebhooks(state.certificates / "webhooks", self.services)
-            self._run(MANAGER, self._manager(webhooks).run(api))
+        served.set_result(api)
         self._api = api
         self._record = ClusterRecord(
             version=__version__,

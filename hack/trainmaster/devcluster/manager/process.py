@@ -3,6 +3,8 @@
 - It never outlives the cluster: it runs under `parent_death`, so that even a SIGKILL of the cluster ends it.
 - A manager that dies is started again after a pause that doubles up to half a minute; one that ran for a minute has its
   past forgiven.
+- Its process is there before the cluster is, and imports its program meanwhile, which takes it as long; it runs when it
+  is let.
 - It is a process of its own, as in a real cluster: the embedded cluster does not import the controller.
 - Whether it works is known at any time (`health`). It is ready as soon as it says so itself at its readiness endpoint,
   and serves its webhooks, which are registered before it counts as ready.
@@ -114,12 +116,16 @@ class ManagerProcess:
         self._health = health
         self._registered = False
 
-    async def run(self, api: Api) -> None:
-        """Run until cancelled; then let the manager end in its own way, within a limited time."""
+    async def run(self, served: asyncio.Future[Api]) -> None:
+        """Run until cancelled; then let the manager end in its own way, within a limited time.
+
+        Args:
+            served: Has the API when everything is there that the manager expects of a cluster.
+        """
         self._merge()
         following = asyncio.create_task(self._follow_configuration(), name="configuration of the manager")
         try:
-            await self._keep_running(api)
+            await self._keep_running(served)
         finally:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
@@ -156,13 +162,13 @@ class ManagerProcess:
             else:
                 _log.info("the configuration of the manager has changed", file=str(self._given))
 
-    async def _keep_running(self, api: Api) -> None:
+    async def _keep_running(self, served: asyncio.Future[Api]) -> None:
         pause = _FIRST_PAUSE
         while True:
             started = time.monotonic()
             begin = self._log_path.stat().st_size if self._log_path.exists() else 0
             try:
-                code = await self._run_once(api, self._merged)
+                code = await self._run_once(served, self._merged)
             except OSError as error:  # a full disk, or no more processes: nothing that the cluster has to end for
                 self._health.ended(os.EX_OSERR, f"it cannot be started: {error}", worked=False)
                 _log.exception("the manager cannot be started; trying again", pause=pause)
@@ -177,7 +183,7 @@ class ManagerProcess:
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _run_once(self, api: Api, configuration: ManagerConfiguration | None) -> int:
+    async def _run_once(self, served: asyncio.Future[Api], configuration: ManagerConfiguration | None) -> int:
         _rotate(self._log_path)
         with self._log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
@@ -189,8 +195,7 @@ class ManagerProcess:
                 start_new_session=True,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
-        _log.info("manager started", pid=process.pid)
-        readiness = asyncio.create_task(self._await_ready(api, configuration), name="readiness of the manager")
+        readiness = asyncio.create_task(self._let_run(process, served, configuration), name="readiness of the manager")
         end = asyncio.create_task(process.wait(), name="end of the manager")
         try:
             await asyncio.wait([readiness, end], return_when=asyncio.FIRST_COMPLETED)
@@ -203,6 +208,20 @@ class ManagerProcess:
             await asyncio.gather(readiness, end, return_exceptions=True)
             if process.returncode is None:
                 await _stop(process)
+
+    async def _let_run(
+        self,
+        process: asyncio.subprocess.Process,
+        served: asyncio.Future[Api],
+        configuration: ManagerConfiguration | None,
+    ) -> None:
+        if not served.done():
+            self._health.waits("the cluster is starting")
+        api = await asyncio.shield(served)
+        if process.stdin is not None:
+            process.stdin.write(b"\n")
+        _log.info("manager started", pid=process.pid)
+        await self._await_ready(api, configuration)
 
     async def _await_ready(self, api: Api, configuration: ManagerConfiguration | None) -> None:
         async with ReadinessProbe(configuration, self._webhooks) as probe:
@@ -225,7 +244,13 @@ class ManagerProcess:
     def _command(self, configuration: Path | None) -> list[str]:
         return [
             *(sys.executable, "-P", "-m", "trainmaster.devcluster.manager.parent_death"),
-            *("trainmaster.controller.cli", "manager", "--kubeconfig", str(self._kubeconfig)),
+            *(
+                "trainmaster.controller.cli.manager",
+                "trainmaster.controller.cli",
+                "manager",
+                "--kubeconfig",
+                str(self._kubeconfig),
+            ),
             *("--config", str(configuration), "--zap-encoder", "console"),
         ]
 
