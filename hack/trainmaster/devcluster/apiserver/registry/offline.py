@@ -24,7 +24,7 @@ from trainmaster.devcluster.apiserver.schema import Schema, builtin_schema
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 DEFINITIONS: Final = Path(__file__).parent / "definitions"
-"""What `deploy/crds` and `crds/` have, as JSON: reading it as YAML would take most of the time that `trainmaster render`
+"""What `deploy/crds` and `crds/` have, as JSON: reading YAML would take most of the time that `trainmaster render`
 needs, and a good part of the start of a cluster."""
 
 _GROUPS: Final = {
