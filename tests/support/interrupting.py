@@ -1,4 +1,4 @@
-"""A program for tests: `trainmaster cluster ...` that sends itself a signal at the moment at which it calls a function.
+"""A program for tests: `trainmaster cluster ...` that sends itself a signal when it first calls a function.
 
 Usage: `python interrupting.py MODULE:FUNCTION SIGNAL [ARGUMENT...]`
 """
@@ -22,6 +22,7 @@ def main() -> int:
     original = getattr(owner, name)
 
     def interrupted(*args: Any, **options: Any) -> Any:
+        setattr(owner, name, original)
         os.kill(os.getpid(), int(number))
         return original(*args, **options)
 

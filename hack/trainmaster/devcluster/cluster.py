@@ -198,6 +198,7 @@ class Cluster:
             kubeconfig=str(kubeconfig),
             parts=tuple(part for part in PARTS if part in settings.parts),
             networking=str(networking),
+            gpus=str(kubelet.gpus) if KUBELET in settings.parts else "",
             notes=tuple(self._notes),
         )
         _log.info("cluster is started", server=server, parts=",".join(self._record.parts))

@@ -83,6 +83,9 @@ class ClusterRecord:
     networking: str = ""
     """How pods find each other, in words; empty in records of versions that did not have it."""
 
+    gpus: str = ""
+    """The GPUs of its node, in words; empty where there are none."""
+
     notes: tuple[str, ...] = ()
     """What its user should know about how it started."""
 

@@ -37,6 +37,7 @@ def print_status(state: StateDirectory) -> int:
     _print("parts", ", ".join(record.parts) or "none: a bare API server")
     if KUBELET in record.parts:
         _print("networking", record.networking or "unknown: an older version runs")
+        _print("gpus", record.gpus or "none")
     for note in record.notes:
         _print("note", note)
     code = _server(state, record)
@@ -77,8 +78,8 @@ def _manager(state: StateDirectory, server: str) -> int:
 
 def _print_manager(manager: ManagerStatus) -> int:
     _print("manager", manager.summary)
-    _print("metrics", manager.metrics or "off")
     if manager.phase == READY:
+        _print("metrics", manager.metrics or "off")
         return 0
     _print("  last error" if manager.exit_code is not None else "  waits for", manager.message)
     _print("  log", manager.log)

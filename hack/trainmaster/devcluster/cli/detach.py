@@ -46,26 +46,25 @@ def run_detached(settings: ClusterSettings, *, if_needed: bool = False) -> int:
         if_needed: Whether one that runs already, or is starting, will do.
     """
     state = settings.state
-    with _noting_signals() as received:
-        while True:
-            try:
-                prepare_start(settings)
-            except AlreadyRunning:
-                if not if_needed:
-                    raise
-                if (code := _use_other(state, received)) is not None:
-                    return code
-                continue  # it has ended
-            if settings.token is not None:
-                # Handed over by file: command lines are visible to everyone on the machine.
-                state.ensure_token(settings.token)
-            begin = state.log.stat().st_size if state.log.exists() else 0
+    while True:
+        try:
+            prepare_start(settings)
+        except AlreadyRunning:
+            if not if_needed:
+                raise
+            if _await_other(state):
+                return 0
+            continue  # it has ended
+        if settings.token is not None:
+            state.ensure_token(settings.token)  # by file: command lines are visible to everyone on the machine
+        begin = state.log.stat().st_size if state.log.exists() else 0
+        with _noting_signals() as received:
             with state.in_use(), state.log.open("ab") as log:
                 process = _start(settings, log)
             record = _wait_ready(state, process, received)
-            if record is None and not received and if_needed and process.poll() is not None and state.holder():
-                continue  # somebody else was faster
-            return _report(settings, process, record, begin, received)
+            overtaken = record is None and not received and process.poll() is not None and state.holder() is not None
+            if not (if_needed and overtaken):
+                return _report(settings, process, record, begin, received)
 
 
 def _start(settings: ClusterSettings, log: BinaryIO) -> subprocess.Popen[bytes]:
@@ -79,28 +78,29 @@ def _start(settings: ClusterSettings, log: BinaryIO) -> subprocess.Popen[bytes]:
     )
 
 
-def _use_other(state: StateDirectory, received: list[int]) -> int | None:
-    """Wait for the cluster of somebody else; returns the exit code, None if it ended before it was ready."""
+def _await_other(state: StateDirectory) -> bool:
+    """Wait for the cluster of somebody else, and say where it is; returns whether it got ready before it ended.
+
+    Raises:
+        ClusterError: It does neither.
+    """
     deadline = time.monotonic() + _START_TIMEOUT
     told = False
     while (pid := state.holder()) is not None:
         record = state.read_record()
         if record is not None and record.pid == pid:
             print_usage(record, state, word="runs already")
-            return 0
+            return True
         if not told:
             print(f"trainmaster: a cluster is starting here already (pid {pid}); waiting for it", file=sys.stderr)
             told = True
-        if received:
-            print("trainmaster: interrupted; the cluster that is starting here is somebody else's", file=sys.stderr)
-            return 128 + received[0]
         if time.monotonic() > deadline:
             raise ClusterError(
                 f"the cluster on {state.path} (pid {pid}) is not ready after {_START_TIMEOUT:.0f} s; see {state.log}, "
                 "or stop it with `trainmaster cluster down`"
             )
         time.sleep(_POLL)
-    return None
+    return False
 
 
 def _report(

@@ -67,6 +67,9 @@ def base_environment(
         # All pods share one host: its loopback is the one interface by which they certainly reach each other.
         "GLOO_SOCKET_IFNAME": _LOOPBACK,
         "NCCL_SOCKET_IFNAME": _LOOPBACK,
+        # NCCL tells machines apart by their host names, which pods have of their own: it would go by sockets from one
+        # to the other, in place of shared memory or from GPU to GPU.
+        "NCCL_HOSTID": "trainmaster",
     }
     if cache := _pip_cache(host):
         base["PIP_CACHE_DIR"] = cache

@@ -23,8 +23,9 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, WatchEvent, W
 from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_logs import PodLogs
-from trainmaster.devcluster.kubelet.device_manager import DeviceManager, detect_gpus
+from trainmaster.devcluster.kubelet.device_manager import DeviceManager
 from trainmaster.devcluster.kubelet.directories import RootDirectory
+from trainmaster.devcluster.kubelet.gpus import find_gpus
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, Networking
@@ -65,8 +66,8 @@ class Kubelet:
         self._settings = settings or KubeletSettings()
         self._node_name = node_name
         self._root = RootDirectory(root_dir)
-        gpus = list(range(self._settings.fake_gpus)) or detect_gpus()
-        capacity = host_capacity(root_dir, gpus=len(gpus))
+        self.gpus = find_gpus(self._settings.fake_gpus)
+        capacity = host_capacity(root_dir, gpus=len(self.gpus.ids))
         self._node = node_object(node_name, capacity=capacity)
         self._supervisor = SupervisorClient(on_report=self._report, clock=clock)
         self._events = EventBroadcaster(api, FIELD_MANAGER)
@@ -79,7 +80,7 @@ class Kubelet:
             hosts=HostsTable(self._root.hosts, lookup=self._lookup),
             ports=PortTable(self._root.ports),
             events=self._events,
-            devices=DeviceManager(gpus),
+            devices=DeviceManager(self.gpus),
             python=BaseEnvironment.of_this_process(self._root.scripts),
             cluster=str(root_dir.absolute()),
             capacity=capacity,

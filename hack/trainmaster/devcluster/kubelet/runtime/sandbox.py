@@ -36,7 +36,7 @@ _DEVICES = frozenset(
     {"null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue", "hugepages", "log", "net"}
     | {"fd", "stdin", "stdout", "stderr", "fuse", "kvm", "dri", "kfd", "dxg", "infiniband", "vfio"}
 )
-_ACCELERATORS = ("nvidia", "accel", "davinci")
+_ACCELERATORS = ("nvidia", "accel", "davinci", "dxg")
 
 _KERNEL = ("/proc/", "/sys/")
 
