@@ -112,8 +112,8 @@ def test_the_shell_decides_which_ones_pods_may_have(tmp_path: Path, visible: str
 
 def test_numbers_of_the_shell_mean_in_pods_what_they_mean_there(tmp_path: Path) -> None:
     assert found(tmp_path, nvml=Nvml(2), CUDA_VISIBLE_DEVICES="1").order == "FASTEST_FIRST"
-    chosen = {"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    assert found(tmp_path, nvml=Nvml(2), **chosen).order == "PCI_BUS_ID"
+    gpus = found(tmp_path, nvml=Nvml(2), CUDA_VISIBLE_DEVICES="1", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+    assert gpus.order == "PCI_BUS_ID"
 
 
 def test_fake_ones_take_the_place_of_real_ones(tmp_path: Path) -> None:
