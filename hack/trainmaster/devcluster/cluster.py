@@ -65,6 +65,7 @@ from trainmaster.devcluster.kubelet.network.mode import REWRITING, NamespacesUna
 from trainmaster.devcluster.listener import HOST, candidate_ports, listen_on_first, url_of
 from trainmaster.devcluster.manager.built_in_runtimes import built_in_runtimes, install_runtimes
 from trainmaster.devcluster.manager.health import READY, ManagerHealth, ManagerStatus
+from trainmaster.devcluster.manager.local_runtimes import LocalRuntimesController
 from trainmaster.devcluster.manager.process import ManagerProcess
 from trainmaster.devcluster.manager.public_configmap import publish_configmap
 from trainmaster.devcluster.manager.routes import manager_routes
@@ -315,17 +316,17 @@ class Cluster:
                 authorizer=RbacAuthorizer(api) if settings.rbac else None,
                 audit=audit,
                 middlewares=[FaultInjector(self.faults, api.registry).inject],
-                routes=self._routes(),
+                routes=self._routes(api),
                 pre_shutdown_hooks=[self.faults.clear],
             )
             return kubelet, await self._http.start(HOST, port)
 
         return await listen_on_first(candidate_ports(settings.port, before=port_before), serve_on)
 
-    def _routes(self) -> list[web.RouteDef]:
+    def _routes(self, api: Api) -> list[web.RouteDef]:
         """Return what is served besides the API of Kubernetes."""
         faults = FaultControl(self.faults).routes() if self._settings.fault_control else []
-        return faults + (manager_routes(self.health) if MANAGER in self._settings.parts else [])
+        return faults + (manager_routes(self.health, api) if MANAGER in self._settings.parts else [])
 
     def _controllers(self, api: Api, certificates: ServerCertificates) -> dict[str, Controller]:
         parts = self._settings.parts
@@ -350,6 +351,8 @@ class Cluster:
                 "namespaces": NamespaceController(api),
                 "pvc-protection": PvcProtectionController(api),
             }
+        if {MANAGER, KUBELET} <= parts:
+            controllers["local-runtimes"] = LocalRuntimesController(api)
         return controllers
 
     def _definitions(self) -> tuple[str, ...]:

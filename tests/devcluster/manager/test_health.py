@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.manager.health import (
     CRASHING,
     PATH,
@@ -16,7 +19,7 @@ from trainmaster.devcluster.manager.health import (
     ManagerStatus,
     describe_exit,
 )
-from trainmaster.devcluster.manager.routes import manager_routes
+from trainmaster.devcluster.manager.routes import RUNTIMES_PATH, manager_routes
 from trainmaster.devcluster.testing.envtest import start_environment
 
 
@@ -73,12 +76,14 @@ async def test_it_is_told_to_administrators_only_and_where_there_is_a_manager(tm
     health = ManagerHealth("manager.log")
     health.ended(3, "oh", worked=False)
     (tmp_path / "with").mkdir()
-    async with start_environment(tmp_path / "with", routes=manager_routes(health)) as served:
+    api = Api(Store(), builtin_registry())
+    async with start_environment(tmp_path / "with", routes=manager_routes(health, api)) as served:
         async with served.session() as session, session.get(PATH) as answer:
             assert ManagerStatus.from_json(await answer.json()) == health.status
         somebody = {"Authorization": f"Bearer {served.token}", "Impersonate-User": "somebody"}
-        async with served.session(headers=somebody) as session, session.get(PATH) as answer:
-            assert answer.status == 403
+        for path in (PATH, RUNTIMES_PATH):
+            async with served.session(headers=somebody) as session, session.get(path) as answer:
+                assert answer.status == 403
     (tmp_path / "without").mkdir()
     async with (
         start_environment(tmp_path / "without") as served,

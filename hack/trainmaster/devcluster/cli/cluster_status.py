@@ -14,6 +14,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 NOT_READY, NOT_RUNNING = 1, 3
 _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/trainjobs"
+_RUNTIMES = "/trainmaster.dev/runtimes"
 _PODS = "/api/v1/pods"
 _AT_REST = frozenset({"Complete", "Failed", "Suspended"})
 
@@ -43,6 +44,7 @@ def print_status(state: StateDirectory) -> int:
     code = _server(state, record)
     if MANAGER in record.parts:
         code = max(code, _manager(state, record.server))
+        _runtimes(state, record)
         _print("trainjobs", _count(state, record, _TRAINJOBS, _trainjob_runs))
     _print("pods", _count(state, record, _PODS, _pod_runs))
     return code
@@ -74,6 +76,22 @@ def _manager(state: StateDirectory, server: str) -> int:
     except ClusterUnreachable as error:
         _print("manager", f"unknown, {error}")
         return NOT_READY
+
+
+def _runtimes(state: StateDirectory, record: ClusterRecord) -> None:
+    """Print which runtimes train on this machine, and what is missing for the others."""
+    if KUBELET not in record.parts:
+        return
+    try:
+        missing = get(state, record.server, _RUNTIMES)
+    except ClusterUnreachable as error:
+        _print("runtimes", f"unknown, {error}")
+        return
+    _print("runtimes", ", ".join(name for name, needs in missing.items() if needs is None) or "none that train here")
+    for needs in dict.fromkeys(filter(None, missing.values())):
+        names = [name for name, each in missing.items() if each == needs]
+        _print("  not here", ", ".join(names))
+        print(f"{'':<13} {needs}")
 
 
 def _print_manager(manager: ManagerStatus) -> int:

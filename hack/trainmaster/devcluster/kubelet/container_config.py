@@ -1,9 +1,9 @@
 """The configuration of a container: what the supervisor starts for it.
 
 Images are never pulled, so the command has to be in the pod: the entrypoint of an image is written inside the image.
-Who starts the cluster can tell the entrypoints of some images; that of the init container of MPIJobs, whose authors
-never see it, is known. A container that relies on another one has no meaning as a local process; it fails the pod with
-a message that says so, instead of waiting for ever.
+Who starts the cluster can tell the entrypoints of some images; those of the init container of MPIJobs, whose authors
+never see it, and of the initializers of Kubeflow Trainer are known. A container that relies on another one has no
+meaning as a local process; it fails the pod with a message that says so, instead of waiting for ever.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from trainmaster.devcluster.kubelet.downward_api import PodInfo
 from trainmaster.devcluster.kubelet.environment import Lookup, base_environment, expand, pod_environment, thread_limit
 from trainmaster.devcluster.kubelet.network.addresses import hostname
 from trainmaster.devcluster.kubelet.network.rewriter import Rewriter
+from trainmaster.devcluster.kubelet.runtime import initializer
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment, VirtualEnvironment
 from trainmaster.devcluster.kubelet.volumes.mounts import (
     Bind,
@@ -47,6 +48,10 @@ cp "$kubectl" "$TARGET_DIR/kubectl"
 
 _KNOWN_ENTRYPOINTS: Final[Entrypoints] = {
     "ghcr.io/kubeflow/training-v1/kubectl-delivery": ("sh", "-c", _DELIVER_KUBECTL),
+    **{
+        f"ghcr.io/kubeflow/trainer/{what}-initializer": ("python", initializer.__file__, what, f"/workspace/{what}")
+        for what in ("dataset", "model")
+    },
 }
 
 
@@ -157,8 +162,8 @@ def command_of(container: JsonObject, entrypoints: Entrypoints) -> list[str]:
         raise PodRejectedError(
             "ImageEntrypointUnknown",
             f"container {name!r} has no command, and the entrypoint of image {image!r} is not known: the embedded "
-            "cluster runs containers as local processes and reads no images; set `command` in the container, or start "
-            "the cluster with --entrypoint IMAGE=COMMAND",
+            "cluster runs containers as local processes and reads no images; set `command` in the container "
+            "(`trainer.command` in a TrainJob), or start the cluster with --entrypoint IMAGE=COMMAND",
         )
     return [*command, *(container.get("args") or ())]
 
