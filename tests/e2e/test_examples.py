@@ -62,6 +62,8 @@ def guide_marks(guide: Path) -> list[pytest.MarkDecorator]:
     needed = next(
         (module for name, module in NEEDED.items() if re.search(f"(run|apply -f) examples/{name}", text)), None
     )
+    imported = re.search(r"^import (torch)$", text, re.MULTILINE)  # by a script that is written on the page
+    needed = imported[1] if imported else needed
     found = marks(guide.stem, needed)
     if "kubectl" in text:
         missing = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
