@@ -361,8 +361,8 @@ async def test_what_makes_no_sense_is_refused(project: Path, arguments: list[str
     assert not (project / ".trainmaster").exists()
 
 
-async def test_the_first_run_starts_a_cluster_where_names_are_rewritten_too(project: Path) -> None:
-    """Without namespaces the paths are the same; a notebook's script and brought files are where they are mounted."""
+async def test_programs_run_where_names_are_rewritten_as_well(project: Path) -> None:
+    """Without namespaces the paths are the same, and the script of a notebook is where its volume is."""
     up(project, "--networking", "rewriting")
     try:
         config = str(project / ".trainmaster" / "kubeconfig")

@@ -22,6 +22,7 @@ from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
+from trainmaster.controller.cli.follow.torchrun_report import without_report
 from trainmaster.controller.container_failures import ContainerFailure, container_failures
 from trainmaster.controller.kube.clock import micro_time, parse_time
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -101,7 +102,7 @@ class FailureRecorder:
         failure = kept.failure
         lines = await self._last_lines(status, failure, run)
         if lines:
-            status.failures[status.failures.index(kept)] = kept = replace(kept, lines=lines)
+            status.failures[status.failures.index(kept)] = kept = replace(kept, lines=without_report(lines))
         self._reporter.report(self._title(status) + describe(failure), bad=True)
         self._report_lines(status, kept)
         self._changed()

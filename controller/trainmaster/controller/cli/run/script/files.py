@@ -103,7 +103,9 @@ class Files:
         taken: set[str] = set()
         for path, file in sorted(self.files.items()):
             plain = "".join(letter if letter in _KEY_CHARACTERS else "_" for letter in path)[-_LONGEST_KEY:]
-            key = plain if plain not in taken and plain not in (".", "..") else f"{plain}.{len(taken)}"
+            key = f"_{plain}" if plain.startswith(".") else plain  # some such keys are refused
+            while key in taken:
+                key = f"{key}.{len(taken)}"
             taken.add(key)
             yield key, (path, file)
 
@@ -168,6 +170,9 @@ def _walk(
         path = _relative(Path(entry.path), root)
         is_directory = entry.is_dir(follow_symlinks=False)
         shown = f"{path}/" if is_directory else path
+        if _is_no_text(path):
+            left_out.append(f"{path!a} (a name that is no text)")
+            continue
         said = ours.check_file(shown).include
         if said is None:
             said = defaults.match_file(shown) or (is_directory and (Path(entry.path) / "pyvenv.cfg").is_file())
@@ -178,8 +183,6 @@ def _walk(
             yield from _walk(Path(entry.path), root, defaults, ours, left_out)
         elif not entry.is_file(follow_symlinks=False):
             left_out.append(f"{path} (no regular file)")
-        elif _undecodable(path):
-            left_out.append(f"{path!a} (a name that is no text)")
         else:
             yield path, entry.stat(follow_symlinks=False).st_size
 
@@ -207,7 +210,7 @@ def _relative(path: Path, root: Path) -> str:
     return str(PurePosixPath(path.relative_to(root)))
 
 
-def _undecodable(path: str) -> bool:
+def _is_no_text(path: str) -> bool:
     try:
         path.encode()
     except UnicodeEncodeError:

@@ -1,0 +1,112 @@
+"""Which files of a directory are taken along."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from trainmaster.controller.cli.run.script.errors import ProgramError
+from trainmaster.controller.cli.run.script.files import Files, collect_files
+
+
+def write(root: Path, *paths: str, content: str = "x") -> None:
+    for path in paths:
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(content)
+
+
+def collect(root: Path, *needed: str) -> Files:
+    return collect_files(root, needed=[root / path for path in needed], made={})
+
+
+def test_what_belongs_to_no_program_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "lib/a.py", "lib/table.csv", ".env", ".git/config", "lib/__pycache__/a.cpython-311.pyc")
+    write(tmp_path, "data/big.bin", "checkpoints/1.bin", "model.pt", "lib/deep/model.safetensors", "wandb/run.log")
+    write(tmp_path, "mine/pyvenv.cfg", "mine/lib/torch.py", "pkg.egg-info/PKG-INFO")
+    found = collect(tmp_path)
+    assert sorted(found.files) == ["lib/a.py", "lib/table.csv", "train.py"]
+    assert found.left_out == [
+        *("checkpoints/", "data/", "lib/deep/model.safetensors", "mine/", "model.pt", "pkg.egg-info/", "wandb/"),
+    ]
+
+
+def test_what_the_program_imports_is_taken_wherever_it_is(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "data/__init__.py", "data/loader.py", "data/big.bin")
+    found = collect(tmp_path, "train.py", "data/__init__.py", "data/loader.py")
+    assert sorted(found.files) == ["data/__init__.py", "data/loader.py", "train.py"]
+
+
+def test_the_ignore_file_has_the_last_word(tmp_path: Path) -> None:
+    write(
+        tmp_path, "train.py", "notes.txt", "keep.txt", "data/small.csv", "data/big.bin", ".env", "sub/x.tmp", "sub/y.py"
+    )
+    write(
+        tmp_path, ".trainmasterignore", content="# a comment\n*.txt\n!keep.txt\n!data/\ndata/*.bin\n!.env\n/sub/*.tmp\n"
+    )
+    assert sorted(collect(tmp_path).files) == [".env", "data/small.csv", "keep.txt", "sub/y.py", "train.py"]
+
+
+def test_only_regular_files_are_taken(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    write(project, "train.py")
+    write(tmp_path, "secret.txt")
+    (project / "link.txt").symlink_to(tmp_path / "secret.txt")
+    (project / "up").symlink_to(tmp_path)
+    os.mkfifo(project / "pipe")
+    with socket.socket(socket.AF_UNIX) as server:
+        os.chdir(project)  # names of sockets are short
+        server.bind("socket")
+        found = collect(project)
+    assert sorted(found.files) == ["train.py"]
+    assert found.left_out == [f"{name} (no regular file)" for name in ("link.txt", "pipe", "socket", "up")]
+
+
+def test_contents_come_as_they_are(tmp_path: Path) -> None:
+    write(tmp_path, "a b/ä.txt", "a_b/x.txt", "a/b_x.txt", "run.sh")
+    (tmp_path / "binary").write_bytes(b"\xff\x00")
+    (tmp_path / "run.sh").chmod(0o755)
+    found = collect(tmp_path)
+    config_map = found.config_map("files", {"a": "b"})
+    assert config_map["metadata"] == {"name": "files", "labels": {"a": "b"}}
+    assert config_map["binaryData"] == {"binary": "/wA="}
+    items = found.items()
+    assert {item["path"] for item in items} == {"a b/ä.txt", "a_b/x.txt", "a/b_x.txt", "run.sh", "binary"}
+    assert {item["key"] for item in items} == {*config_map["data"], "binary"}
+    assert len({item["key"] for item in items}) == 5
+    assert [item["path"] for item in items if item.get("mode") == 0o755] == ["run.sh"]
+
+
+def test_what_is_too_large_is_told_with_the_largest_files(tmp_path: Path) -> None:
+    for number in range(9):
+        (tmp_path / f"{number}.bin").write_bytes(bytes(number * 100 * 1024))
+    with pytest.raises(ProgramError) as caught:
+        collect(tmp_path)
+    first, *largest, last = str(caught.value).splitlines()
+    assert (
+        first
+        == f"the files in {tmp_path} are too large to be brought along: 3.5 MiB in 9 files, and a ConfigMap holds 1 MiB"
+    )
+    assert [line.split()[-1] for line in largest] == ["8.bin", "7.bin", "6.bin", "5.bin", "4.bin"]
+    assert last.startswith(f"  what next: name what the program does not need in {tmp_path}/.trainmasterignore")
+
+
+def test_a_name_that_is_no_text_is_left_out(tmp_path: Path) -> None:
+    write(tmp_path, "train.py")
+    try:
+        (tmp_path / os.fsdecode(b"\xff.txt")).write_text("x")
+    except OSError:
+        pytest.skip("this file system has names that are text")
+    found = collect(tmp_path)
+    assert sorted(found.files) == ["train.py"]
+    assert found.left_out == [r"'\udcff.txt' (a name that is no text)"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    write(tmp_path, "train.py", "theirs.txt")
+    (tmp_path / "theirs.txt").chmod(0)
+    with pytest.raises(ProgramError, match=r"theirs.txt: cannot be read: Permission denied; name it in"):
+        collect(tmp_path)

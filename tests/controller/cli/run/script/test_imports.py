@@ -1,0 +1,74 @@
+"""What a program imports, without running anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trainmaster.controller.cli.run.script.imports import Imports, imports_of
+
+
+def imports(root: Path, text: str, **files: str) -> Imports:
+    for name, content in {"train": text, **files}.items():
+        path = root / f"{name.replace('__', '/')}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    return imports_of(root / "train.py", text, root=root)
+
+
+def test_modules_beside_the_program_count_with_what_they_import(tmp_path: Path) -> None:
+    found = imports(
+        tmp_path,
+        "import os, lib.model\nfrom lib import data as d\nfrom helpers import *\n",
+        lib__model="from . import layers\nimport torch\n",
+        lib__layers="from .deep.er import x\n",
+        lib__deep__er="import numpy.linalg\n",
+        lib__data="import lib.model, train\n",
+        helpers="import jax\n",
+        unused="import xgboost\n",
+    )
+    assert found.installed == {"torch": True, "numpy": True, "jax": True}
+    names = ("train", "lib/model", "lib/layers", "lib/deep/er", "lib/data", "helpers")
+    assert found.local == {tmp_path / f"{name}.py" for name in names}
+
+
+def test_what_is_imported_under_a_condition_is_not_certainly_needed(tmp_path: Path) -> None:
+    text = """
+from typing import TYPE_CHECKING
+try:
+    import a
+except ImportError:
+    import b
+if TYPE_CHECKING:
+    import c
+def main():
+    import d
+class E:
+    import e, f
+if True:
+    import f
+"""
+    assert imports(tmp_path, text).installed == {"a": False, "b": False, "c": False, "d": True, "e": True, "f": True}
+
+
+def test_a_directory_without_modules_gives_way_to_what_is_installed(tmp_path: Path) -> None:
+    """`wandb/` is what wandb writes, beside the script."""
+    (tmp_path / "wandb").mkdir()
+    assert imports(tmp_path, "import wandb\n").installed == {"wandb": True}
+
+
+def test_modules_that_cannot_be_read_and_circles_are_no_obstacle(tmp_path: Path) -> None:
+    found = imports(tmp_path, "import a, broken\n", a="import b", b="import a, torch", broken="def (")
+    assert found.installed == {"torch": True}
+    assert found.local == {tmp_path / f"{name}.py" for name in ("train", "a", "b", "broken")}
+
+
+def test_imports_that_lead_out_of_the_directory_are_nobodys(tmp_path: Path) -> None:
+    assert imports(tmp_path, "from . import x\nfrom ...y import z\n").installed == {}
+
+
+def test_a_program_that_is_no_python_says_where(tmp_path: Path) -> None:
+    with pytest.raises(SyntaxError) as caught:
+        imports(tmp_path, "import os\nimport\n")
+    assert caught.value.lineno == 2

@@ -1,0 +1,102 @@
+"""The TrainJob of a program."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainmaster.controller.cli.offline import check_schema
+from trainmaster.controller.cli.run.script.files import collect_files
+from trainmaster.controller.cli.run.script.imports import Imports
+from trainmaster.controller.cli.run.script.options import Options
+from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, mounted
+from trainmaster.runtime.jsontree import JsonObject
+
+PROGRAM = Program(title="train.py", name="train", entry=("train.py",), directory=Path("/home/me/it"), imports=Imports())
+
+
+def trainer(*, torchrun: bool = True, **options: Any) -> JsonObject:
+    runtime = Runtime(kind="ClusterTrainingRuntime", name="torch-distributed", torchrun=torchrun)
+    [job] = mounted(PROGRAM, Options(env={}, **options), "a-job", runtime)
+    checked = check_schema(job)
+    assert checked is not None
+    assert not checked[1]
+    found: JsonObject = job["spec"]["trainer"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "processes", "launcher"),
+    [
+        ({}, 1, ["torchrun"]),
+        ({"cpus": "4"}, 1, ["torchrun"]),
+        ({"gpus": 2}, 2, ["torchrun"]),
+        ({"nproc": 3}, 3, ["torchrun"]),
+        ({"nproc": 3, "gpus": 2}, 3, ["torchrun"]),
+        ({"nproc": "auto", "gpus": 2}, 2, ["torchrun"]),
+        ({"nproc": "auto", "cpus": "4"}, 4, ["torchrun"]),
+        ({"nproc": "auto", "cpus": "500m"}, 1, ["torchrun"]),
+        ({"nproc": "auto"}, None, ["torchrun", "--nproc-per-node=auto"]),
+        ({"nproc": "auto", "torchrun": False}, None, ["python"]),
+    ],
+)
+def test_processes_are_those_that_torchrun_would_start(
+    options: dict[str, Any], processes: int | None, launcher: list[str]
+) -> None:
+    found = trainer(**options)
+    assert found.get("numProcPerNode") == processes
+    assert found["args"] == [*launcher, "train.py"]
+
+
+def test_nodes_ask_for_what_was_named_and_nothing_else() -> None:
+    assert "resourcesPerNode" not in trainer(nodes=2)
+    assert trainer(cpus="500m", memory="1Gi", gpus=1)["resourcesPerNode"] == {
+        "requests": {"cpu": "500m", "memory": "1Gi"},
+        "limits": {"nvidia.com/gpu": 1},
+    }
+
+
+def test_nothing_that_was_said_is_expanded() -> None:
+    found = trainer(arguments=("$(HOME)", "$$", "a b"))
+    assert found["args"][-3:] == ["$$(HOME)", "$$$$", "a b"]
+
+
+@pytest.mark.parametrize(
+    ("name", "stem"),
+    [
+        ("train", "train"),
+        ("Train_Model.v2", "train-model-v2"),
+        ("01-first", "job-01-first"),
+        ("___", "job"),
+        ("ä", "job"),
+        ("a" * 80, "a" * 30),
+    ],
+)
+def test_a_job_is_called_by_its_program(name: str, stem: str) -> None:
+    program = Program(title="", name=name, entry=("x.py",), directory=Path("/"), imports=Imports())
+    names = {job_name(program) for _ in range(20)}
+    assert len(names) > 1
+    assert {each.rpartition("-")[0] for each in names} == {stem}
+
+
+def test_a_program_outside_of_the_directory_takes_its_own_along(tmp_path: Path) -> None:
+    for place in ("here/sub", "there"):
+        (tmp_path / place).mkdir(parents=True)
+    runtime = Runtime(kind="TrainingRuntime", name="mine", job="trainer", torchrun=False)
+    for entry, expected in (("sub/train.py", "sub/train.py"), ("../there/train.py", "train.py")):
+        program = Program(title=entry, name="train", entry=(entry,), directory=tmp_path / "here", imports=Imports())
+        files = collect_files(tmp_path, needed=(), made={"train.py": "pass\n"})
+        config_map, job = copied(program, Options(env={}, image="mine:1"), "a-job", runtime, files)
+        assert job["spec"]["trainer"]["args"] == ["python", expected]
+        assert job["spec"]["trainer"]["image"] == "mine:1"
+        [patch] = job["spec"]["runtimePatches"]
+        [replicated] = patch["trainingRuntimeSpec"]["template"]["spec"]["replicatedJobs"]
+        assert replicated["name"] == "trainer"
+        volumes = replicated["template"]["spec"]["template"]["spec"]["volumes"]
+        assert volumes[0]["configMap"]["name"] == config_map["metadata"]["name"]
+        checked = check_schema(job)
+        assert checked is not None
+        assert not checked[1]
