@@ -99,7 +99,7 @@ class JobLogs:
         if container_attempt(pod, NODE) is None or not (self._is_shown(pod) or self._is_kept(status, pod)):
             return
         shown = self._is_shown(pod)
-        lines, finish = self._lines_of(status, pod) if shown else (LogLines(), lambda: None)
+        lines, finish = self._lines_of(status, pod) if shown else (LogLines(is_tail=True), lambda: None)
         log = PodLog(
             self._client,
             namespace=status.job.namespace,
@@ -189,4 +189,4 @@ class JobLogs:
             if not several or rank == 0:
                 self._reporter.partial(prefix + text if text else "", job=job)
 
-        return LogLines(deliver, partial), finish
+        return LogLines(deliver, partial, is_tail=self._tail_lines is not None), finish

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from trainmaster.controller.cli.follow.failures import Failure
-from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference
+from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
 from trainmaster.controller.container_failures import RESTART_ATTEMPT_LABEL, first_failure, rank_of
 from trainmaster.controller.reconciling.problems import BLOCKED, RUNTIME_NOT_FOUND
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
@@ -146,6 +146,18 @@ class JobStatus:
         if blocked := next(iter(self.conditions), None):
             return blocked
         return "Running" if any(pod_phase(pod) == "Running" for pod in self.pods.values()) else "Pending"
+
+
+def followed_job(trainjob: JsonObject) -> FollowedJob:
+    """Return a TrainJob that is in the cluster already as one that is followed."""
+    metadata = trainjob["metadata"]
+    return FollowedJob(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        created=metadata["creationTimestamp"],
+        runtime=reference_of(trainjob, namespace=metadata["namespace"], supplied=()),
+    )
 
 
 def true_conditions(trainjob: JsonObject) -> dict[str, JsonObject]:

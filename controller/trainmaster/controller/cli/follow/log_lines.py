@@ -28,10 +28,15 @@ class LogLines:
         deliver: Takes complete lines without their times, as many as have arrived at once; None if only the end of the
             log is of interest.
         partial: Takes the last line as it stands while no newline has ended it; empty when there is none.
+        is_tail: Whether the log is read from its end only, so that there may be lines before the first one.
     """
 
     def __init__(
-        self, deliver: Callable[[list[str]], None] | None = None, partial: Callable[[str], None] = lambda _: None
+        self,
+        deliver: Callable[[list[str]], None] | None = None,
+        partial: Callable[[str], None] = lambda _: None,
+        *,
+        is_tail: bool = False,
     ) -> None:
         self._deliver = deliver
         self._partial = partial
@@ -46,6 +51,9 @@ class LogLines:
 
         self._at_last = 0
         """How many lines were of that time: a runtime reads several at once."""
+
+        self._may_be_more = is_tail
+        """Whether there may be lines of that time that were never seen."""
 
         self._reopened = False
         self._skipped: int | None = None
@@ -99,7 +107,9 @@ class LogLines:
             data, self._is_piece = self._last.encode() + b" " + data, False
             self._at_last -= 1  # the line counts once
         if self._deliver is None and self._skipped is None:
-            data = b"\n".join(data.rsplit(b"\n", KEPT_LINES)[-KEPT_LINES:])
+            pieces = data.rsplit(b"\n", KEPT_LINES)
+            self._may_be_more |= len(pieces) > KEPT_LINES
+            data = b"\n".join(pieces[-KEPT_LINES:])
         stamps, lines = _split(data.decode("utf-8", "replace"))
         if self._skipped is not None:
             known = self._known(stamps)
@@ -117,7 +127,7 @@ class LogLines:
         last, skipped = _sortable(self._last), self._skipped or 0
         for index, stamp in enumerate(stamps):
             if stamp and (time := _sortable(stamp)) >= last:
-                if time > last or skipped == self._at_last:
+                if time > last or (skipped == self._at_last and not self._may_be_more):
                     self._skipped = None
                     return index
                 skipped += 1
@@ -126,12 +136,16 @@ class LogLines:
 
     def _note_last(self, stamps: list[str]) -> None:
         last = next((stamp for stamp in reversed(stamps) if stamp), self._last)
-        if last != self._last:
-            self._last, self._at_last = last, 0
-        for stamp in reversed(stamps):
-            if stamp != last:
+        same = len(stamps)
+        for index in range(len(stamps), 0, -1):
+            if stamps[index - 1] != last:
+                same = len(stamps) - index
+                self._may_be_more = False
                 break
-            self._at_last += 1
+        if last != self._last:
+            self._may_be_more &= not self._last or same == len(stamps)
+            self._last, self._at_last = last, 0
+        self._at_last += same
 
     def _show_rest(self) -> None:
         text = ""
