@@ -22,6 +22,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_definitions
+from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.testing.envtest import Environment, start_environment
 from trainmaster.runtime.api.constants import MANAGED_BY_MULTIKUEUE
 from trainmaster.runtime.jsontree import JsonObject
@@ -33,7 +34,8 @@ pytestmark = pytest.mark.slow(seconds=35)
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory of a cluster for all tests of this module."""
     home = tmp_path_factory.mktemp("cluster")
-    _cluster(home, "up", "--detach")
+    # Not the port that other clusters try first: one of them might have it when this one comes back.
+    _cluster(home, "up", "--detach", "--port", str(free_port()))
     yield home
     _cluster(home, "down")
 
