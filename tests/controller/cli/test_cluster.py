@@ -1,16 +1,21 @@
-"""Which cluster a job runs on: what becomes of an embedded one that is interrupted while it starts."""
+"""Which cluster a job runs on: what becomes of an embedded one that is interrupted while it starts, and its manager."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 import yaml
 from support.commands import eventually, processes_of, started, trainmaster
 
+from trainmaster.controller.cli import cluster
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError, NotConnected
 from trainmaster.devcluster.state import StateDirectory
 
 pytestmark = [
@@ -72,3 +77,41 @@ async def test_runs_that_begin_at_once_share_the_cluster_that_one_of_them_starts
         assert state.log.read_text().count("cluster is started") == 1
     finally:
         await trainmaster("cluster", "down", cwd=tmp_path)
+
+
+class Answers:
+    """A client that gets one answer after the other; the last one again and again."""
+
+    def __init__(self, *answers: tuple[int, dict[str, str]] | KubeError) -> None:
+        self._answers = list(answers)
+
+    async def raw(self, *_: str) -> tuple[int, None, bytes]:
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, KubeError):
+            raise answer
+        return answer[0], None, json.dumps(answer[1]).encode()
+
+
+async def test_a_manager_is_watched_through_an_outage_of_its_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_POLL_EVERY", 0)
+    client = Answers(
+        (200, {"phase": "ready"}),
+        NotConnected("away"),
+        (503, {}),
+        (200, {"phase": "crashing", "message": "no such option", "log": "manager.log"}),
+        (200, {"phase": "starting"}),
+        (200, {"phase": "ready"}),
+    )
+    told: list[str] = []
+    watching = asyncio.create_task(cluster.watch_manager(cast("KubeClient", client), report=told.append))
+    await eventually(lambda: len(told) == 2)
+    watching.cancel()
+    assert told[0].endswith("nothing becomes of TrainJobs until it does: no such option (see manager.log)")
+    assert told[1] == "the manager of this embedded cluster runs again"
+
+
+async def test_where_nothing_is_known_of_a_manager_none_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_POLL_EVERY", 0)
+    told: list[str] = []
+    await cluster.watch_manager(cast("KubeClient", Answers((404, {}))), report=told.append)
+    assert told == []

@@ -151,8 +151,12 @@ async def wait_for_manager(client: KubeClient, *, report: Callable[[str], None])
 
 
 async def watch_manager(client: KubeClient, *, report: Callable[[str], None]) -> None:
-    """Report a manager that crashes while jobs are followed, and of its return; runs until cancelled."""
-    crashes = False
+    """Report a manager that crashes while jobs are followed, and of its return; runs until cancelled.
+
+    It returns where nothing is known of a manager. A cluster that goes away and comes back is no such place, whatever
+    it answers meanwhile.
+    """
+    crashes = was_known = False
     while True:
         await asyncio.sleep(_POLL_EVERY)
         try:
@@ -160,7 +164,10 @@ async def watch_manager(client: KubeClient, *, report: Callable[[str], None]) ->
         except KubeError:
             continue  # whoever follows the jobs notices as well
         if manager is None:
-            return
+            if not was_known:
+                return
+            continue
+        was_known = True
         if manager["phase"] == _CRASHING and not crashes:
             report(
                 "the manager of this embedded cluster does not run, and nothing becomes of TrainJobs until it does: "

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Final
 
@@ -47,6 +48,8 @@ _PODS_TOLD: Final = 32
 _USUAL_PHASES: Final = frozenset(
     {"Pending", "ContainerCreating", "PodInitializing", "Running", "Succeeded", "Terminating"}
 )
+
+_REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
 
 _TOLD_AS_FAILURE: Final = "BackOff"
 """That a container is restarted follows from its failure, of which more is told than this event has."""
@@ -218,7 +221,9 @@ class Follower:
         if reason is None:
             self._reporter.report("the cluster can be reached again")
         else:
-            self._reporter.report(f"the cluster cannot be reached: {reason}; waiting for it", bad=True)
+            # Of the text of an error, which names the request, and says what to do, what is wrong.
+            what = _REQUEST.sub("", reason).partition(";")[0]
+            self._reporter.report(f"the cluster cannot be reached: {what}; waiting for it", bad=True)
         self._reporter.show(self.jobs)
 
     def _on_refusal(self, text: str) -> None:

@@ -55,7 +55,9 @@ class JobInformers:
         self._jobs = jobs
         self._on_outage = on_outage
         self._on_refusal = on_refusal
-        self._is_away = False
+        self._away: set[Informer] = set()
+        """The informers that cannot reach the cluster."""
+
         self._refusals: set[str] = set()
         self._observations: asyncio.Queue[Observation] = asyncio.Queue()
         self._informers = [informer for namespace in _namespaces(jobs) for informer in self._of(namespace)]
@@ -107,7 +109,8 @@ class JobInformers:
             namespaces=[namespace],
             label_selector=selector,
             outages=_TOLD_ELSEWHERE,
-            on_state_change=lambda _: self._look_at_failures(),
+            on_state_change=self._look_at_failures,
+            on_return=lambda: self._returned(informer),
         )
 
         def observe(obj: JsonObject) -> None:
@@ -131,21 +134,29 @@ class JobInformers:
         names = sorted(job.name for job in self._jobs if job.namespace == namespace)
         return f"{JOBSET_LABEL} in ({','.join(names)})"
 
-    def _look_at_failures(self) -> None:
-        failures = [
-            partition.failure
-            for informer in self._informers
-            for partition in informer.partitions.values()
-            if partition.failure is not None
-        ]
+    def _look_at_failures(self, informer: Informer) -> None:
+        failures = [each.failure for each in informer.partitions.values() if each.failure is not None]
         outage = next((failure for failure in failures if failure.is_outage), None)
-        if (outage is not None) != self._is_away:
-            self._is_away = outage is not None
-            self._on_outage(None if outage is None else str(outage.error))
+        if outage is None:
+            self._returned(informer)
+        else:
+            if not self._away:
+                self._on_outage(str(outage.error))
+            self._away.add(informer)
         for failure in failures:
             if not failure.is_outage and failure.text not in self._refusals:
                 self._refusals.add(failure.text)
                 self._on_refusal(failure.text)
+
+    def _returned(self, informer: Informer) -> None:
+        """Take note that the cluster answers; that it has something new to tell may take a while."""
+        if informer not in self._away:
+            return
+        self._away.remove(informer)
+        if not self._away:
+            self._on_outage(None)
+        for other in self._away:
+            other.try_again()
 
 
 class _ToldElsewhere(Outages):

@@ -9,11 +9,10 @@ import argparse
 from typing import Any
 
 from trainmaster.controller.cli.follow.display.summary import Commands
-from trainmaster.controller.cli.follow.job_status import FollowedJob
+from trainmaster.controller.cli.follow.job_status import followed_job
 from trainmaster.controller.cli.follow.reporter import make_reporter
-from trainmaster.controller.cli.follow.runtime_reference import reference_of
 from trainmaster.controller.cli.follow.session import follow_jobs
-from trainmaster.controller.cli.jobs.lookup import Job, find_job
+from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.jobs.options import (
     INTERRUPTED,
     add_cluster_options,
@@ -48,7 +47,9 @@ async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
             [f"{job.title}: only TrainJobs are followed; its log: {next_command('logs', job, client, arguments)} -f"]
         )
     commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
-    code = await follow_jobs(client, [followed(job)], make_reporter(plain=arguments.plain, commands=commands))
+    code = await follow_jobs(
+        client, [followed_job(job.object)], make_reporter(plain=arguments.plain, commands=commands)
+    )
     if code == INTERRUPTED:
         report(
             f"detached; {job.title} goes on\n"
@@ -56,10 +57,3 @@ async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
             f"  to end it: {next_command('delete', job, client, arguments)}"
         )
     return code
-
-
-def followed(job: Job) -> FollowedJob:
-    """Return a TrainJob as one to be followed."""
-    created = job.object["metadata"]["creationTimestamp"]
-    runtime = reference_of(job.object, namespace=job.namespace, supplied=())
-    return FollowedJob(job.namespace, job.name, job.uid, created, runtime)
