@@ -94,23 +94,23 @@ async def test_the_first_failure_is_told_while_others_wait_for_it(kubeconfig: st
     job = trainjob("nan", RANK_ONE_RAISES.format(gate=gate), runtime="restarts")
     file = write(tmp_path, runtime("restarts", nodes=2, restart_policy="OnFailure", backoff_limit=3), job)
     async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
-        await eventually(lambda: "  it ended with the same lines as rank 1 in attempt 1\n" in running.err)
+        await eventually(lambda: "  it ended with the same lines as rank 1 in attempt 0\n" in running.err)
         gate.touch()
         done = await running.finish()
     assert done.code == 1
     told = done.err.splitlines()
     first = next(index for index, line in enumerate(told) if line.startswith("rank "))
     pod = r"pod nan-node-0-1-\w+"
-    assert re.fullmatch(rf"rank 1 failed: exit code 1; attempt 1, {pod}", told[first])
+    assert re.fullmatch(rf"rank 1 failed: exit code 1; attempt 0, {pod}", told[first])
     lines = ["  its last lines:", "  | loading", "  | ValueError: my loss is NaN"]
     assert told[first + 1 : first + 4] == lines
-    assert re.search(rf"\nrank 1 failed: exit code 1; attempt 1, restart 1 of its container, {pod}\n", done.err)
+    assert re.search(rf"\nrank 1 failed: exit code 1; attempt 0, restart 1, {pod}\n", done.err)
     # It is told twice: when it is seen, and at the end.
     assert done.err.count("ValueError: my loss is NaN") == 2
     assert "TrainJob default/nan: started again (restart 1)" in told
-    assert "BackOff" not in done.err
+    assert not re.search("BackOff|ContainerFailed", done.err)
     assert (
-        len(re.findall(r"^rank 0 failed: exit code 1; attempt 1, pod nan-node-0-0-\w+$", done.err, re.MULTILINE)) == 1
+        len(re.findall(r"^rank 0 failed: exit code 1; attempt 0, pod nan-node-0-0-\w+$", done.err, re.MULTILINE)) == 1
     )
     assert done.out.count("Traceback") == 1
 
@@ -123,16 +123,16 @@ async def test_each_attempt_tells_its_first_failure(kubeconfig: str, tmp_path: P
     script = f"echo out of memory soon; while ! rm {gate} 2>/dev/null; do sleep 0.05; done; sh -c 'kill -9 $PPID'; :"
     file = write(tmp_path, restarted, trainjob("twice", script, runtime="recreates"))
     async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
-        for attempt in (1, 2):
-            await eventually(lambda attempt=attempt: len(running.out) == attempt)  # type: ignore[misc]
+        for attempt in (0, 1):
+            await eventually(lambda attempt=attempt: len(running.out) == attempt + 1)  # type: ignore[misc]
             gate.touch()
         done = await running.finish()
     assert (done.code, done.out) == (1, "out of memory soon\n" * 2)
     told = r"rank 0 failed: exit code 137 \(killed: SIGKILL[^)]*\); attempt {}, pod twice-node-0-0-\w+\n"
-    for attempt in (1, 2):
+    for attempt in (0, 1):
         assert re.search(told.format(attempt), done.err)
     end = done.err[done.err.index("TrainJob default/twice: Failed") :]
-    assert re.search(r"attempt 2, .*\n  its last lines:\n  \| out of memory soon\n", end)
+    assert re.search(r"attempt 1, .*\n  its last lines:\n  \| out of memory soon\n", end)
 
 
 async def test_a_cluster_that_is_away_is_waited_for(home: Path, kubeconfig: str, tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ async def test_a_job_that_fails_says_why(kubeconfig: str, tmp_path: Path) -> Non
     done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
     assert done.code == 1
     end = done.err[done.err.index("TrainJob default/fails: Failed after ") :]
-    assert re.search(r"rank 0 failed: exit code 7; attempt 1, pod fails-node-0-0-\w+\n", end)
+    assert re.search(r"rank 0 failed: exit code 7; attempt 0, pod fails-node-0-0-\w+\n", end)
     assert "  its last lines:\n  | loading\n  | no such file\n" in end
     assert f"  again:  trainmaster restart fails --kubeconfig {kubeconfig}\n" in end
 

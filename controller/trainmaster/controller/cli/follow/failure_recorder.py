@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.failures import Failure, describe
+from trainmaster.controller.cli.follow.failures import Failure, attempt_of, describe
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
@@ -83,7 +83,7 @@ class FailureRecorder:
         for failure in container_failures(pod):
             run = _run_of(failure, pod)
             key = failure.pod_uid, failure.container, run.since, failure.at
-            if key in self._seen or _is_consequence(failure, pod):
+            if key in self._seen or failure.stopped:
                 continue
             self._seen.add(key)
             attempt = status.job.key, failure.attempt
@@ -95,7 +95,7 @@ class FailureRecorder:
             if count <= _REPORTED_AT_MOST:
                 reading.append(self._start(self._record(status, kept, run)))
             elif count == _REPORTED_AT_MOST + 1:
-                self._reporter.report(f"{self._title(status)}more failures of attempt {failure.attempt + 1} follow")
+                self._reporter.report(f"{self._title(status)}more failures of attempt {failure.attempt} follow")
         return reading
 
     async def _record(self, status: JobStatus, kept: Failure, run: _Run) -> None:
@@ -151,7 +151,7 @@ def report_lines(reporter: Reporter, lines: Sequence[str]) -> None:
 
 def _who(failure: ContainerFailure) -> str:
     who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
-    return f"{who} in attempt {failure.attempt + 1}{f', restart {failure.run}' if failure.run else ''}"
+    return f"{who} in {attempt_of(failure)}"
 
 
 def _run_of(failure: ContainerFailure, pod: JsonObject) -> _Run:
@@ -167,13 +167,3 @@ def _run_of(failure: ContainerFailure, pod: JsonObject) -> _Run:
                     has_successor=name == "lastState" and "waiting" not in (container.get("state") or {}),
                 )
     raise ValueError(f"the pod does not tell of a failure at {failure.at!r}")
-
-
-def _is_consequence(failure: ContainerFailure, pod: JsonObject) -> bool:
-    """Whether the container ended because its pod was deleted."""
-    metadata = pod["metadata"]
-    if not (deadline := metadata.get("deletionTimestamp")) or not failure.at:
-        return False
-    asked = parse_time(deadline) - timedelta(seconds=metadata.get("deletionGracePeriodSeconds") or 0)
-    _, was_stopped, _ = failure.order
-    return parse_time(failure.at) > asked or (was_stopped and parse_time(failure.at) == asked)

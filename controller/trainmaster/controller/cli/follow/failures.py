@@ -36,7 +36,10 @@ def describe(failure: ContainerFailure) -> str:
     who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
     reason = "" if failure.reason in _UNTOLD else f", {failure.reason}"
     meaning = _REASONS.get(failure.reason) or meaning_of(failure.exit_code)
-    runs = [f"attempt {failure.attempt + 1}", f"pod {failure.pod}"]
-    if failure.run:
-        runs.insert(1, f"restart {failure.run} of its container")
-    return f"{who} failed: exit code {failure.exit_code}{reason}{f' ({meaning})' if meaning else ''}; {', '.join(runs)}"
+    code = f"exit code {failure.exit_code}{reason}{f' ({meaning})' if meaning else ''}"
+    return f"{who} failed: {code}; {attempt_of(failure)}, pod {failure.pod}"
+
+
+def attempt_of(failure: ContainerFailure) -> str:
+    """Say in which attempt of the whole workload it was, and in which run of its container, as conditions do."""
+    return f"attempt {failure.attempt}{f', restart {failure.run}' if failure.run else ''}"

@@ -37,6 +37,7 @@ from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
+from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
 from trainmaster.runtime.api.constants import COMPLETE, FAILED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -51,8 +52,8 @@ _USUAL_PHASES: Final = frozenset(
 
 _REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
 
-_TOLD_AS_FAILURE: Final = "BackOff"
-"""That a container is restarted follows from its failure, of which more is told than this event has."""
+_TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED})
+"""Events about failures and restarts of containers, of which pods and their logs tell more."""
 
 _NOT_STARTED: Final = "unable to start container process"
 """What container runtimes say in events of a failure that is told as well."""
@@ -166,7 +167,9 @@ class Follower:
             status.is_attended |= bool(job.get("status"))
             status.nodes = (job["spec"].get("trainer") or {}).get("numNodes") or status.nodes
             for kind, condition in status.conditions.items():
-                if kind not in {COMPLETE, FAILED} and condition.get("message") != before.get(kind, {}).get("message"):
+                # Of failures that were seen in the pods more is told.
+                is_told = kind in {COMPLETE, FAILED} or (kind == CONTAINER_FAILED and status.failures)
+                if not is_told and condition.get("message") != before.get(kind, {}).get("message"):
                     self._reporter.report(
                         f"TrainJob {status.job.key}: {kind}: {condition.get('message') or condition.get('reason')}"
                     )
@@ -204,7 +207,7 @@ class Follower:
         regarding = event.get("regarding") or {}
         named = self._named(regarding.get("namespace") or "", regarding.get("name") or "")
         reason, note = event.get("reason"), event.get("note") or ""
-        if event.get("type") != "Warning" or named is None or reason == _TOLD_AS_FAILURE or _NOT_STARTED in note:
+        if event.get("type") != "Warning" or named is None or reason in _TOLD_AS_FAILURES or _NOT_STARTED in note:
             return
         owner = await self._ownership.of_event(event, named)
         if owner is not None:

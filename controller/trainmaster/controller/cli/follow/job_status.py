@@ -10,6 +10,7 @@ from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
 from trainmaster.controller.container_failures import RESTART_ATTEMPT_LABEL, first_failure, rank_of
 from trainmaster.controller.reconciling.problems import BLOCKED, RUNTIME_NOT_FOUND
+from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -143,7 +144,7 @@ class JobStatus:
             return UNKNOWN
         if SUSPENDED in self.conditions:
             return SUSPENDED
-        if blocked := next(iter(self.conditions), None):
+        if blocked := next((each for each in self.conditions if each != CONTAINER_FAILED), None):
             return blocked
         return "Running" if any(pod_phase(pod) == "Running" for pod in self.pods.values()) else "Pending"
 

@@ -42,7 +42,7 @@ def test_a_job_that_failed_says_who_why_and_what_to_do_next() -> None:
     status.failures.append(failure(rank=None, exit_code=137, at="2024-01-01T00:00:09Z"))
     assert told(status) == [
         "TrainJob default/mnist: Failed after 1:23: JobSetFailed: jobset failed",
-        "  rank 1 failed: exit code 1; attempt 1, pod mnist-node-0-1-x7k2p",
+        "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p",
         "  its last lines:",
         "  | Traceback (most recent call last):",
         "  | ValueError: my loss is NaN",
@@ -59,7 +59,7 @@ def test_attempts_are_counted() -> None:
     status.failures = [failure("one", attempt=0), failure("three", attempt=2, at="2024-01-01T00:00:09Z")]
     lines = told(status)
     assert lines[0].startswith("TrainJob default/mnist: Failed after 1:23, 2 restarts: ")
-    assert lines[1] == "  rank 1 failed: exit code 1; attempt 3, pod mnist-node-0-1-x7k2p"
+    assert lines[1] == "  rank 1 failed: exit code 1; attempt 2, pod mnist-node-0-1-x7k2p"
     assert lines[3] == "  | three"
 
 
@@ -122,7 +122,7 @@ def test_of_several_jobs_those_that_failed_come_last() -> None:
         "TrainJob default/a: Complete after 1:23",
         "TrainJob default/c: still Running, 1/1 running",
         "TrainJob default/b: Failed after 1:23: JobSetFailed: jobset failed",
-        "  rank 1 failed: exit code 1; attempt 1, pod mnist-node-0-1-x7k2p",
+        "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p",
         "  its last lines:",
         "  | Traceback (most recent call last):",
         "  | ValueError: my loss is NaN",
@@ -144,4 +144,4 @@ def test_a_hundred_jobs_do_not_fill_the_terminal_with_what_went_well() -> None:
 def test_of_many_failures_three_are_explained() -> None:
     lines = told(*[failed(name) for name in numbered("job", 5)])
     assert lines.count("  its last lines:") == 3
-    assert lines.count("  rank 1 failed: exit code 1; attempt 1, pod mnist-node-0-1-x7k2p") == 5
+    assert lines.count("  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p") == 5
