@@ -25,6 +25,7 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 #   prometheus-client     metrics, server
 #   pydantic, pyyaml      configuration, cli/config, runtime/api, runtime/test_*, plugins/jobs
 #   structlog, rich       controller/test_*, cli/follow, cli/run
+#   pathspec              cli/run
 #   cel-expr-python, jsonpatch, jsonpointer    apiserver/schema, apiserver/test_*, conformance/test_patch
 LOWEST_TESTS := $(addprefix tests/controller/,certificates cli/config cli/follow cli/run configuration debugging kube manager server \
 	statusserver webhooks) $(wildcard tests/controller/test_*.py) \

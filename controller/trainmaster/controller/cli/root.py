@@ -73,7 +73,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for name in [wanted] if wanted in COMMANDS or wanted in offered else [*COMMANDS, *offered]:
             _add(name, offered, commands, asked=name == wanted)
         ours = words.index("--") if wanted in STARTS_PROGRAMS and "--" in words else len(words)
-        parsed = parser.parse_args(words[:ours], argparse.Namespace(arguments=words[ours + 1 :]))
+        parsed, unknown = parser.parse_known_args(words[:ours], argparse.Namespace(arguments=words[ours + 1 :]))
+        if unknown:
+            hint = "; what is meant for a program stands behind --" if wanted in STARTS_PROGRAMS else ""
+            parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         code: int = parsed.run(parsed)
         sys.stdout.flush()
     except ModuleNotFoundError as error:

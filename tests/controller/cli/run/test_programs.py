@@ -219,6 +219,15 @@ print(subprocess.run(["sub/tool.sh"], capture_output=True, text=True).stdout, en
                 await asyncio.sleep(0.05)
 
 
+async def test_a_notebook_and_a_module_come_along_as_well(remote: str, project: Path) -> None:
+    (project / "train.ipynb").write_text(notebook("import lib.beside", "print(lib.beside.VALUE, __file__)"))
+    done = await trainmaster("run", "--kubeconfig", remote, "train.ipynb", cwd=project)
+    assert (done.code, done.out) == (0, "beside it /trainmaster/program/train_notebook.py\n"), done.err
+    (project / "lib" / "task.py").write_text("from . import beside\nprint(beside.VALUE, __package__)\n")
+    done = await trainmaster("run", "--kubeconfig", remote, "-m", "lib.task", cwd=project)
+    assert (done.code, done.out) == (0, "beside it lib\n"), done.err
+
+
 async def files_of(client: Any, job: str) -> list[dict[str, Any]]:
     found = await client.list(CONFIGMAPS, "default")
     return [
@@ -263,12 +272,16 @@ async def test_a_name_that_is_taken_is_told(local: str, project: Path) -> None:
 
 
 async def test_a_runtime_that_is_not_there_is_told_with_advice(local: str, project: Path) -> None:
-    (project / "train.py").write_text("try:\n    import jax\nexcept ImportError:\n    pass\n")
-    done = await trainmaster("run", "--kubeconfig", local, "train.py", "--runtime", "jax-distribute", cwd=project)
+    command = ("run", "--kubeconfig", local, "train.py", "--runtime")
+    done = await trainmaster(*command, "torch-distribute", cwd=project)
+    assert "what next: name it by --runtime torch-distributed" in done.err
+    async with client_of(local) as client:
+        await client.delete(CLUSTER_TRAINING_RUNTIMES, None, "jax-distributed")
+    done = await trainmaster(*command, "jax-distribute", cwd=project)
     assert done.code == 2
     assert "train.py: TrainJob train-" in done.err
     assert 'ClusterTrainingRuntime "jax-distribute" does not exist in this cluster (did you mean' in done.err
-    assert "what next: " in done.err
+    assert 'what next: "jax-distributed" comes with Trainmaster: `kubectl apply --server-side -f ' in done.err
 
 
 async def test_modules_that_are_missing_are_told_before_anything_is_sent(local: str, project: Path) -> None:
@@ -346,6 +359,8 @@ async def test_a_dry_run_for_a_cluster_that_does_not_answer_has_the_files(projec
         (["train.py", "-o", "yaml"], "--output is the form of --dry-run, which is not there"),
         (["missing.py"], "missing.py: cannot be read: No such file or directory"),
         ([], "nothing to run: name a program, such as train.py, or files with TrainJobs"),
+        (["train.py", "--lr", "0.1"], "unrecognized arguments: --lr 0.1; what is meant for a program stands behind --"),
+        (["lib"], "trainmaster:   what next: `trainmaster run lib/beside.py` runs a program"),
         (["train.py", "--env", "=x"], "argument --env: '=x' is not NAME=VALUE"),
         (["train.py", "--env", "NO_SUCH_VARIABLE"], "argument --env: NO_SUCH_VARIABLE has no value here to take"),
         (["train.py", "--nodes", "0"], "argument --nodes: '0' is no whole number from 1 on"),

@@ -68,18 +68,25 @@ async def is_missing(client: KubeClient, reference: RuntimeReference) -> bool:
     return False
 
 
-async def explain_missing(client: KubeClient, reference: RuntimeReference) -> list[str]:
-    """Say that a runtime does not exist, which ones do, and what to do."""
+async def explain_missing(client: KubeClient, reference: RuntimeReference, *, is_written: bool = True) -> list[str]:
+    """Say that a runtime does not exist, which ones do, and what to do.
+
+    Args:
+        client: Of the cluster.
+        reference: The runtime.
+        is_written: Whether somebody has written the TrainJob; else it was made of a program.
+    """
     shared = await _names(client, CLUSTER_TRAINING_RUNTIMES, None)
     own = await _names(client, TRAINING_RUNTIMES, reference.namespace)
     same_kind = own if reference.kind == TRAINING_RUNTIME_KIND else shared
     where = f"namespace {reference.namespace}" if reference.kind == TRAINING_RUNTIME_KIND else "this cluster"
     near = difflib.get_close_matches(reference.name, [*(same_kind or ()), *built_in_names()], n=1)
-    meant = f' (did you mean "{near[0]}"?)' if near and near[0] != reference.name else ""
+    nearest = near[0] if near else ""
+    meant = f' (did you mean "{nearest}"?)' if nearest and nearest != reference.name else ""
     return [
         f'{reference.kind} "{reference.name}" does not exist in {where}{meant}',
         *_listing(reference, shared, own),
-        f"  what next: {_remedy(reference, shared or [], own or [], near[0] if near else '')}",
+        f"  what next: {(_remedy if is_written else _remedy_of_program)(reference, shared or [], own or [], nearest)}",
     ]
 
 
@@ -106,6 +113,15 @@ def _remedy(reference: RuntimeReference, shared: list[str], own: list[str], near
         f"add the file of the runtime to those of this command, or apply it; {built_in_directory()} has those that "
         f"come with Trainmaster: {', '.join(built_in_names())}"
     )
+
+
+def _remedy_of_program(reference: RuntimeReference, shared: list[str], own: list[str], near: str) -> str:
+    if near in (*shared, *own):
+        return f"name it by --runtime {near}"
+    if (file := built_in_file(reference.name) or built_in_file(near)) is not None:
+        applying = f"`kubectl apply --server-side -f {file}`"
+        return f'"{file.stem}" comes with Trainmaster: {applying} brings it; or name another one by --runtime'
+    return f"name another one by --runtime; {built_in_directory()} has those that come with Trainmaster"
 
 
 async def _names(client: KubeClient, resource: Resource, namespace: str | None) -> list[str] | None:

@@ -131,7 +131,13 @@ def _work_of(arguments: argparse.Namespace) -> Files | ProgramRun:
     refuse_program_options(arguments)
     if not arguments.files:
         raise Rejected(["nothing to run: name a program, such as train.py, or files with TrainJobs"])
-    return Files(load_manifests(arguments.files), namespace=arguments.namespace)
+    try:
+        manifests = load_manifests(arguments.files)
+    except ManifestError as error:
+        if programs := sorted(path for path in Path(error.file).glob("*.py") if error.line is None):
+            raise Rejected([str(error), f"  what next: `trainmaster run {programs[0]}` runs a program"]) from error
+        raise
+    return Files(manifests, namespace=arguments.namespace)
 
 
 async def _print(arguments: argparse.Namespace, work: Files | ProgramRun) -> int:

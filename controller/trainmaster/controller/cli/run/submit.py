@@ -242,7 +242,8 @@ class Submitter:
         missed = [] if reference is None else list(filter(reference.is_missed_in, lines))
         if reference is not None and missed and await is_missing(self._client, reference):
             # In place of what the webhook says about it; what else is wrong is reported as well.
-            missing, *advice = await explain_missing(self._client, reference)
+            is_written = manifest.source.line > 0
+            missing, *advice = await explain_missing(self._client, reference, is_written=is_written)
             lines = [line for line in lines if line not in missed] + [missing]
         elif diagnosed := self._diagnosis.errors(manifest):
             return diagnosed

@@ -107,8 +107,13 @@ class ProgramRun:
         namespace = self._namespace or client.config.namespace or "default"
         try:
             submission = await submitter.submit(report)
-        except (KubeError, Rejected):
+        except Rejected:
             await ownership.discard(client, self._config_maps, namespace)
+            raise
+        except KubeError:
+            # Nobody knows whether the TrainJob is there.
+            for name in self._config_maps:
+                report(f"warning: ConfigMap {namespace}/{name} may have been left behind")
             raise
         await ownership.give(client, self._config_maps, submission.jobs[0], report=report)
         return submission

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options
 from trainmaster.controller.cli.run.script.program import Program
@@ -200,7 +201,15 @@ def _patch(runtime: Runtime, *, volumes: list[JsonObject], mounts: list[JsonObje
 
 
 def _literal(text: str) -> str:
-    """Write a text so that Kubernetes, which expands `$(NAME)` in commands and variables, leaves it as it is."""
+    """Write a text so that Kubernetes, which expands `$(NAME)` in commands and variables, leaves it as it is.
+
+    Raises:
+        ProgramError: It is no text: names of files may be any bytes.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ProgramError(f"{text!a} is no text in UTF-8, and Kubernetes takes nothing else; rename it") from error
     return text.replace("$", "$$")
 
 
