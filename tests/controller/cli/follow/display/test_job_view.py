@@ -19,8 +19,9 @@ def view(attempt: Attempt, status: JobStatus, *, now: float = 0) -> JobView:
 
 def test_what_the_log_tells_is_shown() -> None:
     attempt = Attempt()
-    attempt.read(["loading", "epoch 1/10 loss 0.3"], now=100)
-    attempt.read(["epoch 2/10 loss 0.2"], now=160)
+    attempt.take(["loading", "epoch 1/10 loss 0.3"])
+    view(attempt, job_status(), now=100)
+    attempt.take(["epoch 2/10 loss 0.2"])
     shown = view(attempt, job_status(), now=160)
     assert shown.fraction == pytest.approx(0.2)
     assert shown.what == "epoch 2/10"
@@ -29,7 +30,7 @@ def test_what_the_log_tells_is_shown() -> None:
 
 def test_what_the_training_reports_counts_more() -> None:
     attempt = Attempt()
-    attempt.read(["epoch 2/10 loss 0.2"], now=100)
+    attempt.take(["epoch 2/10 loss 0.2"])
     shown = view(attempt, job_status(progress=Progress(47, 94, {"loss": "0.2"})))
     assert (shown.fraction, shown.remaining, shown.metrics) == (0.47, 94, {"loss": "0.2"})
     assert shown.what == "epoch 2/10"
@@ -38,7 +39,7 @@ def test_what_the_training_reports_counts_more() -> None:
 
 def test_metrics_alone_are_shown_with_what_the_log_tells() -> None:
     attempt = Attempt()
-    attempt.read(["step 5/10"], now=100)
+    attempt.take(["step 5/10"])
     shown = view(attempt, job_status(progress=Progress(None, None, {"loss": "0.2"})))
     assert (shown.fraction, shown.metrics) == (0.5, {"loss": "0.2"})
 
@@ -49,3 +50,13 @@ def test_a_job_runs_since_its_training_started_until_it_ended() -> None:
     assert view(attempt, job_status(started="2024-01-01T00:09:00Z")).elapsed == 60
     ended = condition("Complete", at="2024-01-01T00:09:30Z")
     assert view(attempt, job_status(started="2024-01-01T00:09:00Z", conditions=ended)).elapsed == 30
+
+
+def test_of_a_burst_of_lines_the_last_ones_are_read() -> None:
+    """Reading 100,000 lines would take longer than writing them."""
+    attempt = Attempt()
+    attempt.take([f"step {number}/100000" for number in range(1, 100_001)])
+    assert view(attempt, job_status()).fraction == 1
+    attempt.partial = " 50%|#####     | 50/100 [00:12<00:15,  3.61it/s]"
+    shown = view(attempt, job_status())
+    assert (shown.fraction, shown.partial) == (0.5, attempt.partial)

@@ -40,6 +40,7 @@ def test_only_text_and_colours_are_left(line: str) -> None:
 def test_many_lines_stay_as_many() -> None:
     assert printable_lines("a\nb\n\nc\n") == "a\nb\n\nc\n"
     assert printable_lines("a\n\x1b[2Jb\n\n\x1b[32mc\n") == "a\nb\n\n\x1b[32mc\x1b[m\n"
+    assert printable_lines("a\n\x1b[32mb\nc\n") == "a\x1b[m\n\x1b[32mb\x1b[m\nc\x1b[m\n"
 
 
 def test_without_colours() -> None:

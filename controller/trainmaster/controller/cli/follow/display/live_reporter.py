@@ -30,9 +30,6 @@ _INTERVAL: Final = 0.1
 _WRITTEN_AT_ONCE: Final = 64 * 1024
 """Characters; a job that prints more than that between two drawings does not fill the memory."""
 
-_READ_FOR_PROGRESS: Final = 200
-"""Lines of those that arrive at once; whoever prints more of them prints another counter soon."""
-
 _STYLES: Final[dict[Kind, str]] = {"plain": "", "good": "bold green", "bad": "bold red", "quiet": "dim"}
 
 
@@ -73,13 +70,12 @@ class LiveReporter:
         if lines:
             self._put(printable_lines("\n".join(lines) + "\n"))
             if attempt := self._attempts.get(job):
-                attempt.read(lines[-_READ_FOR_PROGRESS:], time.monotonic())
+                attempt.take(lines)
 
     def partial(self, text: str, *, job: str = "") -> None:
         """Show a line that is not ended in the display."""
         if attempt := self._attempts.get(job):
             attempt.partial = text
-            attempt.read([text], time.monotonic())
 
     def show(self, jobs: Iterable[JobStatus]) -> None:
         """Show these jobs from the next drawing on."""

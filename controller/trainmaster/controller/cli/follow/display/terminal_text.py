@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_CONTROLS: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\[[0-9;:]*m)")
+"""Any control character but those of colours."""
+
 _SEQUENCES: Final = re.compile(
     r"(?P<colour>\x1b\[[0-9;:]*m)"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: cursor, erasing, modes
@@ -22,18 +24,17 @@ _RESET: Final = "\x1b[m"
 
 def printable(line: str) -> str:
     """Return what of a line may be written, with its colours ended."""
-    if _CONTROLS.search(line) is None:
-        return line
-    states = [_SEQUENCES.sub(lambda found: found["colour"] or "", state) for state in line.split("\r")]
-    text = next((state for state in reversed(states) if _SEQUENCES.sub("", state).strip()), "")
-    return text + _RESET if "\x1b" in text else text
+    if _UNSAFE.search(line) is not None:
+        states = [_SEQUENCES.sub(lambda found: found["colour"] or "", state) for state in line.split("\r")]
+        line = next((state for state in reversed(states) if _SEQUENCES.sub("", state).strip()), "")
+    return line + _RESET if "\x1b" in line else line
 
 
 def printable_lines(lines: str) -> str:
     """Return the same of many lines at once, each with its newline."""
-    if _CONTROLS.search(lines) is None:
-        return lines
-    return "".join(f"{printable(line)}\n" for line in lines.removesuffix("\n").split("\n"))
+    if _UNSAFE.search(lines) is not None:
+        return "".join(f"{printable(line)}\n" for line in lines.removesuffix("\n").split("\n"))
+    return lines.replace("\n", f"{_RESET}\n") if "\x1b" in lines else lines
 
 
 def plain(line: str) -> str:
