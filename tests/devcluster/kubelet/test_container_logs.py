@@ -106,6 +106,41 @@ async def test_what_the_supervisor_writes_is_what_comes_out(logs: Logs) -> None:
     assert tail(logs.files.log("c", 0), lines=1) == b"last"
 
 
+async def test_a_line_that_is_drawn_over_is_shown_as_it_is_drawn(logs: Logs) -> None:
+    """Progress bars end with a newline when they are full: hours later."""
+    log = LogFile(str(logs.write()))
+    log.feed(b"begin")
+    logs.running.add("uid/c/0")
+    stream = await logs.open(follow=True)
+    for state in (b"begin\r 10%", b"\r 20", b"%"):
+        log.feed(state.removeprefix(b"begin"))
+        assert await anext(stream) == state
+    log.feed(b"\r100%\r\nnext")
+    assert await anext(stream) == b"\r100%\r\n"
+    log.feed(b" line\n")
+    assert await anext(stream) == b"next line\n"
+    logs.running.clear()
+    assert [block async for block in stream] == []
+    assert await logs.read() == "begin\r 10%\r 20%\r100%\r\nnext line\n"
+
+
+async def test_a_line_in_parts_is_one_line(logs: Logs) -> None:
+    """It has one time, and counts once where the last lines are wanted."""
+    logs.write(1)
+    logs.write(*range(2, 52), tag="P")
+    logs.write(52, 53)
+    bar = "".join(f"line {number}" for number in range(2, 53)) + "\n"
+    assert await logs.read(tail_lines=1) == "line 53\n"
+    assert await logs.read(tail_lines=2) == bar + "line 53\n"
+    assert await logs.read(tail_lines=3) == f"line 1\n{bar}line 53\n"
+    assert await logs.read(tail_lines=2, timestamps=True) == (
+        f"2026-11-20T12:00:02.000000000Z {bar}2026-11-20T12:00:53.000000000Z line 53\n"
+    )
+    logs.write(54, 55, tag="P")
+    assert await logs.read(tail_lines=1) == "line 54line 55"
+    assert await logs.read(tail_lines=2) == "line 53\nline 54line 55"
+
+
 async def test_following_ends_with_the_container_and_misses_nothing(logs: Logs) -> None:
     path = logs.write(1)
     logs.running.add("uid/c/0")

@@ -83,11 +83,12 @@ class PodLogs:
 async def _stream(path: Path, view: LogView, *, running: Callable[[], bool] | None) -> AsyncIterator[bytes]:
     left = view.limit_bytes
     opened = _open(path, view.tail_lines)
+    lines = _Lines(view)
     try:
         while True:
             # Before reading: what a container printed is in its file before it counts as ended.
             more = running is not None and running()
-            for block in _blocks_of(opened, path, view):
+            for block in _blocks_of(opened, path, lines):
                 if left is not None and len(block) >= left:
                     yield block[:left]
                     return
@@ -114,59 +115,77 @@ def _open(path: Path, tail_lines: int | None) -> list[IO[bytes]]:
         for log in reversed(logs):
             log.seek(_tail_offset(log, tail_lines))
             begin = log.tell()
-            tail_lines = max(0, tail_lines - sum(1 for _ in log))
+            tail_lines = max(0, tail_lines - sum(1 for record in log if not _is_part(record)))
             log.seek(begin)
     return logs
 
 
-def _blocks_of(logs: list[IO[bytes]], path: Path, view: LogView) -> Iterator[bytes]:
+def _blocks_of(logs: list[IO[bytes]], path: Path, lines: _Lines) -> Iterator[bytes]:
     """Read all files to their present ends. The last one stays open; it may have been set aside meanwhile."""
     while True:
-        yield from _blocks(logs[0], view)
+        yield from _blocks(logs[0], lines)
         if len(logs) == 1:
             with contextlib.suppress(FileNotFoundError):  # between being set aside and being made anew
                 if not os.path.samestat(os.fstat(logs[0].fileno()), path.stat()):
                     logs.append(path.open("rb"))
         if len(logs) == 1:
             return
-        yield from _blocks(logs[0], view)  # what was written between the last look and its being set aside
+        yield from _blocks(logs[0], lines)  # what was written between the last look and its being set aside
         logs.pop(0).close()
 
 
-def _blocks(log: IO[bytes], view: LogView) -> Iterator[bytes]:
-    """Read to the present end of the file, whole lines at a time."""
-    while lines := log.readlines(_BLOCK):
-        if not lines[-1].endswith(b"\n"):  # still being written; the next look starts with it
-            log.seek(-len(lines.pop()), 1)
-        if shown := b"".join(_shown(line, view) for line in lines if line[:_STAMP] >= view.since):
+def _blocks(log: IO[bytes], lines: _Lines) -> Iterator[bytes]:
+    """Read to the present end of the file, whole records at a time."""
+    while records := log.readlines(_BLOCK):
+        if not records[-1].endswith(b"\n"):  # still being written; the next look starts with it
+            log.seek(-len(records.pop()), 1)
+        if shown := b"".join(lines.shown(record) for record in records):
             yield shown
-        if not lines:
+        if not records:
             return
 
 
-def _shown(line: bytes, view: LogView) -> bytes:
-    text = line[_TEXT:-1] if line[_STAMP + 1 : _STAMP + 2] == b"P" else line[_TEXT:]
-    return line[: _STAMP + 1] + text if view.timestamps else text
+class _Lines:
+    """Makes lines of the records of a log, as they are wanted."""
+
+    def __init__(self, view: LogView) -> None:
+        self._view = view
+        self._begins = True
+
+    def shown(self, record: bytes) -> bytes:
+        """Return what is shown of a record: a line that comes in parts has the time of the first one."""
+        if record[:_STAMP] < self._view.since:
+            return b""
+        is_part = _is_part(record)
+        time = record[: _STAMP + 1] if self._view.timestamps and self._begins else b""
+        self._begins = not is_part
+        return time + (record[_TEXT:-1] if is_part else record[_TEXT:])
+
+
+def _is_part(record: bytes) -> bool:
+    return record[_STAMP + 1 : _STAMP + 2] == b"P"
 
 
 def _tail_offset(log: IO[bytes], count: int) -> int:
-    """Find where the last `count` lines start, reading backwards."""
+    """Find where the last `count` lines start, reading backwards; what has no end yet is a line too."""
     position = end = log.seek(0, 2)
     if count <= 0:
         return end
-    # The newline at the very end closes the last line, so one more has to be found.
-    wanted = count + 1
+    found, beginning = 0, b""
     while position > 0:
         start = max(0, position - _BLOCK)
         log.seek(start)
-        block = log.read(position - start)
-        found = block.count(b"\n")
-        if found >= wanted:
-            index = len(block)
-            for _ in range(wanted):
-                index = block.rindex(b"\n", 0, index)
-            return start + index + 1
-        wanted -= found
+        data = log.read(position - start) + beginning
+        records = [record + b"\n" for record in data.split(b"\n")]
+        records[-1] = records[-1][:-1]  # nothing, or what is still being written
+        after = start + len(data)
+        beginning = records.pop(0) if start > 0 else b""  # more of it may come before
+        for record in reversed(records):
+            if record and (after == end or not _is_part(record)):
+                found += 1
+                if found > count:
+                    return after
+            after -= len(record)
         position = start
     return 0
 
@@ -174,8 +193,9 @@ def _tail_offset(log: IO[bytes], count: int) -> int:
 def tail(path: Path, *, lines: int) -> bytes:
     """Read the last lines of a log, without their times."""
     logs = _open(path, lines)
+    shown = _Lines(LogView())
     try:
-        return b"".join(block for log in logs for block in _blocks(log, LogView()))
+        return b"".join(block for log in logs for block in _blocks(log, shown))
     finally:
         for log in logs:
             log.close()

@@ -49,6 +49,28 @@ def test_the_last_line_is_shown_as_it_grows() -> None:
     assert shown == ["\r10%", "\r10%\r55%", ""]
 
 
+def test_the_last_line_is_shown_after_the_log_was_opened_again() -> None:
+    """A log is opened again as a matter of course, and a bar may take hours until a line ends."""
+    shown: list[str] = []
+    found: list[str] = []
+    lines = LogLines(found.extend, shown.append)
+    lines.feed(f"{STAMP} one\n{STAMP} \r10%".encode())
+    lines.reopen()
+    lines.feed(f"{STAMP} o".encode())
+    lines.feed(f"ne\n{STAMP} \r10%\r55%".encode())
+    lines.feed(f"\r100%\n{STAMP} two\n".encode())
+    assert shown == ["\r10%", "", "\r10%\r55%", ""]
+    assert found == ["one", "\r10%\r55%\r100%", "two"]
+
+
+def test_of_a_bar_that_is_drawn_for_hours_the_last_state_is_delivered() -> None:
+    chunks = [f"{STAMP} one\n{STAMP} ".encode(), *[b"\r 50% done"] * 20_000, b"\r100%\n"]
+    one, bar = cut(*chunks)
+    assert one == "one"
+    assert len(bar) < 70_000
+    assert bar.endswith("\r 50% done\r100%")
+
+
 @pytest.mark.parametrize(
     "again",
     [

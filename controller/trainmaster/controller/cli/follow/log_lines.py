@@ -1,6 +1,6 @@
 """Cuts a log that comes with times into lines: each is delivered once, however often the log is opened again.
 
-- Lines of any length are delivered, very long ones in pieces.
+- Lines of any length are delivered, very long ones in pieces; of what is drawn over for hours the last state.
 - What no newline has ended is shown as it grows, and delivered when the log is closed.
 - The last lines are kept, with their times.
 """
@@ -82,6 +82,9 @@ class LogLines:
         complete, newline, self._rest = (self._rest + chunk).rpartition(b"\n")
         if newline:
             self._take(complete)
+        if len(self._rest) > _PIECE and b"\r" in self._rest:
+            stamp = b"" if self._is_piece else self._rest.partition(b" ")[0] + b" "
+            self._rest = stamp + self._rest[self._rest.rindex(b"\r") :]
         if len(self._rest) > _PIECE:
             self._take(self._rest)
             self._rest, self._is_piece = b"", True
@@ -134,6 +137,11 @@ class LogLines:
         self._skipped = skipped
         return len(stamps)
 
+    def _is_after_last(self, stamp: str) -> bool:
+        """Whether a line was not delivered before the log was opened again."""
+        last = _sortable(self._last)
+        return bool(stamp) and (_sortable(stamp), self._skipped or 0) >= (last, self._at_last)
+
     def _note_last(self, stamps: list[str]) -> None:
         last = next((stamp for stamp in reversed(stamps) if stamp), self._last)
         same = len(stamps)
@@ -149,9 +157,10 @@ class LogLines:
 
     def _show_rest(self) -> None:
         text = ""
-        if self._rest and self._deliver is not None and self._skipped is None:
-            _, lines = _split(self._rest.decode("utf-8", "replace"))
-            text = lines[0]
+        if self._rest and self._deliver is not None:
+            stamps, lines = _split(self._rest.decode("utf-8", "replace"))
+            if self._skipped is None or self._is_after_last(stamps[0]):
+                text = lines[0]
         if text != self._shown:
             self._shown = text
             self._partial(text)

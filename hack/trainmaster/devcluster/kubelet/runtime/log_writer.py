@@ -1,6 +1,7 @@
 """The log of one container attempt, as its shim writes it; standard library only.
 
 - Each line carries the time it was read and whether it is full (F) or a part of one (P).
+- A line that is drawn over, as progress bars are, is written in parts as it comes: its end may be hours away.
 - A log never takes more than its limit: at half of it the file is set aside as `<name>.1`, in place of what was set
   aside before. The newest output is always there.
 """
@@ -30,9 +31,11 @@ class LogFile:
         """Whether the file ends in the middle of a line."""
 
         self._rest = b""
+        self._is_drawn_over = False
+        """Whether the unfinished line has had a carriage return."""
 
     def feed(self, data: bytes) -> None:
-        """Append output; an unfinished last line waits for its end."""
+        """Append output; an unfinished last line waits for its end, unless it is drawn over."""
         *lines, self._rest = (self._rest + data).split(b"\n")
         now = stamp()
         records: list[bytes] = []
@@ -45,6 +48,10 @@ class LogFile:
         while len(self._rest) > LONGEST_LINE:
             records += (now, b" P ", self._rest[:LONGEST_LINE], b"\n")
             self._rest = self._rest[LONGEST_LINE:]
+        self._is_drawn_over = b"\r" in self._rest or (self._is_drawn_over and not lines)
+        if self._rest and self._is_drawn_over:
+            records += (now, b" P ", self._rest, b"\n")
+            self._rest = b""
         self._write(b"".join(records))
 
     def finish(self) -> None:

@@ -30,6 +30,9 @@ _INTERVAL: Final = 0.1
 _WRITTEN_AT_ONCE: Final = 64 * 1024
 """Characters; a job that prints more than that between two drawings does not fill the memory."""
 
+_SHOWN_OF_PARTIAL: Final = 2000
+"""Characters; a bar that is drawn over and over is one long line."""
+
 _STYLES: Final[dict[Kind, str]] = {"plain": "", "good": "bold green", "bad": "bold red", "quiet": "dim"}
 
 
@@ -75,7 +78,7 @@ class LiveReporter:
     def partial(self, text: str, *, job: str = "") -> None:
         """Show a line that is not ended in the display."""
         if attempt := self._attempts.get(job):
-            attempt.partial = text
+            attempt.partial = text[-_SHOWN_OF_PARTIAL:]
 
     def show(self, jobs: Iterable[JobStatus]) -> None:
         """Show these jobs from the next drawing on."""
