@@ -44,6 +44,27 @@ async def test_different_facts_are_different_events(cluster: Stepper, subject: J
     assert len(cluster.objects(EVENTS)) == 2
 
 
+async def test_events_of_one_second_are_listed_in_the_order_in_which_they_were_recorded(
+    cluster: Stepper, subject: JsonObject
+) -> None:
+    """Also those of several components: kubectl sorts by seconds, and leaves what is equal as it was listed."""
+    recorders = [EventRecorder(cluster.api, name) for name in ("scheduler", "kubelet")]
+    for number in range(10):
+        await recorders[number % 2].record(subject, Note("Normal", "Step", str(number)))
+        await recorders[0].record(subject, Note("Normal", "Step", "0"))
+    assert [event["message"] for event in cluster.objects(EVENTS)] == [str(number) for number in range(10)]
+    assert cluster.objects(EVENTS)[0]["count"] == 11
+
+
+async def test_an_event_that_is_gone_is_written_anew(cluster: Stepper, subject: JsonObject) -> None:
+    recorder = EventRecorder(cluster.api, "tester")
+    for _ in range(2):
+        await recorder.record(subject, NOTE)
+        (event,) = cluster.objects(EVENTS)
+        assert event["count"] == 1
+        await cluster.delete(EVENTS, event["metadata"]["name"])
+
+
 async def test_long_messages_are_cut_between_characters(cluster: Stepper, subject: JsonObject) -> None:
     await EventRecorder(cluster.api, "tester").record(subject, Note("Normal", "Long", "ä" * 2000))
     assert cluster.objects(EVENTS)[0]["message"] == "ä" * 512

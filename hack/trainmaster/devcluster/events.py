@@ -1,7 +1,9 @@
 """Events: what controllers and the kubelet tell users, written in the core/v1 form that every client understands.
 
-- The same fact about the same object is one Event whose count grows; its name is derived from the fact, so this
-  also holds after a restart.
+- The same fact about the same object is one Event whose count grows; the end of its name is derived from the fact, so
+  this also holds after a restart.
+- Events about an object are listed in the order in which they were recorded, as those of a real cluster are by their
+  names: their times have whole seconds, and kubectl sorts by nothing else.
 - Recording is best effort: an Event that cannot be written (its namespace goes away, say) is logged and forgotten.
 - A controller waits until its Event is written (`EventRecorder`); the kubelet has them written in the background
   (`EventBroadcaster`), so that no pod waits for them.
@@ -27,6 +29,8 @@ _NAME_LIMIT = 253
 _NOTE_LIMIT = 1024  # the API refuses longer messages
 
 _QUEUE_LIMIT = 10_000
+_REMEMBERED = 10_000
+_DIGEST = 16
 
 _log = structlog.get_logger(__name__)
 
@@ -48,6 +52,8 @@ class EventRecorder:
     def __init__(self, api: Api, component: str) -> None:
         self._api = api
         self._component = component
+        self._names: dict[str, str] | None = None
+        """Names of events by the digest of their fact; read from the API when the first one is recorded."""
 
     async def record(self, regarding: JsonObject, note: Note, *, action: str | None = None) -> None:
         """Write the Event, or count it up if the fact is known; never raises because of the API's answer."""
@@ -65,19 +71,18 @@ class EventRecorder:
         fact = "\0".join(
             [metadata["uid"], note.type, note.reason, message, self._component, *filter(None, [note.field_path])]
         )
-        suffix = hashlib.sha256(fact.encode()).hexdigest()[:16]
-        name = f"{metadata['name'][: _NAME_LIMIT - len(suffix) - 1]}.{suffix}"
+        digest = hashlib.sha256(fact.encode()).hexdigest()[:_DIGEST]
         now = timestamp(self._api.clock())
         options = WriteOptions(field_manager=self._component)
-        try:
-            known = self._api.get(EVENTS, namespace, name)
-        except StatusError as error:
-            if error.code != 404:
-                raise
-        else:
+        known = self._find(namespace, digest)
+        if known is not None:
             counted = {**known, "count": known.get("count", 1) + 1, "lastTimestamp": now}
-            await self._api.update(EVENTS, counted, namespace=namespace, name=name, options=options)
+            await self._api.update(
+                EVENTS, counted, namespace=namespace, name=known["metadata"]["name"], options=options
+            )
             return
+        suffix = f".{self._api.store.revision:012x}{digest}"
+        name = metadata["name"][: _NAME_LIMIT - len(suffix)] + suffix
         event: JsonObject = {
             "apiVersion": "v1",
             "kind": "Event",
@@ -103,6 +108,27 @@ class EventRecorder:
             **({"action": action} if action else {}),
         }
         await self._api.create(EVENTS, event, namespace=namespace, options=options)
+        self._remember(name)
+
+    def _find(self, namespace: str, digest: str) -> JsonObject | None:
+        """Find the Event of a fact; None if there is none, or none any more."""
+        if self._names is None:
+            self._names = {}
+            for record in self._api.list(EVENTS)[0]:
+                self._remember(record.object["metadata"]["name"])
+        name = self._names.get(digest)
+        try:
+            return None if name is None else self._api.get(EVENTS, namespace, name)
+        except StatusError as error:
+            if error.code != 404:
+                raise
+            return None
+
+    def _remember(self, name: str) -> None:
+        if self._names is not None:
+            self._names[name[-_DIGEST:]] = name
+            if len(self._names) > _REMEMBERED:
+                del self._names[next(iter(self._names))]
 
 
 class EventBroadcaster:
