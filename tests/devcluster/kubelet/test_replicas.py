@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 
 import pytest
 from support.namespaces import FOUND, needs_namespaces
-from support.node import Node
+from support.node import LIMIT, Node
 
 from trainmaster.devcluster.apiserver.admission.webhook import Address
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICES
@@ -39,6 +40,14 @@ async def replica(node: Node, name: str) -> None:
     await node.api.create(PODS, pod)
 
 
+async def printed(node: Node, kubelet: Kubelet, name: str) -> str:
+    """Wait for what the pod prints: its socket may answer before its log is written."""
+    async with asyncio.timeout(LIMIT):
+        while not (log := await node.log(kubelet, name=name)).endswith("\n"):
+            await asyncio.sleep(0.005)
+    return log
+
+
 async def test_replicas_listen_beside_each_other_and_are_found(node: Node, kubelet: Kubelet) -> None:
     places = set()
     for name in ("a", "b"):
@@ -52,7 +61,7 @@ async def test_replicas_listen_beside_each_other_and_are_found(node: Node, kubel
             name=name,
         )
         place = kubelet.locate("default", name, Address(pod["status"]["podIP"], 18081))
-        port = int((await node.log(kubelet, name=name)).split()[0])
+        port = int(await printed(node, kubelet, name))
         assert place.port == port
         if node.networking.own_addresses:
             assert place == (pod["status"]["podIP"], 18081)
