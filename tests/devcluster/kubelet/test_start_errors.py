@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,10 @@ HERE = "containers run the programs of this machine"
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        ("torchrun", "torchrun is not installed in the environment of the cluster: pip install torch"),
+        (
+            "torchrun",
+            f"torchrun is not installed in the environment of the cluster: {sys.executable} -m pip install torch",
+        ),
         ("pyhton", f"did you mean python? Images are not read here, {HERE}"),
         ("nonesuch", f"images are not read here, {HERE}"),
         ("python train.py", 'a command is a list of words: write ["python", "train.py"]'),

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from support.namespaces import FOUND, needs_namespaces
 from support.node import Node, eventually, sh, terminated
 from support.wheels import build_wheel
 
@@ -46,14 +47,14 @@ def below(tmp_path_factory: pytest.TempPathFactory, wheels: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def base(below: Path, tmp_path_factory: pytest.TempPathFactory) -> BaseEnvironment:
-    return described(below, tmp_path_factory.mktemp("root") / "scripts")
+    return described(below, tmp_path_factory.mktemp("root"))
 
 
-def described(below: Path, scripts: Path) -> BaseEnvironment:
+def described(below: Path, directory: Path) -> BaseEnvironment:
     """Describe an environment as a cluster that runs in it would."""
     program = (
         "from pathlib import Path; from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment; "
-        f"print(repr(BaseEnvironment.of_this_process(Path({str(scripts)!r}))))"
+        f"print(repr(BaseEnvironment.of_this_process(Path({str(directory)!r}))))"
     )
     python = [str(below / "bin" / "python"), "-c", program]
     code = [path for path in sys.path if path.endswith(("hack", "runtime"))]
@@ -146,7 +147,7 @@ def test_nothing_below_is_uninstalled(base: BaseEnvironment, tmp_path: Path, run
 
 def test_programs_that_are_installed_below_later_are_found(tmp_path: Path, wheels: Path, run: Run) -> None:
     venv.create(tmp_path / "below", symlinks=True)
-    base = described(tmp_path / "below", tmp_path / "scripts")
+    base = described(tmp_path / "below", tmp_path / "root")
     run(base.virtual_environment(tmp_path / "a"), "! command -v tiny")
     pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "below" / "bin" / "python"), "-q"]
     subprocess.run([*pip, "install", "--no-index", "--find-links", str(wheels), "tinypkg==2.0"], check=True)
@@ -192,7 +193,7 @@ def test_only_programs_of_the_python_below_get_another_one(
     (programs / "no-program").write_text(f"#!{below}/bin/python\n")
     (programs / "gone").symlink_to("nowhere")
     base = BaseEnvironment(
-        scripts=tmp_path / "scripts",
+        directory=tmp_path / "root",
         interpreter=Path(sys.executable),
         site_packages=[],
         programs=[programs, below / "bin", tmp_path / "missing"],
@@ -225,3 +226,15 @@ async def test_containers_share_nothing_that_they_install(node: Node, kubelet: K
     await eventually(lambda: [path.name for path in directory.glob("container-c/python-*")] == ["python-1"])
     await node.api.delete(PODS, "default", "p")
     await eventually(lambda: not directory.exists())
+
+
+@pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True)
+async def test_a_volume_over_the_state_directory_leaves_the_programs_of_the_environment(
+    node: Node, kubelet: Kubelet
+) -> None:
+    mounts = [{"name": "v", "mountPath": str(node.directory.parent)}]
+    await node.create(sh("command -v pip; pip --version", volumeMounts=mounts), volumes=[{"name": "v", "emptyDir": {}}])
+    await node.phase("Succeeded")
+    found, version = (await node.log(kubelet)).splitlines()
+    assert found.endswith("/container-c/python-0/scripts/pip")
+    assert version.startswith("pip ")

@@ -3,8 +3,8 @@
 <root>/                         0700: Secrets of pods are below it
   ports.json                    local ports by job
   bin/                          programs that pods find before those of the host
-  scripts/                      programs of the Python environment of the cluster, as pods run them
-  pip-<version>-.../            a pip for pods, if that environment has none
+  python/scripts/               programs of the Python environment of the cluster, as pods run them
+  python/pip-<version>-.../     a pip for pods, if that environment has none
   hosts/<namespace>.<subdomain> the names of the pods of a subdomain, as their /etc/hosts
   claims/<namespace>/<name>     PersistentVolumeClaims
   pods/<uid>/volumes/<name>     volumes that live as long as the pod
@@ -39,6 +39,7 @@ from trainmaster.devcluster.kubelet.runtime.log_writer import ROTATED
 _log = logging.getLogger(__name__)
 
 _PROGRAMS = "bin"
+_PYTHON = "python"
 _ENVIRONMENT = "python-"
 
 
@@ -53,6 +54,11 @@ class PodFiles:
     def programs(self) -> Path:
         """The directory of the programs that all pods find before those of the host."""
         return self.root.parents[1] / _PROGRAMS
+
+    @property
+    def python(self) -> Path:
+        """The directory of what the Python environments of all containers share."""
+        return self.root.parents[1] / _PYTHON
 
     @property
     def volumes(self) -> Path:
@@ -110,7 +116,7 @@ class RootDirectory:
         self.claims = root / "claims"
         self.hosts = root / "hosts"
         self.ports = root / "ports.json"
-        self.scripts = root / "scripts"
+        self.python = root / _PYTHON
         digest = hashlib.sha256(os.fsencode(root.absolute())).hexdigest()
         self._tmp = tmp / f"trainmaster-{digest[:8]}"
 

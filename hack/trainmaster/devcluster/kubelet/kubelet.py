@@ -81,7 +81,7 @@ class Kubelet:
             ports=PortTable(self._root.ports),
             events=self._events,
             devices=DeviceManager(self.gpus),
-            python=BaseEnvironment.of_this_process(self._root.scripts),
+            python=BaseEnvironment.of_this_process(self._root.python),
             cluster=str(root_dir.absolute()),
             capacity=capacity,
             server_url=server_url,
@@ -107,6 +107,7 @@ class Kubelet:
     async def run(self) -> None:
         """Be the node until cancelled."""
         self._root.prepare()
+        self._dependencies.python.refresh()
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")

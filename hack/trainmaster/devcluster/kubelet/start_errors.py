@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -47,7 +48,9 @@ def _remedy(program: str, path: str) -> str:
     if len(words) > 1:
         return f"a command is a list of words: write {json.dumps(words[:3])[:-1]}{', ...' if words[3:] else ''}]"
     if package := _PACKAGES.get(program):
-        return f"{program} is not installed in the environment of the cluster: pip install {package}"
+        return (
+            f"{program} is not installed in the environment of the cluster: {sys.executable} -m pip install {package}"
+        )
     alike = _most_alike(program, path)
     return f"did you mean {alike}? {_NO_IMAGES.capitalize()}" if alike else _NO_IMAGES
 

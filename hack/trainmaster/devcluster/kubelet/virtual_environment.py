@@ -12,7 +12,7 @@ It stands for the file system of an image, into which a container may install wh
       pyvenv.cfg                                      what makes it a virtual environment
       bin/                                            python, and the programs that are installed
       lib/python3.X/site-packages/trainmaster.pth     the packages of the environment below
-      scripts -> <root>/scripts                       its programs, started with <container>/python-<attempt>/bin/python
+      scripts -> <root>/python/scripts                its programs, started with <container>/python-<attempt>/bin/python
 
 An absolute path such as `/opt/venv/bin/python` means what it says: the environment below.
 """
@@ -71,8 +71,8 @@ class VirtualEnvironment:
 class BaseEnvironment:
     """The environment below those of all containers."""
 
-    scripts: Path
-    """A directory of its own, for programs of this environment that have to run in those of containers."""
+    directory: Path
+    """A directory of its own, for what all containers share."""
 
     interpreter: Path
     site_packages: Sequence[str]
@@ -86,8 +86,13 @@ class BaseEnvironment:
 
     _seen: list[int] = field(default_factory=list)
 
+    @property
+    def scripts(self) -> Path:
+        """Where the programs of this environment are that have to run in those of containers."""
+        return self.directory / "scripts"
+
     @classmethod
-    def of_this_process(cls, scripts: Path) -> BaseEnvironment:
+    def of_this_process(cls, directory: Path) -> BaseEnvironment:
         """Describe the environment that this process runs in."""
         of_user = site.ENABLE_USER_SITE
         directories = [*([site.getusersitepackages()] if of_user else ()), *site.getsitepackages()]
@@ -95,7 +100,7 @@ class BaseEnvironment:
         if of_user:
             programs.append(Path(sysconfig.get_path("scripts", sysconfig.get_preferred_scheme("user"))))
         return cls(
-            scripts=scripts,
+            directory=directory.absolute(),
             # What `venv` asks as well: the interpreter outside of all virtual environments.
             interpreter=Path(getattr(sys, "_base_executable", "") or sys.executable),
             site_packages=[directory for directory in dict.fromkeys(directories) if Path(directory).is_dir()],
@@ -125,7 +130,7 @@ class BaseEnvironment:
         (directory / "bin").mkdir()
         for name in ("python", "python3", f"python3.{sys.version_info.minor}"):
             (directory / "bin" / name).symlink_to(self.interpreter)
-        (directory / "scripts").symlink_to(self.scripts.absolute())
+        (directory / "scripts").symlink_to(self.scripts)
         return VirtualEnvironment(directory)
 
     def refresh(self) -> None:
@@ -147,7 +152,7 @@ class BaseEnvironment:
 
     def _unpacked(self, wheel: Path) -> Path:
         """Unpack a wheel once: run from the archive, pip would be compiled each time, for seconds."""
-        directory = self.scripts.absolute().with_name(wheel.stem)
+        directory = self.directory / wheel.stem
         if not directory.is_dir():
             draft = directory.with_name(f".{directory.name}")
             with zipfile.ZipFile(wheel) as archive:

@@ -44,7 +44,9 @@ def test_what_a_volume_would_hide_is_shown_again() -> None:
     hidden = preserved_binds([("/v/data", "/workspace", False)], files=FILES, needed=needed)
     assert hidden == [("/workspace/.venv", "/workspace/.venv", False)]
     hidden = preserved_binds([("/v", "/tmp", False), ("/v", "/var", False)], files=FILES, needed=needed)
-    assert [target for _, target, _ in hidden] == [str(FILES.tmp), str(FILES.programs), str(FILES.root)]
+    assert [target for _, target, _ in hidden] == [
+        str(place) for place in (FILES.tmp, FILES.programs, FILES.root, FILES.python)
+    ]
     assert preserved_binds([("/v", "/workspaces", False)], files=FILES, needed=needed) == []
 
 

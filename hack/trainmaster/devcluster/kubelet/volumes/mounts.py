@@ -79,11 +79,11 @@ def volume_binds(container: JsonObject, pod: JsonObject, paths: Mapping[str, str
 def preserved_binds(binds: Iterable[Bind], *, files: PodFiles, needed: Iterable[str] | None = None) -> list[Bind]:
     """Give mounts that show again what other mounts would hide, although every container needs it.
 
-    That is this Python with its packages, the programs of pods, and the pod's own directories: a volume at /workspace
-    must not take away the environment that was installed there.
+    That is this Python with its packages, what is made for pods beside it, and the pod's own directories: a volume at
+    /workspace must not take away the environment that was installed there.
     """
     targets = [target for _, target, _ in binds]
-    places = (files.root, files.tmp, files.programs)
+    places = (files.root, files.tmp, files.programs, files.python)
     kept = {*(str(place.absolute()) for place in places), *(installation() if needed is None else needed)}
     hidden = sorted(path for path in kept if any(path.startswith(f"{target}/") for target in targets))
     return [(path, path, False) for path in hidden if not any(path.startswith(f"{above}/") for above in hidden)]
