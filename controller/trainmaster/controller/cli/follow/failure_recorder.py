@@ -38,11 +38,10 @@ _ALIKE: Final = re.compile(r"0x[0-9a-f]+|\d+")
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Between which times a container ran, RFC 3339, and whether it has been started again since."""
+    """Between which times a container ran, RFC 3339."""
 
     since: str
     until: str
-    has_successor: bool
 
 
 class FailureRecorder:
@@ -71,7 +70,7 @@ class FailureRecorder:
         self._start = start
         self._changed = changed
         self._seen: set[tuple[str, str, str, str]] = set()
-        self._counts: dict[tuple[str, int], int] = {}
+        self._counts: dict[tuple[str, str], int] = {}
         """How many failures each attempt of each job had."""
 
         self._told: dict[str, dict[tuple[str, ...], str]] = {}
@@ -86,7 +85,7 @@ class FailureRecorder:
             if key in self._seen or failure.stopped:
                 continue
             self._seen.add(key)
-            attempt = status.job.key, failure.attempt
+            attempt = status.job.key, attempt_of(failure)
             count = self._counts[attempt] = self._counts.get(attempt, 0) + 1
             message = failure.message.strip().splitlines()
             kept = Failure(failure, message)
@@ -95,7 +94,7 @@ class FailureRecorder:
             if count <= _REPORTED_AT_MOST:
                 reading.append(self._start(self._record(status, kept, run)))
             elif count == _REPORTED_AT_MOST + 1:
-                self._reporter.report(f"{self._title(status)}more failures of attempt {failure.attempt} follow")
+                self._reporter.report(f"{self._title(status)}more failures of {attempt_of(failure)} follow")
         return reading
 
     async def _record(self, status: JobStatus, kept: Failure, run: _Run) -> None:
@@ -116,7 +115,7 @@ class FailureRecorder:
                     namespace=status.job.namespace,
                     pod=failure.pod,
                     container=failure.container,
-                    previous=run.has_successor,
+                    previous=failure.superseded,
                     since=run.since,
                     until=run.until,
                 )
@@ -164,6 +163,5 @@ def _run_of(failure: ContainerFailure, pod: JsonObject) -> _Run:
                     since=ended.get("startedAt") or pod["metadata"]["creationTimestamp"],
                     # What it printed last may have been read a moment after its end.
                     until=micro_time(parse_time(failure.at) + timedelta(seconds=1)) if failure.at else "9999",
-                    has_successor=name == "lastState" and "waiting" not in (container.get("state") or {}),
                 )
     raise ValueError(f"the pod does not tell of a failure at {failure.at!r}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from trainmaster.controller.cli.follow.failures import Failure
@@ -113,7 +113,12 @@ class JobStatus:
     def first_failure(self) -> Failure | None:
         """The most likely cause of what failed: the first failure of the last attempt that has one."""
         last = max((each.failure.attempt for each in self.failures), default=0)
-        found = {each.failure: each for each in self.failures if each.failure.attempt == last}
+        # What a program said last tells who lost a peer, and who was lost.
+        found = {
+            replace(each.failure, message=each.failure.message or "\n".join(each.lines)): each
+            for each in self.failures
+            if each.failure.attempt == last
+        }
         first = first_failure(found)
         return None if first is None else found[first]
 

@@ -1,0 +1,179 @@
+"""Recording failures: each is told once and with what its container said last, whatever is left of its pod by then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+import pytest
+from support.failing_pods import BACKING_OFF, RUNNING, container_status, pod, terminated
+
+from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
+from trainmaster.controller.cli.follow.job_logs import JobLogs
+from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
+from trainmaster.controller.cli.follow.reporter import PlainReporter
+from trainmaster.controller.container_failures import ContainerFailure
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.runtime.jsontree import JsonObject
+
+CREATED = "2026-01-01T00:00:00Z"
+
+
+class Logs:
+    """What the server has of the logs of pods, and what was kept of them."""
+
+    is_prefixed = False
+
+    def __init__(self) -> None:
+        self.served: dict[str, str] = {}
+        self.kept: list[str] = []
+        self.asked: list[Mapping[str, str]] = []
+        self.passed_on = False
+
+    async def raw(self, _verb: str, path: str, *, params: Mapping[str, str], accept: str) -> tuple[int, None, bytes]:
+        del accept
+        self.asked.append(params)
+        text = self.served.get(path.split("/")[-2])
+        lines = "".join(f"2026-01-01T00:00:05.1Z {line}\n" for line in (text or "").splitlines())
+        return (404 if text is None else 200), None, lines.encode()
+
+    def passes_on(self, _failure: ContainerFailure) -> bool:
+        return self.passed_on
+
+    async def last_lines(self, _failure: ContainerFailure, *, since: str, until: str) -> list[str]:
+        assert since <= until
+        return self.kept
+
+
+class Report(PlainReporter):
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def report(self, text: str, *, bad: bool = False) -> None:
+        del bad
+        self.told.append(text)
+
+
+class Recording:
+    """A recorder, and what it is about."""
+
+    def __init__(self) -> None:
+        self.logs, self.report = Logs(), Report()
+        self.status = JobStatus(FollowedJob("team", "demo", "uid", CREATED))
+        self._recorder = FailureRecorder(
+            cast("KubeClient", self.logs),
+            self.report,
+            cast("JobLogs", self.logs),
+            start=asyncio.create_task,
+            changed=lambda: None,
+        )
+
+    async def observe(self, *pods: JsonObject) -> None:
+        for each in pods:
+            for reading in self._recorder.observe_pod(self.status, each):
+                await reading
+
+    @property
+    def lines(self) -> list[Sequence[str]]:
+        return [each.lines for each in self.status.failures]
+
+
+@pytest.fixture
+async def recording() -> Recording:
+    return Recording()
+
+
+async def test_a_failure_is_told_once_whatever_its_pod_says_later(recording: Recording) -> None:
+    """It ended, waits for its restart, runs again; and all that comes once more after an outage."""
+    recording.logs.served["demo-node-0-1-abcde"] = "loading\nValueError: NaN"
+    states = [
+        pod(1, terminated()),
+        pod(1, containers=[container_status(BACKING_OFF, last=terminated())]),
+        pod(1, containers=[container_status(RUNNING, last=terminated(), restarts=1)]),
+    ]
+    await recording.observe(*states, *states)
+    assert recording.report.told == [
+        "rank 1 failed: exit code 1; attempt 0, pod demo-node-0-1-abcde",
+        "  its last lines:",
+        "  | loading",
+        "  | ValueError: NaN",
+    ]
+    assert recording.lines == [["loading", "ValueError: NaN"]]
+
+
+async def test_the_log_of_the_run_before_is_asked_for_when_another_runs_already(recording: Recording) -> None:
+    await recording.observe(pod(1, containers=[container_status(RUNNING, last=terminated(), restarts=1)]))
+    await recording.observe(pod(0, containers=[container_status(BACKING_OFF, last=terminated())]))
+    assert [asked.get("previous") for asked in recording.logs.asked] == ["true", None]
+
+
+async def test_what_was_kept_is_told_of_a_pod_that_is_gone(recording: Recording) -> None:
+    recording.logs.kept = ["kept"]
+    await recording.observe(pod(1, terminated()))
+    assert recording.lines == [["kept"]]
+    recording.logs.kept = []
+    await recording.observe(pod(2, terminated(128, reason="StartError", message="no such command: trian.py")))
+    assert recording.lines[1] == ["no such command: trian.py"]
+    assert recording.report.told[-1] == "  | no such command: trian.py"
+    await recording.observe(pod(3, terminated()))
+    assert recording.lines[2] == []
+
+
+async def test_lines_that_were_told_are_not_told_again(recording: Recording) -> None:
+    recording.logs.kept = ["gloo: connection 4711 closed by peer"]
+    await recording.observe(pod(1, terminated()))
+    recording.logs.kept = ["gloo: connection 4712 closed by peer"]
+    await recording.observe(pod(2, terminated()))
+    assert recording.report.told[3:] == [
+        "rank 2 failed: exit code 1; attempt 0, pod demo-node-0-2-abcde",
+        "  it ended with the same lines as rank 1 in attempt 0",
+    ]
+    recording.logs.kept, recording.logs.passed_on = ["something else, which everybody has seen"], True
+    await recording.observe(pod(0, terminated()))
+    assert recording.report.told[5:] == ["rank 0 failed: exit code 1; attempt 0, pod demo-node-0-0-abcde"]
+    assert recording.lines[0] == ["something else, which everybody has seen"]
+
+
+async def test_of_many_failures_the_first_ones_are_told_and_all_are_counted(recording: Recording) -> None:
+    await recording.observe(*(pod(rank, terminated()) for rank in range(100)))
+    await recording.observe(pod(7, terminated(), attempt=1, suffix="fghij"))
+    assert len(recording.status.failures) == 101
+    assert recording.report.told[9:] == [
+        "rank 9 failed: exit code 1; attempt 0, pod demo-node-0-9-abcde",
+        "more failures of attempt 0 follow",
+        "rank 7 failed: exit code 1; attempt 1, pod demo-node-0-7-fghij",
+    ]
+    assert len(recording.logs.asked) == 11
+
+
+async def test_who_is_stopped_with_its_pod_has_not_failed(recording: Recording) -> None:
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:34Z", "deletionGracePeriodSeconds": 30}
+    await recording.observe(pod(1, terminated(143, at=5), deleted=deleted))
+    assert (recording.report.told, recording.status.failures) == ([], [])
+    await recording.observe(pod(2, terminated(1, at=3), deleted=deleted))
+    assert len(recording.status.failures) == 1
+
+
+async def test_an_exit_code_and_a_reason_are_told_with_what_they_mean(recording: Recording) -> None:
+    await recording.observe(
+        pod(1, terminated(137, reason="OOMKilled")),
+        pod(2, terminated(139)),
+        pod(3, containers=[container_status(terminated(2), name="dataset-initializer")], job="dataset-initializer"),
+    )
+    assert [line.partition("; attempt 0, pod demo-")[0] for line in recording.report.told] == [
+        "rank 1 failed: exit code 137, OOMKilled (it used more memory than its limit)",
+        "rank 2 failed: exit code 139 (crashed: SIGSEGV, a bad memory access in native code)",
+        "container dataset-initializer failed: exit code 2",
+    ]
+
+
+async def test_of_two_in_one_second_the_one_that_lost_its_peer_is_not_the_first(recording: Recording) -> None:
+    recording.logs.served = {
+        "demo-node-0-0-abcde": "RuntimeError: Connection closed by peer",
+        "demo-node-0-1-abcde": "ValueError: my loss is NaN",
+    }
+    await recording.observe(pod(0, terminated()), pod(1, terminated()))
+    first = recording.status.first_failure
+    assert first is not None
+    assert first.lines == ["ValueError: my loss is NaN"]
