@@ -84,12 +84,12 @@ class LiveRegion:
             self._is_open = False
             self._rows = ()
             self._send(f"{_END_UPDATE}{_WRAP}\r{_ERASE_BELOW}{_SHOW_CURSOR}")
-            self._restore_echo()
+            self._give_keys_back()
 
     def _open(self) -> None:
         self._file.flush()
         self._is_open = True
-        self._suppress_echo()
+        self._take_keys()
         self._send(_HIDE_CURSOR)
 
     def _drawn(self, rows: Sequence[str]) -> str:
@@ -107,19 +107,20 @@ class LiveRegion:
 
     # The terminal's own behaviour
 
-    def _suppress_echo(self) -> None:
+    def _take_keys(self) -> None:
         terminal = self._file.fileno()
         try:
             if os.tcgetpgrp(terminal) != os.getpgrp():
                 return  # in the background its keys are those of somebody else
             self._modes = termios.tcgetattr(terminal)
             modes = termios.tcgetattr(terminal)
-            modes[_LFLAG] &= ~termios.ECHO
+            # Ctrl-C must not throw away what is on its way: the cursor would not be where it is believed to be.
+            modes[_LFLAG] = modes[_LFLAG] & ~termios.ECHO | termios.NOFLSH
             termios.tcsetattr(terminal, termios.TCSADRAIN, modes)
         except (OSError, termios.error):
             self._modes = None  # a terminal of another session: nobody presses keys here
 
-    def _restore_echo(self) -> None:
+    def _give_keys_back(self) -> None:
         if self._modes is not None:
             modes, self._modes = self._modes, None
             with suppress(OSError, termios.error):  # the terminal may be gone

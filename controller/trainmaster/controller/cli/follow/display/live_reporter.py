@@ -140,6 +140,7 @@ class LiveReporter:
     def _catch_stderr(self) -> None:
         """Put above the display what somebody writes to standard error, the loggers as well."""
         stream = _Lines(self)
+        self._exits.callback(stream.close)
         for handler in logging.getLogger().handlers:
             if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr:
                 self._exits.callback(handler.setStream, handler.setStream(stream))
@@ -158,3 +159,9 @@ class _Lines(TextIOBase):
         if lines:
             self._reporter.report("\n".join(lines))
         return len(text)
+
+    def close(self) -> None:
+        """Report what no newline has ended."""
+        if self._rest:
+            self.write("\n")
+        super().close()
