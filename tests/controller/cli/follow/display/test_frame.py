@@ -49,7 +49,7 @@ def test_a_job_in_80_columns() -> None:
         "  ━━━━━━━━━━━─────────────   47%  epoch 5/10  70/100  1:34 left  loss 0.31",
         "  dataset-initializer  1/1 done",
         "  node                 3/4 running, 1 ImagePullBackOff",
-        "  ! rank 1 failed: exit code 1: ValueError: my loss is NaN",
+        "  ! rank 1 failed: ValueError: my loss is NaN (exit code 1, attempt 0)",
     ]
 
 
@@ -60,7 +60,7 @@ def test_a_job_in_40_columns() -> None:
         "  ━━───   47%  epoch 5/10  1:34 left",
         "  dataset-initializer  1/1 done",
         "  node                 3/4 running, 1 …",
-        "  ! rank 1 failed: exit code 1: ValueE…",
+        "  ! rank 1 failed: ValueError: my loss…",
     ]
 
 
@@ -85,7 +85,7 @@ def test_of_a_job_that_ended_its_result_and_the_cause_are_left() -> None:
     )
     assert rows(view(failed, elapsed=5, fraction=0.5)) == [
         "✗ mnist  Failed  0:05",
-        "  ! rank 0 failed: exit code 7: boom",
+        "  ! rank 0 failed: boom (exit code 7)",
     ]
     complete = job_status(conditions=condition("Complete"), failures=[failure("boom")])
     assert rows(view(complete, elapsed=5)) == ["✓ mnist  Complete  0:05"]
@@ -95,6 +95,10 @@ def test_what_stands_in_the_way_of_a_job_is_told() -> None:
     blocked = job_status(conditions=condition("Blocked", message='no runtime\n"torch"'))
     assert rows(view(blocked)) == ["! mnist  Blocked", '  ! no runtime "torch"']
     assert rows(view(job_status(conditions=condition("Suspended", message="is suspended"))))[0] == "· mnist  Suspended"
+    container_failed = condition("ContainerFailed", message="attempt 0: rank 1 failed with exit code 1")
+    assert rows(view(job_status(conditions=container_failed)))[1:] == ["  ! attempt 0: rank 1 failed with exit code 1"]
+    seen = job_status(conditions=container_failed, failures=[failure("my loss is NaN")])
+    assert rows(view(seen))[1:] == ["  ! rank 1 failed: my loss is NaN (exit code 1)"]
     away = rows(view(job_status(unreachable=True)))
     assert away == ["! mnist  Unknown", "  ! the cluster does not answer: this may be out of date"]
 
@@ -120,14 +124,14 @@ def sweep() -> list[JobView]:
 def test_thirty_jobs_take_half_of_the_terminal() -> None:
     drawn = rows(*sweep())
     assert len(drawn) == 12
-    assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: exit code 1: V…    6%  epoch 2/30"
+    assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: ValueError: my…    6%  epoch 2/30"
     assert drawn[1] == "⠋ sweep-03  Running  1:03  ━━──────────────────   10%  epoch 3/30  2/2 running"
     assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pending, 1 Failed"
 
 
 def test_thirty_jobs_in_40_columns() -> None:
     drawn = rows(*sweep(), columns=40)
-    assert drawn[0] == "⠋ sweep-02  Running  rank 1 failed: ex…"
+    assert drawn[0] == "⠋ sweep-02  Running  rank 1 failed: Va…"
     assert drawn[1] == "⠋ sweep-03  Running  1:03   10%"
     assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pe…"
 

@@ -49,7 +49,7 @@ async def test_the_display_is_below_what_scrolls_by(terminal: Terminal) -> None:
         assert display(terminal)[1:] == [
             "  ━━━━━━━─────────────────   30%  epoch 3/10",
             "  node  2/2 running",
-            "  ! rank 1 failed: exit code 1: ValueError: my loss is NaN",
+            "  ! rank 1 failed: ValueError: my loss is NaN (exit code 1)",
         ]
         assert not terminal.cursor_is_shown
 

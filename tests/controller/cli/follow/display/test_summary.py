@@ -53,6 +53,17 @@ def test_a_job_that_failed_says_who_why_and_what_to_do_next() -> None:
     ]
 
 
+def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
+    status = failed()
+    message = (
+        "jobset failed; attempt 0, restart 1: rank 1 (pod a, container node) failed with exit code 1: my loss is NaN"
+    )
+    status.conditions = condition("Failed", at=ENDED, reason="FailedJobs", message=message)
+    assert told(status)[0] == "TrainJob default/mnist: Failed after 1:23: FailedJobs: jobset failed"
+    status.failures = []
+    assert told(status)[0] == f"TrainJob default/mnist: Failed after 1:23: FailedJobs: {message}"
+
+
 def test_attempts_are_counted() -> None:
     status = failed()
     status._restarts = 2

@@ -21,8 +21,10 @@ from trainmaster.controller.cli.follow.display.durations import clock
 from trainmaster.controller.cli.follow.display.job_view import JobView
 from trainmaster.controller.cli.follow.display.rank_groups import rank_groups, summary
 from trainmaster.controller.cli.follow.display.terminal_text import plain
+from trainmaster.controller.cli.follow.failures import Failure, attempt_of
 from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
 from trainmaster.controller.reconciling.problems import BLOCKED
+from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 
 _STYLES: Final = {
@@ -216,13 +218,20 @@ def _problems(status: JobStatus) -> list[tuple[str, str]]:
     if status.unreachable and status.outcome is None:
         found.append(("the cluster does not answer: this may be out of date", "yellow"))
     for kind, condition in status.conditions.items():
-        if kind not in {COMPLETE, FAILED}:
+        if kind not in {COMPLETE, FAILED} and not (kind == CONTAINER_FAILED and status.failures):
             found.append((_one_line(str(condition.get("message") or condition.get("reason") or kind)), "yellow"))
     if (first := status.first_failure) is not None and status.outcome != COMPLETE:
-        who = f"container {first.failure.container}" if first.failure.rank is None else f"rank {first.failure.rank}"
-        said = next((_one_line(line) for line in reversed(first.lines) if line.strip()), "")
-        found.append((f"{who} failed: exit code {first.failure.exit_code}{': ' if said else ''}{said}", "red"))
+        found.append((_told(first, status.restarts), "red"))
     return found
+
+
+def _told(first: Failure, restarts: int) -> str:
+    """A failure in the words of its last line, which say more than its exit code, and come first."""
+    failure = first.failure
+    who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
+    facts = f"exit code {failure.exit_code}" + (f", {attempt_of(failure)}" if restarts else "")
+    said = next((_one_line(line) for line in reversed(first.lines) if line.strip()), "")
+    return f"{who} failed: {said} ({facts})" if said else f"{who} failed: {facts}"
 
 
 def _one_line(text: str) -> str:

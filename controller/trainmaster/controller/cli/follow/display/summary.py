@@ -5,6 +5,7 @@ What went well comes first and what failed last, so that the cause is what one s
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +20,9 @@ from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 
 Kind = Literal["plain", "good", "bad", "quiet"]
+
+_CAUSE: Final = re.compile(r"; attempt \d+(?:, restart \d+)?: ")
+"""Behind it the message of a condition tells of the first failure."""
 
 _LISTED: Final = 10
 """Jobs that did not fail; more are counted."""
@@ -93,7 +97,10 @@ def _result(status: JobStatus) -> str:
         text += f", {status.restarts} restart{'s' if status.restarts > 1 else ''}"
     condition = status.conditions.get(status.state)
     if condition is not None and end != COMPLETE:
-        text += "".join(f": {told}" for each in ("reason", "message") if (told := condition.get(each)))
+        message = condition.get("message") or ""
+        if status.first_failure is not None:
+            message = _CAUSE.split(message)[0]  # more of it follows
+        text += "".join(f": {told}" for told in (condition.get("reason"), message) if told)
     elif end is None and (groups := summary(rank_groups(status))):
         text += f", {groups}"
     return text
