@@ -27,6 +27,8 @@ def command(commands: Any) -> None:
         "cluster",
         help="run a small Kubernetes-compatible cluster on this machine",
         description="A Kubernetes-compatible cluster in one process, for laptops and tests; its pods are processes.",
+        epilog="Exit codes: 0 done, or ready; 1 it cannot be started, stopped or repaired, or something in it does not "
+        "work; 2 wrong arguments; 3 it does not run, or is still starting.",
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)

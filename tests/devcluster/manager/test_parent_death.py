@@ -1,0 +1,68 @@
+"""A program that is imported while its starter has other things to do: when it runs, and when it ends."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainmaster.devcluster.manager import parent_death
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> subprocess.Popen[str]:
+    """A process that is to run a module, which says so, as soon as it is let."""
+    (tmp_path / "slow.py").write_text("print('imported', flush=True)\n")
+    (tmp_path / "program.py").write_text("import sys\nprint('runs', __name__, *sys.argv[1:], flush=True)\ninput()\n")
+    return subprocess.Popen(
+        [sys.executable, parent_death.__file__, "slow", "program", "a", "b"],
+        env={"PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_it_is_imported_at_once_and_runs_when_it_is_let(held: subprocess.Popen[str]) -> None:
+    with held:
+        assert held.stdout is not None
+        assert held.stdin is not None
+        assert held.stdout.readline() == "imported\n"
+        held.stdin.write("\n")
+        held.stdin.flush()
+        assert held.stdout.readline() == "runs __main__ a b\n"
+        held.stdin.close()
+        assert held.wait(30) == -signal.SIGKILL
+
+
+def test_it_never_runs_when_its_starter_ends_before(held: subprocess.Popen[str]) -> None:
+    with held:
+        assert held.stdout is not None
+        assert held.stdin is not None
+        assert held.stdout.readline() == "imported\n"
+        held.stdin.close()
+        assert held.wait(30) == -signal.SIGKILL
+        assert held.stdout.read() == ""
+
+
+def test_what_cannot_be_imported_is_left_to_the_program(tmp_path: Path) -> None:
+    """That fails in its own way, whose last line is told as the reason."""
+    (tmp_path / "program.py").write_text("import nothing_of_this_name\n")
+    with subprocess.Popen(
+        [sys.executable, parent_death.__file__, "nothing_of_this_name", "program"],
+        env={"PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        said = process.stderr.read()
+        assert process.wait(30) == 1
+    assert said.count("Traceback") == 1
+    assert said.endswith("ModuleNotFoundError: No module named 'nothing_of_this_name'\n")
