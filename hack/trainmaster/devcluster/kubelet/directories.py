@@ -74,11 +74,11 @@ class PodFiles:
         """The Python environment of an attempt to run a container."""
         return self.container(container) / f"{_ENVIRONMENT}{attempt}"
 
-    def drop_virtual_environments(self, container: str, *, before: int) -> None:
-        """Remove the Python environments of attempts that came before one."""
-        for path in self.container(container).glob(f"{_ENVIRONMENT}*"):
+    def drop_virtual_environments(self, container: str = "*", *, before: int | None = None) -> None:
+        """Remove the Python environments of attempts that came before one; by default all, of all containers."""
+        for path in self.container(container).parent.glob(f"{self.container(container).name}/{_ENVIRONMENT}*"):
             attempt = path.name.removeprefix(_ENVIRONMENT)
-            if attempt.isdecimal() and int(attempt) < before:
+            if attempt.isdecimal() and (before is None or int(attempt) < before):
                 shutil.rmtree(path, onerror=_make_writable_and_retry)
 
     def log(self, container: str, attempt: int) -> Path:

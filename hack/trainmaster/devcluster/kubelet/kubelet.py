@@ -186,6 +186,8 @@ class Kubelet:
         self._dependencies.hosts.forget(worker.uid)
         if worker.uid not in self._jobs:
             await asyncio.to_thread(self._root.remove_pod, worker.uid)
+        else:  # its logs are read on; what it installed may be several GB
+            await asyncio.to_thread(self._root.pod(worker.uid).drop_virtual_environments)
 
     def _forget(self, uid: str, tasks: asyncio.TaskGroup) -> None:
         """The pod is gone: end what runs, then remove what it left."""

@@ -42,7 +42,7 @@ _LONG_SHEBANG: Final = "'''exec' "
 _PACKAGES_BELOW: Final = """\
 import site; site.getsitepackages = site.getsitepackages if sys.prefix == sys.base_prefix else \
 lambda prefixes=None, own=site.getsitepackages: \
-own(prefixes) if prefixes is not None else own([sys.prefix]) + {directories!r}
+own(prefixes) if prefixes is not None else own([sys.prefix]) + {directories!a}
 """
 """Python asks this function which directories come after those of the virtual environment and of the user. Its own
 answer would be those of the interpreter, which a virtual environment below may not see. An interpreter of the same
@@ -76,7 +76,7 @@ class BaseEnvironment:
 
     interpreter: Path
     site_packages: Sequence[str]
-    """The directories with its packages, in the order in which they are searched."""
+    """The directories with its packages, in the order in which they are searched; they need not exist yet."""
 
     programs: Sequence[Path]
     """The directories of its programs; of those of the same name the first counts."""
@@ -103,7 +103,7 @@ class BaseEnvironment:
             directory=directory.absolute(),
             # What `venv` asks as well: the interpreter outside of all virtual environments.
             interpreter=Path(getattr(sys, "_base_executable", "") or sys.executable),
-            site_packages=[directory for directory in dict.fromkeys(directories) if Path(directory).is_dir()],
+            site_packages=list(dict.fromkeys(directories)),
             programs=list(dict.fromkeys(programs)),
             pip=_bundled_pip() if importlib.util.find_spec("pip") is None else None,
         )
