@@ -91,3 +91,10 @@ async def test_it_is_told_to_administrators_only_and_where_there_is_a_manager(tm
         session.get(PATH) as answer,
     ):
         assert answer.status == 404
+
+
+def test_the_status_that_an_earlier_version_serves_is_read() -> None:
+    """Its cluster may still run when the command line is a newer one."""
+    status = ManagerHealth("manager.log").status
+    served = {key: value for key, value in status.to_json().items() if key != "metrics"}
+    assert ManagerStatus.from_json(served) == status

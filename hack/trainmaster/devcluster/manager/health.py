@@ -61,8 +61,9 @@ class ManagerStatus:
 
     @classmethod
     def from_json(cls, tree: Any) -> Self:
-        """Read what was served; raises `KeyError` or `TypeError`."""
-        return cls(tree["phase"], tree["log"], tree["message"], tree["exitCode"], tree["ends"], tree["metrics"])
+        """Read what was served, by an earlier version perhaps; raises `KeyError` or `TypeError`."""
+        metrics = tree.get("metrics", "") if isinstance(tree, dict) else ""
+        return cls(tree["phase"], tree["log"], tree["message"], tree["exitCode"], tree["ends"], metrics)
 
     @property
     def summary(self) -> str:

@@ -122,8 +122,9 @@ class ManagerProcess:
         Args:
             served: Has the API when everything is there that the manager expects of a cluster.
         """
+        seen = _content_of(self._given)
         self._merge()
-        following = asyncio.create_task(self._follow_configuration(), name="configuration of the manager")
+        following = asyncio.create_task(self._follow_configuration(seen), name="configuration of the manager")
         try:
             await self._keep_running(served)
         finally:
@@ -143,9 +144,8 @@ class ManagerProcess:
             draft.replace(self._merged_configuration)
             self._health.serves_metrics(self._merged.metrics)
 
-    async def _follow_configuration(self) -> None:
-        """Merge the user's file again whenever it has changed."""
-        seen = _content_of(self._given)
+    async def _follow_configuration(self, seen: bytes | None) -> None:
+        """Merge the user's file again whenever it has changed from what was seen of it."""
         while self._given is not None:
             await asyncio.sleep(_LOOK_AT_CONFIGURATION_EVERY)
             content = _content_of(self._given)
