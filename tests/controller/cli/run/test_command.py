@@ -288,6 +288,18 @@ async def test_nothing_is_submitted_if_a_name_is_taken(kubeconfig: str, tmp_path
             await client.get(TRAINING_RUNTIMES, "default", "unwanted")
 
 
+async def test_nothing_is_submitted_if_two_have_one_name(kubeconfig: str, tmp_path: Path) -> None:
+    file = write(tmp_path, runtime("unwanted"), trainjob("twice", "true"), trainjob("twice", "false"))
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
+    assert done.code == 2
+    assert re.sub(r":[0-9]+", ":N", done.err) == (
+        "trainmaster: job.yaml:N: TrainJob twice: there is another one of this name at job.yaml:N\n"
+    )
+    async with client_of(kubeconfig) as client:
+        with pytest.raises(NotFound):
+            await client.get(TRAINING_RUNTIMES, "default", "unwanted")
+
+
 async def test_a_refusal_half_way_leaves_the_others_running_and_says_so(
     served: Environment, hooks: WebhookServer, tmp_path: Path
 ) -> None:

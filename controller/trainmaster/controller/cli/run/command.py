@@ -36,7 +36,7 @@ from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.options import add_program_options, program_options, refuse_program_options
 from trainmaster.controller.cli.run.script.program import find_program
 from trainmaster.controller.cli.run.submit import Submitter
-from trainmaster.controller.cli.run.work import Files, ProgramRun
+from trainmaster.controller.cli.run.work import ManifestRun, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.log_config import configure_logs
@@ -117,7 +117,7 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _work_of(arguments: argparse.Namespace) -> Files | ProgramRun:
+def _work_of(arguments: argparse.Namespace) -> ManifestRun | ProgramRun:
     """Return what is to be submitted.
 
     Raises:
@@ -137,10 +137,10 @@ def _work_of(arguments: argparse.Namespace) -> Files | ProgramRun:
         if programs := sorted(path for path in Path(error.file).glob("*.py") if error.line is None):
             raise Rejected([str(error), f"  what next: `trainmaster run {programs[0]}` runs a program"]) from error
         raise
-    return Files(manifests, namespace=arguments.namespace)
+    return ManifestRun(manifests, namespace=arguments.namespace)
 
 
-async def _print(arguments: argparse.Namespace, work: Files | ProgramRun) -> int:
+async def _print(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) -> int:
     """Print what would be submitted. Only what a cluster says of itself is asked for, and none is needed."""
     config = await running_cluster(arguments.kubeconfig)
     manifests = None
@@ -155,7 +155,7 @@ async def _print(arguments: argparse.Namespace, work: Files | ProgramRun) -> int
     return 0
 
 
-async def _run(arguments: argparse.Namespace, work: Files | ProgramRun) -> int:
+async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) -> int:
     config = await running_cluster(arguments.kubeconfig)
     if config is None:
         work.check(report=_report)  # before a cluster is started for nothing

@@ -106,7 +106,7 @@ class Submitter:
             TransportError: The server cannot be reached.
         """
         await self._check_kinds()
-        taken, problems = [], list[str]()
+        taken, problems = [], self._repeated()
         for manifest in self._manifests:
             resource = await self._rest_mapper.resource(manifest.api_version, manifest.kind)
             if resource is None:
@@ -164,6 +164,18 @@ class Submitter:
             f"{manifest.place}: {manifest.title} already exists in namespace {self.namespace_of(manifest)!r}; "
             f"delete it or take another name ({new} for each run)"
         )
+
+    def _repeated(self) -> list[str]:
+        """Say which TrainJobs have the name of another one in the files."""
+        problems = []
+        first: dict[tuple[str, str], Manifest] = {}
+        for manifest in filter(is_trainjob, self._manifests):
+            name = manifest.object["metadata"].get("name")
+            if name and (other := first.setdefault((self.namespace_of(manifest), name), manifest)) is not manifest:
+                problems.append(
+                    f"{manifest.place}: {manifest.title}: there is another one of this name at {other.place}"
+                )
+        return problems
 
     def _reference(self, trainjob: JsonObject) -> RuntimeReference | None:
         """Return the runtime that a TrainJob names."""

@@ -24,7 +24,7 @@ from trainmaster.controller.kube.rest.errors import KubeError
 Report = Callable[[str], None]
 
 
-class Files:
+class ManifestRun:
     """The objects of some files.
 
     Raises:

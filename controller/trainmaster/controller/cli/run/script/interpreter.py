@@ -34,7 +34,8 @@ _DISTRIBUTIONS: Final = {
 
 def is_this(python: str) -> bool:
     """Whether a path is that of the interpreter that runs this; the same program in another environment is not."""
-    return Path(python).absolute() == Path(sys.executable).absolute()
+    there, here = Path(python).absolute(), Path(sys.executable).absolute()
+    return there.parent == here.parent and there.resolve() == here.resolve()  # it has several names in each
 
 
 def missing_modules(names: Sequence[str], *, python: str) -> list[str]:

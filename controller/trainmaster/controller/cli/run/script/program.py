@@ -66,7 +66,7 @@ def find_program(files: Sequence[str], module: str | None, *, directory: Path) -
         directory: The current one.
 
     Raises:
-        ProgramError: It cannot be read, or is no Python, or is not alone.
+        ProgramError: It cannot be read, or is not alone.
     """
     programs = [file for file in files if is_program(file)]
     if module is not None:
