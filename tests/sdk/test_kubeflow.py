@@ -204,6 +204,41 @@ def test_a_function_that_fails_fails_the_job(trainer_client: Any, plain_runtime:
     assert trainer_client.wait_for_job_status(name, status={"Failed"}, **PATIENCE).status == "Failed"
 
 
+def fail_once(failed: str) -> None:
+    import os  # noqa: PLC0415 - see `greet`
+    import time  # noqa: PLC0415 - see `greet`
+
+    time.sleep(1)
+    if not os.path.exists(failed):  # noqa: PTH110 - see `greet`
+        open(failed, "w").close()  # noqa: PTH123 - see `greet`
+        raise ValueError("my loss is NaN")
+    time.sleep(600)
+
+
+def test_a_job_that_has_recovered_runs_and_its_failure_is_among_its_events(
+    trainer_client: Any, custom: Any, namespace: str, tmp_path: Path, eventually: Wait
+) -> None:
+    """A TrainJob with any condition, true or not, is never running for the SDK."""
+    made = plain("retrying")
+    (node,) = made["spec"]["template"]["spec"]["replicatedJobs"]
+    pod = node["template"]["spec"]["template"]["spec"]
+    node["template"]["spec"]["backoffLimit"], pod["restartPolicy"] = 3, "OnFailure"
+    pod["containers"][0]["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    custom.create_namespaced_custom_object(**TRAINER, namespace=namespace, plural="trainingruntimes", body=made)
+    name = trainer_client.train(
+        runtime="retrying",
+        trainer=trainer.CustomTrainer(func=fail_once, func_args={"failed": str(tmp_path / "failed")}),
+    )
+
+    def told() -> list[str]:
+        events = trainer_client.get_job_events(name)
+        return [event.message for event in events if event.reason == "ContainerFailed"]
+
+    assert "my loss is NaN" in eventually(told)[0]
+    assert trainer_client.wait_for_job_status(name, status={"Running"}, **PATIENCE).status == "Running"
+    trainer_client.delete_job(name)
+
+
 def test_packages_are_installed_for_the_job_alone(trainer_client: Any, plain_runtime: str, tmp_path: Path) -> None:
     """Also one that the environment of the cluster has in another version, which it keeps."""
     build_wheel(tmp_path, "tinypkg", "1.0", script="tiny")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails, is_ready
+from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails, is_ready, stuck
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -88,3 +88,11 @@ def test_what_starts_in_order_waits_for_those_before_it() -> None:
 
 def test_counts_that_are_left_out_are_zero() -> None:
     assert counts_of([{"name": "node", "ready": 1, "active": None}]) == {"node": Counts(ready=1)}
+
+
+@pytest.mark.parametrize(
+    ("each", "is_stuck"),
+    [({"active": 1}, True), ({"active": 1, "ready": 1}, False), ({"active": 3, "ready": 2}, True), ({}, False)],
+)
+def test_pods_that_are_not_all_ready_are_stuck(each: JsonObject, is_stuck: bool) -> None:
+    assert stuck([job("done", succeeded=1), job("node", **each)]) is is_stuck

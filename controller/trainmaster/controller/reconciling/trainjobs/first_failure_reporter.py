@@ -27,7 +27,7 @@ from trainmaster.controller.reconciling.trainjobs.first_failures import (
     FirstFailures,
     read_condition,
 )
-from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails, is_ready
+from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails, is_ready, stuck
 from trainmaster.runtime.api.constants import COMPLETE, FAILED
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
@@ -71,6 +71,8 @@ class _Job:
     """When they are to be looked at because they do not get ready."""
 
     interval: float = FIRST_LOOK
+    has_turn: bool = False
+    """Whether it has its place among all TrainJobs that are looked at."""
 
 
 class FirstFailureReporter:
@@ -106,31 +108,39 @@ class FirstFailureReporter:
             What there is to tell of failures, None if nothing ever was, and in how many seconds to call this again
             although nothing changes.
         """
-        uid, status = jobset["metadata"]["uid"], trainjob.get("status") or {}
-        counts = counts_of((jobset.get("status") or {}).get("replicatedJobsStatus") or ())
-        written = counts_of(status.get("jobsStatus") or ())
+        uid, status, now = jobset["metadata"]["uid"], trainjob.get("status") or {}, jobset.get("status") or {}
+        told = find_condition(status.get("conditions") or [], CONTAINER_FAILED)
+        jobs, written_jobs = now.get("replicatedJobsStatus") or (), status.get("jobsStatus") or ()
+        if (
+            jobs == written_jobs
+            and told is None
+            and not report.conditions
+            and self._is_unknown(key)
+            and not stuck(jobs)
+        ):
+            return None, None  # as nearly always, so it has to be quick
+        counts, written = counts_of(jobs), counts_of(written_jobs)
         known = self._counts.pop(key, None)
         before = known[1] if known is not None and known[0] == uid else written
         if counts != written:
             self._counts[key] = (uid, counts)
-        restarts = (jobset.get("status") or {}).get("restarts") or 0
+        restarts = now.get("restarts") or 0
         job = self._jobs.get(key)
         if job is not None and job.uid != uid:
             job = self._jobs[key] = _Job(uid, restarts)
-        told = find_condition(status.get("conditions") or [], CONTAINER_FAILED)
         if job is None and told is not None and told.get("status") == "True":
             job = self._jobs[key] = _Job(uid, restarts, read_condition(told))
         ready = is_ready(jobset, counts)
         completed, failed = is_true(report.conditions, COMPLETE), is_true(report.conditions, FAILED)
         rests = completed or any((each.get("spec") or {}).get("suspend") for each in (jobset, trainjob))
         fallen = failed or (not rests and fails(before, counts))
-        stuck = not failed and not rests and not ready and any(count.active for count in counts.values())
+        waits = not failed and not rests and stuck(jobs)
         if job is None:
-            if not fallen and not stuck:
+            if not fallen and not waits:
                 return None, None
             job = self._jobs[key] = _Job(uid, restarts)
         unseen = restarts - job.attempt > job.first_failures.is_open  # a failure for which it was restarted
-        self._schedule(job, fallen=fallen or unseen, anew=failed or restarts > job.attempt, stuck=stuck)
+        self._schedule(job, fallen=fallen or unseen, anew=failed or restarts > job.attempt, stuck=waits)
         if self._is_due(key, job, ended=failed):
             await self._read(job, trainjob, jobset, attempt=restarts)
         if failed:
@@ -143,6 +153,9 @@ class FirstFailureReporter:
         if due is None and not job.was_read and not job.first_failures.told:
             del self._jobs[key]  # it was only slow to get ready
         return job.first_failures, None if due is None else max(due - self._clock.monotonic(), 0.0)
+
+    def _is_unknown(self, key: str) -> bool:
+        return key not in self._jobs and key not in self._counts
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
@@ -157,7 +170,7 @@ class FirstFailureReporter:
             # It follows from a failure that is known.
             job.due = now + SETTLING if job.due is None else min(job.due, now + SETTLING)
         if not stuck:
-            job.look_due, job.interval = None, FIRST_LOOK
+            job.look_due, job.interval, job.has_turn = None, FIRST_LOOK, False
         elif job.look_due is None:
             job.look_due = now + FIRST_LOOK
 
@@ -173,11 +186,12 @@ class FirstFailureReporter:
             return True
         if job.look_due is None or now < job.look_due:
             return False
-        if now < self._next_look:
-            job.look_due = self._next_look
-            self._next_look += _BETWEEN_LOOKS
-            return False
-        self._next_look = now + _BETWEEN_LOOKS
+        if not job.has_turn:
+            job.look_due, job.has_turn = max(now, self._next_look), True
+            self._next_look = job.look_due + _BETWEEN_LOOKS
+            if now < job.look_due:
+                return False
+        job.has_turn = False
         job.interval = min(2 * job.interval, LONGEST_INTERVAL)
         job.look_due = now + job.interval
         return True

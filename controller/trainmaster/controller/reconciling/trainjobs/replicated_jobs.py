@@ -53,6 +53,16 @@ def is_ready(jobset: JsonObject, counts: Mapping[str, Counts]) -> bool:
     return True
 
 
+def stuck(jobs: Iterable[JsonObject]) -> bool:
+    """Tell whether there are Jobs with pods that are not all ready."""
+    return any((each.get("ready") or 0) < (each.get("active") or 0) for each in jobs)
+
+
 def counts_of(jobs: Iterable[JsonObject]) -> dict[str, Counts]:
     """Return the counts of `status.jobsStatus` of a TrainJob, or `status.replicatedJobsStatus` of a JobSet."""
-    return {each["name"]: Counts(*(each.get(name) or 0 for name in Counts._fields)) for each in jobs}
+    return {
+        each["name"]: Counts(
+            each.get("active") or 0, each.get("ready") or 0, each.get("succeeded") or 0, each.get("failed") or 0
+        )
+        for each in jobs
+    }
