@@ -200,6 +200,7 @@ async def test_a_restart_of_the_whole_jobset_is_another_attempt() -> None:
         await world.report(active=1, restarts=attempt)
         await world.report(failed=1, restarts=attempt)
         await world.report(active=1, ready=1, restarts=attempt + 1)
+        await world.reconcile()
     assert [event.partition(":")[0] for event in world.events] == ["attempt 0", "attempt 1", "attempt 2"]
     assert world.reads == 3
 
@@ -255,6 +256,19 @@ async def test_a_crash_loop_is_not_a_loop_of_requests() -> None:
         await world.clock.advance(1)
     assert world.reads <= BURST + 600 / INTERVAL + 1
     assert len(world.told) <= 5
+
+
+async def test_when_the_job_has_failed_its_pods_are_read_however_often_they_were_before() -> None:
+    world = await FailingWorld.running()
+    world.pods = []
+    for _ in range(2 * BURST):
+        await world.report(active=1)
+        await world.report(active=1, ready=1)
+    assert world.reads == BURST
+    world.show_pods(pod(0), failing())
+    await world.report(FAILED, failed=1)
+    assert world.reads == BURST + 1
+    assert world.told == [TOLD]
 
 
 async def test_pods_that_do_not_get_ready_are_looked_at_less_and_less_often() -> None:
@@ -409,10 +423,20 @@ async def test_what_was_overcome_before_another_process_took_over_is_not_told_ag
     both = container_status(terminated(1, at=40, message=NAN), last=terminated(1, at=5, message=NAN), restarts=1)
     old = pod(1, terminated(1, at=5), suffix="old", created=0)
     new = pod(1, terminated(1, at=41), suffix="new", created=15)
-    world.show_pods(pod(0, containers=[both]), old, new, pod(2, terminated(1, at=3), attempt=0))
-    await world.report(active=1, restarts=0)
-    assert [line.partition(" (")[0] for line in world.told] == ["attempt 0: rank 2", "attempt 0, restart 1: rank 0"]
+    world.show_pods(pod(0, containers=[both]), old, new, pod(2, terminated(1, at=45)))
+    await world.report(active=1)
+    assert [line.partition(" (")[0] for line in world.told] == ["attempt 0, restart 1: rank 0", "attempt 0: rank 2"]
     assert len(world.events) == 3
+
+
+async def test_attempts_before_the_last_restart_of_the_jobset_are_over_for_another_process() -> None:
+    world = await FailingWorld.running()
+    await world.report(active=1, ready=1, restarts=1)
+    await world.clock.advance(20)
+    restarted(world)
+    world.show_pods(pod(0, terminated(1, at=5)), failing(at=40, attempt=1))
+    await world.report(active=1, restarts=1)
+    assert [line.partition(" (")[0] for line in world.told] == ["attempt 1: rank 1"]
 
 
 async def test_a_healthy_job_costs_no_request_after_another_process_took_over() -> None:

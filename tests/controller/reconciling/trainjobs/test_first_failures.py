@@ -118,6 +118,16 @@ def test_what_fails_after_all_was_ready_again_is_news() -> None:
     assert job.condition["message"].splitlines() == [TOLD, text]
 
 
+def test_of_two_attempts_of_one_name_the_open_one_is_corrected() -> None:
+    job = FirstFailures()
+    noted(job, NAN)
+    job.close()
+    later = replace(LOST, at=SECOND.format(40))
+    noted(job, NAN, later)
+    (text,) = noted(job, NAN, later, replace(NAN, pod_uid="two", at=SECOND.format(39)))
+    assert [each.text for each in job.told] == [TOLD, text]
+
+
 def test_a_workload_that_fails_in_the_moment_in_which_it_is_ready_failed_for_what_was_told() -> None:
     job = FirstFailures()
     noted(job, NAN)

@@ -9,6 +9,7 @@ from support.objects import COMPLETE, SUSPENDED, trainjob_object
 
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import status_patch
+from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailure, FirstFailures
 from trainmaster.controller.reconciling.trainjobs.status import next_status, only_counters
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework.interface import StatusReport
@@ -28,6 +29,10 @@ def follow(status: JsonObject, *, suspend: bool = False, **arguments: Any) -> Js
         "now": NOW,
     }
     return next_status(job, status, **(defaults | arguments))
+
+
+def failures(*texts: str, is_open: bool = True) -> FirstFailures:
+    return FirstFailures([FirstFailure(text, "Error") for text in texts], is_open=is_open)
 
 
 def types(status: JsonObject) -> list[tuple[str, str]]:
@@ -100,6 +105,14 @@ def test_u5_a_problem_is_a_condition_and_goes_away_without_a_trace() -> None:
         (False, {}, None),
         (False, {"problem": BLOCKED}, "Blocked"),
         (False, {"deadline_exceeded": True}, "Failed"),
+        (True, {"first_failures": failures("rank 1 failed")}, "Suspended"),
+        (False, {"first_failures": failures("rank 1 failed")}, "ContainerFailed"),
+        (False, {"first_failures": failures("rank 1 failed"), "problem": BLOCKED}, "Blocked"),
+        (
+            False,
+            {"first_failures": failures("rank 1 failed"), "skipped": {**SUSPENDED, "type": "A"}},
+            "ContainerFailed",
+        ),
     ],
 )
 def test_u1_what_matters_most_is_the_first_that_is_true(
@@ -119,6 +132,32 @@ def test_u1_the_order_changes_only_if_something_else_would_be_shown() -> None:
     for conditions in ([resumed, COMPLETE], [COMPLETE, foreign], [resumed, foreign]):
         assert follow({"conditions": conditions}) == {"conditions": conditions}
     assert follow({"conditions": [foreign, COMPLETE]}) == {"conditions": [COMPLETE, foreign]}
+
+
+FAILED = {**COMPLETE, "type": "Failed", "reason": "FailedJobs", "message": "jobset failed"}
+
+
+def test_a_job_that_fails_says_why_after_the_words_of_its_workload() -> None:
+    told = failures("attempt 0: no", "attempt 1: NaN")
+    status = follow({}, report=StatusReport(conditions=[FAILED]), first_failures=told)
+    assert status["conditions"][0]["message"] == "jobset failed; attempt 1: NaN"
+    assert status["conditions"][1]["message"] == "attempt 0: no\nattempt 1: NaN"
+    assert follow(status, report=StatusReport(conditions=[FAILED])) == status, "the first end counts"
+    silent = follow({}, report=StatusReport(conditions=[{**FAILED, "message": ""}]), first_failures=told)
+    assert silent["conditions"][0]["message"] == "attempt 1: NaN"
+
+
+def test_a_job_that_completes_says_nothing_of_what_it_has_overcome() -> None:
+    before = follow({}, first_failures=failures("attempt 0: NaN"))
+    assert types(before) == [("ContainerFailed", "True")]
+    report = StatusReport(conditions=[COMPLETE])
+    status = follow(before, report=report, first_failures=failures("attempt 0: NaN", is_open=False))
+    assert status == {"conditions": [COMPLETE]}
+
+
+def test_while_nothing_is_known_of_failures_what_was_told_stays() -> None:
+    before = follow({}, first_failures=failures("attempt 0: NaN"))
+    assert follow(before) == before
 
 
 def test_a_finished_job_is_not_blocked() -> None:
