@@ -42,6 +42,7 @@ JOBS: dict[str, dict[str, Any]] = {
     "restarted": {"restarts": 2},
     "killed": {"script": KILLED},
     "unsaid": {"message": "File"},
+    "never-ready": {"command": ["pythn", "train.py"], "policy": "OnFailure", "limit": 1},
     "initializer": {
         "initializer": "import time; time.sleep(1); raise RuntimeError('401: gated')",
         "policy": "OnFailure",
@@ -76,7 +77,7 @@ async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
     async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
         for name, job in JOBS.items():
             await apply_runtime(client, runtime_of(name, job))
-            trainer = {"numNodes": 2, "command": python(job.get("script", NAN))}
+            trainer = {"numNodes": 2, "command": job.get("command") or python(job.get("script", NAN))}
             await client.create(TRAINJOBS, trainjob(name, on=name, trainer=trainer))
         yield client
 
@@ -145,6 +146,11 @@ async def test_a_rank_that_is_killed_is_told_with_what_that_means(client: KubeCl
 async def test_where_pods_keep_no_words_it_is_told_how_they_would(client: KubeClient) -> None:
     message, _ = await failed(client, "unsaid")
     assert re.search(FAILURE.format(name="unsaid") + "1; with terminationMessagePolicy: FallbackToLogsOnError", message)
+
+
+async def test_a_container_that_never_was_ready_is_told_before_its_pod_is_gone(client: KubeClient) -> None:
+    message, _ = await failed(client, "never-ready")
+    assert re.search(r"with exit code 128 \(StartError: the container could not be started\): .*pythn", message)
 
 
 async def test_an_initializer_that_fails_is_told_by_its_name(client: KubeClient) -> None:

@@ -56,6 +56,9 @@ FIELD_MANAGER = "kubelet"
 _ANSWER_WINDOW = 1.0
 """How long a status write waits for the supervisor's answer to a start; it takes milliseconds."""
 
+_REMOVAL_TIME = 0.5
+"""How long a pod whose containers kept failing can be read after its end. A real kubelet takes a second or more."""
+
 _MERGE_WINDOW = 0.02
 """How long the news that a container runs waits for the news that it has ended: short containers cost one write."""
 
@@ -192,6 +195,8 @@ class PodWorker:
             await self._run()
             self._probe_manager.stop()
         if self._lifecycle.deleting and not self._gone:
+            if any(container.failures for container in self._lifecycle.containers.values()):
+                await self._linger()
             await self._delete()
 
     async def _run(self) -> None:
@@ -391,6 +396,14 @@ class PodWorker:
             else:
                 return True
         return True
+
+    async def _linger(self) -> None:
+        """Leave the pod in the API for a moment: it alone tells why its containers failed."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_REMOVAL_TIME):
+                while not self._gone:
+                    self._wake.clear()
+                    await self._wake.wait()
 
     async def _delete(self) -> None:
         """Let the API remove the pod, now that nothing of it runs any more."""
