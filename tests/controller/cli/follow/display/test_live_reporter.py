@@ -83,9 +83,9 @@ async def test_lines_come_out_in_few_pieces(terminal: Terminal, monkeypatch: pyt
             send(text)
 
         monkeypatch.setattr(reporter._region, "_send", count)
-        lines = numbered("line", 20_000)
-        for first in range(0, 20_000, 100):
-            reporter.log(lines[first : first + 100], job=JOB)
+        lines = numbered("line", 3_000)
+        for first in range(0, 3_000, 15):
+            reporter.log(lines[first : first + 15], job=JOB)
             await asyncio.sleep(0)
         reporter.close([])
     assert len(written) < 50
@@ -197,6 +197,17 @@ async def test_a_terminal_without_colours_gets_none(terminal: Terminal, monkeypa
         await drawn(terminal, "mnist  Running")
         columns = range(len(terminal.screen[1]))
         assert {terminal.colour(row, column) for row in range(4) for column in columns} == {"default"}
+
+
+async def test_the_console_of_linux_gets_characters_that_it_has(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "linux")
+    with LiveReporter(terminal.file) as reporter:
+        reporter.show([running()])
+        reporter.log(["epoch 3/10 loss 0.3"], job=JOB)
+        await drawn(terminal, "#######-----------------   30%")
+        assert all(row.isascii() for row in terminal.screen)
 
 
 async def test_a_restart_begins_with_no_progress(terminal: Terminal) -> None:

@@ -114,6 +114,13 @@ def test_a_log_that_was_written_before_tells_nothing_of_the_pace() -> None:
     assert pace.remaining(110.049) == pytest.approx(41)
 
 
+def test_the_pace_does_not_depend_on_how_often_one_looks() -> None:
+    pace = Pace()
+    for tenth in range(300):
+        pace.observe(tenth // 10 / 100, 100 + tenth / 10)
+    assert pace.remaining(130) == pytest.approx(70, abs=1)
+
+
 def test_a_training_that_starts_again_has_a_new_pace() -> None:
     pace = Pace()
     pace.observe(0.1, 0)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -44,8 +45,9 @@ class LiveReporter:
         self._console = Console(file=self._file, highlight=False, emoji=False, markup=False)
         self._region = LiveRegion(self._file)
         self._commands = commands or Commands()
-        unicode = self._file.encoding.lower().startswith("utf") and self._console.is_terminal
-        self._glyphs = UNICODE if unicode else ASCII
+        # The console of Linux has 512 characters, of which these are none.
+        is_known = self._file.encoding.lower().startswith("utf") and os.environ.get("TERM") != "linux"
+        self._glyphs = UNICODE if is_known else ASCII
         self._exits = ExitStack()
         self._timer: asyncio.TimerHandle | None = None
         self._jobs: Sequence[JobStatus] = ()

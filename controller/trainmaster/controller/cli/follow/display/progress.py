@@ -125,11 +125,15 @@ class Pace:
         self._last: tuple[float, float] | None = None
 
     def observe(self, fraction: float, now: float) -> None:
-        """Take how much is done at a moment, in seconds of any clock."""
-        if self._first is None or now - self._first[0] < 1.0 or (self._last and fraction < self._last[1]):
+        """Take how much is done at a moment, in seconds of any clock; as often as one likes."""
+        latest = self._last or self._first
+        if self._first is None or latest is None or fraction < latest[1]:
             self._first, self._last = (now, fraction), None
-        elif self._last is None or fraction > self._last[1]:
-            self._last = (now, fraction)
+        elif fraction > latest[1]:
+            if self._last is None and now - self._first[0] < 1.0:
+                self._first = (now, fraction)
+            else:
+                self._last = (now, fraction)
 
     def remaining(self, now: float) -> float | None:
         """Return how many seconds are left at a moment; None if that cannot be known yet."""
