@@ -307,9 +307,8 @@ def test_u2_what_is_added_to_a_job_that_runs_has_no_effect_yet(before: bool, aft
     """The schema admits it, so clients may rely on it; nobody should have to find out why nothing changes."""
     old = trainjob_object(suspend=before)
     added = trainjob_object(suspend=after, trainer={"image": "train:2"})
-    message = (
-        "spec.trainer: does not change what runs already; it takes effect when the TrainJob is suspended and resumed"
-    )
+    remedy = "for that, suspend the TrainJob, delete its JobSet and resume it"
+    message = f"spec.trainer: does not change what runs already: {remedy}"
     assert validate(added, RUNTIME, snapshot(old, RUNTIME), old=old) == ValidationResult(
         [], [message] if warned else []
     )

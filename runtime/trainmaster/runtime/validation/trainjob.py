@@ -100,7 +100,9 @@ def _late_changes(job: TrainJob, before: TrainJob | None) -> Iterator[FieldWarni
         return
     for name in ("trainer", "initializer"):
         if getattr(job.spec, name) != getattr(before.spec, name):
-            detail = "does not change what runs already; it takes effect when the TrainJob is suspended and resumed"
+            detail = (
+                "does not change what runs already: for that, suspend the TrainJob, delete its JobSet and resume it"
+            )
             yield FieldWarning(f"spec.{name}", detail)
 
 
