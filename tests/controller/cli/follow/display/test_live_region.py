@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -11,7 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.followed_jobs import numbered
 from support.terminals import Terminal
+
+from trainmaster.controller.cli.follow.display.live_region import LiveRegion
 
 PROGRAM = """
 import contextlib, sys, time
@@ -77,6 +81,24 @@ def test_a_program_that_is_stopped_gives_the_terminal_back_until_it_goes_on() ->
         assert program.wait() == 0
         assert terminal.everything == ["a line"]
         assert terminal.cursor_is_shown
+
+
+def test_a_terminal_that_somebody_has_made_nonblocking_gets_everything() -> None:
+    lines = numbered("line", 4_000)
+    with Terminal() as terminal:
+        os.set_blocking(terminal.file.fileno(), False)
+        with LiveRegion(terminal.file) as region:
+            region.write("".join(f"{line}\n" for line in lines), ["the display"])
+        os.set_blocking(terminal.file.fileno(), True)
+        assert terminal.everything == lines
+
+
+def test_a_terminal_that_is_gone_ends_nothing() -> None:
+    master, slave = os.openpty()
+    with os.fdopen(slave, "w") as file, LiveRegion(file) as region:
+        region.write("a line\n", ["the display"])
+        os.close(master)
+        region.write("another line\n", ["the display"])
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux, a terminal that wraps its lines anew")

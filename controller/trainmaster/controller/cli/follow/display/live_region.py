@@ -6,11 +6,13 @@
 - What is written at once goes out in one piece: the region is erased, the lines are written, the region is drawn.
 - Keys that are pressed meanwhile are not echoed, which would move the cursor. Ctrl-Z takes the region away as long as
   the program is stopped; a signal that ends the program leaves the terminal as it was found.
+- A terminal that is gone ends nothing: nobody looks at it any more.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
 import termios
 from collections.abc import Callable, Sequence
@@ -101,9 +103,14 @@ class LiveRegion:
 
     def _send(self, text: str) -> None:
         # Not by the buffer of the file: a handler of a signal may come in between, and writes as well.
-        data = text.encode(self._file.encoding, "replace")
+        data, terminal = text.encode(self._file.encoding, "replace"), self._file.fileno()
         while data:
-            data = data[os.write(self._file.fileno(), data) :]
+            try:
+                data = data[os.write(terminal, data) :]
+            except BlockingIOError:
+                select.select([], [terminal], [])  # others share the terminal, and may have chosen not to wait for it
+            except OSError:
+                return  # the terminal is gone, which a signal tells those who do not ignore it
 
     # The terminal's own behaviour
 
