@@ -16,6 +16,7 @@ from support.shelljobs import runtime, trainjob, write
 
 from trainmaster.controller.cli.follow.follower import Follower
 from trainmaster.controller.cli.follow.job_status import followed_job
+from trainmaster.controller.cli.follow.ownership import Ownership
 from trainmaster.controller.cli.follow.reporter import PlainReporter
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -238,6 +239,20 @@ async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str
         },
         namespace="default",
     )
+
+
+async def test_nothing_ends_in_the_background_without_a_word(
+    served: Environment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: object) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr(Ownership, "of_event", fail)
+    async with client_of(served.kubeconfig) as client:
+        job = await submitted(client, "mistaken")
+        await event(client, "mistaken", kind="TrainJob", uid=job["metadata"]["uid"], note="odd")
+        with pytest.raises(RuntimeError, match="a mistake of ours"):
+            await Follower(client, [followed_job(job)], Report()).run()
 
 
 class Hasty(SystemClock):

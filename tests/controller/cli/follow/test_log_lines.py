@@ -98,6 +98,23 @@ def test_lines_before_those_that_were_asked_for_stay_out() -> None:
     assert found == ["two", "three", "four"]
 
 
+@pytest.mark.parametrize("length", range(1, len(STAMP) + 12))
+def test_a_log_may_break_off_anywhere(length: int) -> None:
+    """Also within a time, before the log is opened again and after."""
+    found: list[str] = []
+    shown: list[str] = []
+    lines = LogLines(found.extend, shown.append)
+    log = f"{STAMP} one\n{STAMP} unfinished\n".encode()
+    first = len(f"{STAMP} one\n")
+    for _ in range(2):
+        lines.feed(log[: first + length])
+        lines.reopen()
+    assert found == ["one"]
+    assert not any(text.startswith("2026") for text in shown)
+    lines.close()
+    assert found[1:] == (["unfinished"[: length - len(STAMP) - 1]] if length > len(STAMP) else [])
+
+
 def test_a_long_line_counts_once_when_it_comes_again() -> None:
     found: list[str] = []
     lines = LogLines(found.extend)

@@ -97,6 +97,9 @@ class Follower:
         self._failures: list[asyncio.Task[None]] = []
         self._background: set[asyncio.Task[Any]] = set()
         self._ended = asyncio.Event()
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """The first error in what runs in the background: nothing may end there without a word."""
+
         self._informers = JobInformers(client, jobs, on_outage=self._on_outage, on_refusal=self._on_refusal)
         self._ownership = Ownership(client, {status.job.uid: status for status in self.jobs}.get)
         self._logs = JobLogs(
@@ -119,14 +122,15 @@ class Follower:
     async def run(self) -> None:
         """Follow until all jobs have ended, or wait in vain."""
         try:
-            running = [self._start(self._informers.run()), self._start(self._take_note())]
+            self._start(self._informers.run())
+            self._start(self._take_note())
             self._start(self._notice_absence())
             for status in self.jobs:
                 self._start(self._notice_inattention(status))
             ended = self._start(self._wait_for_end())
-            done, _ = await asyncio.wait([ended, *running], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            await asyncio.wait([ended, self._failed], return_when=asyncio.FIRST_COMPLETED)
+            if self._failed.done():
+                self._failed.result()
         finally:
             for task in self._background:
                 task.cancel()
@@ -236,7 +240,11 @@ class Follower:
 
     async def _advise(self, job: FollowedJob) -> None:
         if job.runtime is not None:
-            for line in await explain_missing(self._client, job.runtime):
+            try:
+                lines = await explain_missing(self._client, job.runtime)
+            except TransportError:
+                return  # its condition is told, and the cluster is away
+            for line in lines:
                 self._reporter.report(line, bad=True)
             self._reporter.report(f"TrainJob {job.key} stays in the cluster, and starts once it has its runtime")
 
@@ -297,6 +305,12 @@ class Follower:
             self._ended.set()
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        def finished(task: asyncio.Task[None]) -> None:
+            error = None if task.cancelled() else task.exception()
+            if error is not None and not self._failed.done():
+                self._failed.set_exception(error)
+
         task = asyncio.create_task(work)
+        task.add_done_callback(finished)
         self._background.add(task)
         return task

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -19,6 +20,11 @@ _KEPT_LENGTH: Final = 2000
 _PIECE: Final = 64 * 1024
 _SECONDS: Final = len("2026-01-01T00:00:00")
 _NANOSECONDS: Final = 9
+_STAMP: Final = re.compile(
+    r"(\d{4}-(?:0\d|1[0-2])-[0-3]\dT[0-2]\d:[0-5]\d:[0-6]\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)) ", re.ASCII
+)
+_BROKEN_STAMP: Final = re.compile(rb"\d{1,4}(?:-[0-9T:.Z+-]*)?")
+"""What there is of a time when a log breaks off within."""
 
 
 class LogLines:
@@ -92,7 +98,9 @@ class LogLines:
 
     def close(self) -> None:
         """Deliver what no newline has ended."""
-        if self._rest:
+        if self._reopened:
+            self._skipped = None  # nothing has come again, so that the rest is what it was
+        if self._rest and (self._is_piece or not _BROKEN_STAMP.fullmatch(self._rest)):
             self._take(self._rest)
         self._rest, self._is_piece = b"", False
         self._show_rest()
@@ -159,7 +167,7 @@ class LogLines:
         text = ""
         if self._rest and self._deliver is not None:
             stamps, lines = _split(self._rest.decode("utf-8", "replace"))
-            if self._skipped is None or self._is_after_last(stamps[0]):
+            if (self._is_piece or stamps[0]) and (self._skipped is None or self._is_after_last(stamps[0])):
                 text = lines[0]
         if text != self._shown:
             self._shown = text
@@ -170,10 +178,9 @@ def _split(text: str) -> tuple[list[str], list[str]]:
     """Split text into the times of its lines and the lines; what a server has put in between has no time."""
     stamps, lines = [], []
     for line in text.split("\n"):
-        stamp, _, rest = line.partition(" ")
-        if stamp[10:11] == "T" and stamp[4:5] == "-":
-            stamps.append(stamp)
-            lines.append(rest)
+        if (found := _STAMP.match(line)) is not None:
+            stamps.append(found[1])
+            lines.append(line[found.end() :])
         else:
             stamps.append("")
             lines.append(line)
