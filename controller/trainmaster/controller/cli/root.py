@@ -41,6 +41,7 @@ COMMANDS = {
     "doctor": "doctor.command",
     "config": "config.command",
     "plugins": "plugins.command",
+    "completion": "completion",
 }
 """The controller's own commands, each with the module of this package that has its function `command`."""
 
@@ -54,21 +55,21 @@ EMBEDDED_CLUSTER = "trainmaster.devcluster"
 
 LOCAL_INSTALLATION = "`pip install 'trainmaster[local]'`"
 
+_COMPLETING = "_ARGCOMPLETE"
+"""The variable by which a shell asks for completions, with the command line in others."""
+
 Command = Callable[[Any], None]
 """Adds one command to the subparsers of argparse."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    if arguments is None and _COMPLETING in os.environ:
+        return _complete()
     words = sys.argv[1:] if arguments is None else list(arguments)
-    parser = argparse.ArgumentParser(
-        prog="trainmaster",
-        description="Distributed training on Kubernetes: the controller, and a cluster for laptops.",
-    )
-    parser.add_argument("--version", action="version", version=f"trainmaster {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    parser, commands = _parser()
     wanted = words[0] if words else ""
-    offered = {point.name: point for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name)}
+    offered = _offered()
     try:
         for name in [wanted] if wanted in COMMANDS or wanted in offered else [*COMMANDS, *offered]:
             _add(name, offered, commands, asked=name == wanted)
@@ -98,6 +99,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _forget_output()
         return 1
     return code
+
+
+def _parser() -> tuple[argparse.ArgumentParser, Any]:
+    """Return the parser of the command line, and what commands are added to."""
+    parser = argparse.ArgumentParser(
+        prog="trainmaster",
+        description="Distributed training on Kubernetes: the controller, and a cluster for laptops.",
+    )
+    parser.add_argument("--version", action="version", version=f"trainmaster {__version__}")
+    return parser, parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+
+def _offered() -> dict[str, EntryPoint]:
+    """Return the commands of other distributions, by name."""
+    return {point.name: point for point in sorted(entry_points(group=COMMANDS_GROUP), key=lambda point: point.name)}
+
+
+def _complete() -> int:
+    """Answer a shell that completes a command line; only names of commands are known without importing them."""
+    from trainmaster.controller.cli.completion import complete, typed_words  # noqa: PLC0415 - needed for this only
+
+    parser, commands = _parser()
+    offered = _offered()
+    wanted = next(iter(typed_words()), "")
+    if wanted in COMMANDS or wanted in offered:
+        _add(wanted, offered, commands, asked=True)
+    else:
+        for name in (*COMMANDS, *offered):
+            commands.add_parser(name)
+    complete(parser)
+    return 0
 
 
 def _forget_output() -> None:

@@ -1,0 +1,181 @@
+"""`trainmaster completion`: what shells get to complete, and real shells at TAB."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from select import select
+
+import pytest
+from support.commands import client_of, trainmaster
+from support.stack import api_server
+from support.team import Team
+
+from trainmaster.controller.cli.root import COMMANDS
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+
+pytestmark = pytest.mark.slow(seconds=15)
+
+PROGRAM = Path(sys.executable).parent / "trainmaster"
+SECONDS = 60.0
+"""Which only end tests that hang anyway."""
+
+
+@pytest.fixture
+async def team(tmp_path: Path) -> AsyncIterator[Team]:
+    """A namespace of an API server with the jobs `digits` and `digits-2`, and a directory with some files."""
+    async with api_server(tmp_path) as stack, client_of(tmp_path / "cluster/kubeconfig") as client:
+        del stack
+        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research"}})
+        files = tmp_path / "files"
+        (files / "folder").mkdir(parents=True)
+        (files / "digits.yaml").touch()
+        team = Team("research", client, tmp_path / "cluster/kubeconfig", files)
+        for name in ("digits", "digits-2"):
+            await team.submit(name, "true")
+        yield team
+
+
+def completed(line: str, directory: Path, **environment: str) -> list[str]:
+    """What a shell gets to complete a line."""
+    answer = directory / "answer"
+    answer.touch()
+    done = subprocess.run(
+        [PROGRAM],
+        check=True,
+        cwd=directory,
+        env={key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "TRAINMASTER_HOME"}}
+        | {
+            "_ARGCOMPLETE": "1",
+            "_ARGCOMPLETE_IFS": "\n",
+            "_ARGCOMPLETE_SHELL": "bash",
+            "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+            "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+            "COMP_LINE": line,
+            "COMP_POINT": str(len(line)),
+            "COMP_TYPE": "9",
+        }
+        | environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert (done.stdout, done.stderr) == ("", "")
+    found = [word.strip() for word in answer.read_text().split("\n") if word.strip()]
+    answer.unlink()
+    return found
+
+
+def test_commands_options_and_choices_need_no_cluster(tmp_path: Path) -> None:
+    """Of names of commands the modules are not even imported."""
+    assert set(completed("trainmaster ", tmp_path)) == {*COMMANDS, "cluster"}
+    assert set(completed("trainmaster re", tmp_path)) == {"render", "restart", "resume"}
+    assert {"--rank", "--all", "--follow", "--namespace"} <= set(completed("trainmaster logs --", tmp_path))
+    assert set(completed("trainmaster list -o ", tmp_path)) == {"json", "name", "yaml"}
+    assert completed("trainmaster cluster do", tmp_path) == ["down"]
+    assert set(completed("trainmaster completion ", tmp_path)) == {"bash", "fish", "zsh"}
+
+
+def test_files_are_offered_where_files_are_expected(tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").touch()
+    (tmp_path / "folder").mkdir()
+    assert {"folder/", "job.yaml"} <= set(completed("trainmaster validate -f ", tmp_path))
+    assert completed("trainmaster run jo", tmp_path) == ["job.yaml"]
+    assert completed("trainmaster cluster status --state-dir ", tmp_path) == ["folder/"]
+    assert completed("trainmaster logs --tail ", tmp_path) == []
+
+
+async def test_names_come_from_the_cluster_of_the_command(team: Team) -> None:
+    async def asked(line: str) -> list[str]:
+        # The API server is in the loop of the test.
+        return await asyncio.to_thread(completed, line, team.directory, KUBECONFIG=str(team.kubeconfig))
+
+    assert await asked("trainmaster logs -n research ") == ["digits", "digits-2"]
+    assert await asked("trainmaster attach -n research digits-") == ["digits-2"]
+    assert await asked("trainmaster delete -n research digits ") == ["digits-2"]
+    assert await asked("trainmaster logs ") == []  # of the namespace of the kubeconfig
+    assert await asked("trainmaster logs -n res") == ["research"]
+    named = f"trainmaster logs --kubeconfig {team.kubeconfig} -n research "
+    assert await asyncio.to_thread(completed, named, team.directory) == ["digits", "digits-2"]
+
+
+def test_without_a_cluster_there_are_no_names_and_no_words(tmp_path: Path) -> None:
+    assert completed("trainmaster logs ", tmp_path) == []
+    assert completed("trainmaster logs ", tmp_path, KUBECONFIG="/nowhere") == []
+
+
+SETUP = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(trainmaster completion bash)"'),
+    "zsh": (["zsh", "-f", "-i"], 'autoload -U compinit; compinit -u -D; eval "$(trainmaster completion zsh)"'),
+    "fish": (["fish", "--no-config", "-i"], "trainmaster completion fish | source"),
+}
+
+
+@contextmanager
+def terminal(shell: str, directory: Path, **environment: str) -> Iterator[int]:
+    """A shell on a terminal of its own; returns the terminal's other end."""
+    command, setup = SETUP[shell]
+    process, master = pty.fork()
+    if process == 0:
+        os.chdir(directory)
+        path = f"{PROGRAM.parent}:{os.environ['PATH']}"
+        own = {"PATH": path, "HOME": str(directory), "TERM": "xterm"}
+        os.execvpe(command[0], command, own | environment)
+    try:
+        os.write(master, f"{setup}; echo 'set' up\n".encode())
+        seen_on(master, "set up\r\n")
+        yield master
+    finally:
+        os.close(master)
+        os.kill(process, 9)
+        os.waitpid(process, 0)
+
+
+def seen_on(master: int, text: str) -> str:
+    """Read a terminal until a text is on it."""
+    seen = b""
+    while text.encode() not in seen:
+        readable, _, _ = select([master], [], [], SECONDS)
+        assert readable, f"{text!r} was never seen: {seen!r}"
+        seen += os.read(master, 65536)
+    return seen.decode(errors="replace")
+
+
+@pytest.mark.parametrize(
+    "shell",
+    [
+        pytest.param(
+            shell, marks=pytest.mark.skipif(shutil.which(shell) is None, reason=f"there is no {shell} on PATH")
+        )
+        for shell in SETUP
+    ],
+)
+async def test_a_shell_completes_at_tab(team: Team, shell: str) -> None:
+    """What TAB completes is run: only the whole of it makes the command print what it does."""
+    lines = {
+        "trainmaster complet\tba\t | tail -n 3; echo printed\n": "printed",
+        "trainmaster list -n res\t-o na\t\n": "trainjob.trainer.kubeflow.org/digits-2\r\n",
+        "trainmaster suspend -n research digits-\t\n": "TrainJob research/digits-2 suspended",
+        "trainmaster validate -f dig\t\n": "digits.yaml: ",
+    }
+
+    def type_them() -> None:
+        with terminal(shell, team.directory, KUBECONFIG=str(team.kubeconfig)) as master:
+            for line, answer in lines.items():
+                os.write(master, line.encode())
+                seen_on(master, answer)
+
+    await asyncio.to_thread(type_them)  # the API server is in the loop of the test
+
+
+async def test_a_shell_that_is_unknown_is_refused(tmp_path: Path) -> None:
+    done = await trainmaster("completion", "tcsh", cwd=tmp_path)
+    assert done.code == 2
+    assert "invalid choice: 'tcsh'" in done.err
