@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from support.commands import Finished, Running, client_of, started, trainmaster
+from support.stack import api_server
 from support.training import apply_runtime, runtime, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS
 from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.devcluster.cluster import Cluster
 from trainmaster.runtime.jsontree import JsonObject
 
 IN_PLACE = "restarted-in-place"
@@ -84,3 +86,15 @@ async def team(kubeconfig: Path, name: str, directory: Path) -> AsyncIterator[Te
         await apply_runtime(client, runtime(IN_PLACE, backoff_limit=3, restart_policy="OnFailure"))
         yield Team(name, client, kubeconfig, directory)
         await client.delete(NAMESPACES, None, name)
+
+
+@asynccontextmanager
+async def quiet_team(directory: Path) -> AsyncIterator[tuple[Team, Cluster]]:
+    """A namespace of an API server on which nobody works, and that server: jobs stay as the test leaves them."""
+    async with api_server(directory) as stack:
+        assert stack.cluster is not None
+        kubeconfig = directory / "cluster/kubeconfig"
+        async with client_of(kubeconfig) as client:
+            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research"}})
+            (directory / "files").mkdir()
+            yield Team("research", client, kubeconfig, directory / "files"), stack.cluster

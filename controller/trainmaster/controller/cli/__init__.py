@@ -1,4 +1,4 @@
-"""The command line: the root command, `run`, `diff`, `render`, `validate`, `manager`, and what these share."""
+"""The command line: the root command, those for jobs, `diff`, `render`, `validate`, `manager`, and what these share."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def _offered() -> dict[str, EntryPoint]:
 
 def _complete() -> int:
     """Answer a shell that completes a command line; only names of commands are known without importing them."""
-    from trainmaster.controller.cli.completion import complete, typed_words  # noqa: PLC0415 - needed for this only
+    from trainmaster.controller.cli.completers import complete, typed_words  # noqa: PLC0415 - needed for this only
 
     parser, commands = _parser()
     offered = _offered()

@@ -7,11 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.commands import client_of
-from support.stack import api_server
-from support.team import Team, team
+from support.team import Team, quiet_team, team
 
-from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import install_definitions
 
@@ -36,9 +33,5 @@ async def both(quiet: tuple[Team, Cluster]) -> Team:
 @pytest.fixture
 async def quiet(tmp_path: Path) -> AsyncIterator[tuple[Team, Cluster]]:
     """A namespace of an API server on which nobody works, and that server: jobs stay as the test leaves them."""
-    async with api_server(tmp_path) as stack:
-        assert stack.cluster is not None
-        kubeconfig = tmp_path / "cluster/kubeconfig"
-        async with client_of(kubeconfig) as client:
-            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research"}})
-            yield Team("research", client, kubeconfig, tmp_path), stack.cluster
+    async with quiet_team(tmp_path) as found:
+        yield found

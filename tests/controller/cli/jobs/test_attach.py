@@ -37,6 +37,15 @@ async def test_who_detaches_comes_back(mine: Team, tmp_path: Path) -> None:
     assert f"TrainJob {mine.name}/long: Complete" in done.err
 
 
+async def test_ranks_and_the_end_of_their_logs_are_chosen(mine: Team) -> None:
+    await mine.submit("two", "for n in 1 2 3; do echo $n of $JOB_COMPLETION_INDEX; done", nodes=2)
+    await mine.condition("two", "Complete")
+    assert (await mine.cli("attach", "two", "--rank", "1", "--tail", "1")).out == "3 of 1\n"
+    everything = (await mine.cli("attach", "two", "--all")).out.splitlines()
+    assert len(everything) == 6
+    assert [line for line in everything if line.endswith(" of 1")][-1].endswith("3 of 1")
+
+
 async def test_of_a_job_that_has_ended_it_tells_how(mine: Team) -> None:
     await mine.submit("failed", "echo loading; exit 7")
     await mine.condition("failed", "Failed")

@@ -280,6 +280,9 @@ async def test_nothing_is_submitted_if_a_name_is_taken(kubeconfig: str, tmp_path
     assert re.sub(r":[0-9]+:", ":N:", done.err) == (
         "trainmaster: job.yaml:N: TrainJob taken-second already exists in namespace 'default'; delete it or take "
         "another name (metadata.generateName makes a new one for each run)\n"
+        "trainmaster:   it has ended (Complete)\n"
+        "trainmaster:   what next: --if-exists attach follows it, --if-exists replace deletes it and runs this one, "
+        "--if-exists rename runs this one under a new name\n"
     )
     async with client_of(kubeconfig) as client:
         with pytest.raises(NotFound):

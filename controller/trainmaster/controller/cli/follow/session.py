@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from trainmaster.controller.cli.cluster import watch_manager
@@ -26,9 +26,19 @@ async def follow_jobs(
     jobs: Sequence[FollowedJob],
     reporter: Reporter,
     *,
+    ranks: Collection[int] | None = (0,),
+    tail_lines: int | None = None,
     timeout: float | None = None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
 ) -> int:
     """Follow jobs; returns the exit code. Ctrl-C ends the following, and nothing else.
+
+    Args:
+        client: Of the cluster.
+        jobs: The jobs.
+        reporter: Where everything is reported.
+        ranks: Whose logs are passed on; None: those of all.
+        tail_lines: How many lines of logs that are there already are passed on; None: all.
+        timeout: Seconds to follow at most; None: as long as it takes.
 
     Raises:
         KubeError: The cluster cannot be used.
@@ -38,7 +48,8 @@ async def follow_jobs(
     loop.add_signal_handler(signal.SIGINT, interrupted.set)
     try:
         with reporter:
-            return await _follow(Follower(client, jobs, reporter), client, reporter, interrupted, timeout)
+            follower = Follower(client, jobs, reporter, ranks=ranks, tail_lines=tail_lines)
+            return await _follow(follower, client, reporter, interrupted, timeout)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
 

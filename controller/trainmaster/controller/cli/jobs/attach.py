@@ -16,6 +16,7 @@ from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.jobs.options import (
     INTERRUPTED,
     add_cluster_options,
+    count,
     namespace_of,
     next_command,
     on_cluster,
@@ -35,6 +36,12 @@ def command(commands: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("job", metavar="JOB", help="its name, as `trainmaster list` has it")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--rank", type=count, metavar="N", help="the log of this rank; default: 0")
+    which.add_argument("--all", action="store_true", help="the logs of all ranks")
+    parser.add_argument(
+        "--tail", type=count, metavar="N", help="of what was printed already, the last N lines; default: all"
+    )
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     add_cluster_options(parser)
     parser.set_defaults(run=on_cluster(_attach))
@@ -48,7 +55,11 @@ async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
         )
     commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
     code = await follow_jobs(
-        client, [followed_job(job.object)], make_reporter(plain=arguments.plain, commands=commands)
+        client,
+        [followed_job(job.object)],
+        make_reporter(plain=arguments.plain, commands=commands),
+        ranks=None if arguments.all else (arguments.rank or 0,),
+        tail_lines=arguments.tail,
     )
     if code == INTERRUPTED:
         report(

@@ -29,6 +29,7 @@ from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     FAILURE,
     add_cluster_options,
+    count,
     namespace_of,
     next_command,
     on_cluster,
@@ -53,7 +54,7 @@ def command(commands: Any) -> None:
     )
     parser.add_argument("job", metavar="JOB", help="its name, or KIND/NAME, as `trainmaster list` has them")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--rank", type=_count, metavar="N", help="the log of this rank; default: 0, or the launcher")
+    which.add_argument("--rank", type=count, metavar="N", help="the log of this rank; default: 0, or the launcher")
     which.add_argument(
         "--all", action="store_true", help="all ranks, launchers and initializers, in the order of time, with prefixes"
     )
@@ -61,19 +62,13 @@ def command(commands: Any) -> None:
         "-f", "--follow", action="store_true", help="go on until the job has ended; wait for pods that are pending"
     )
     parser.add_argument("-p", "--previous", action="store_true", help="the run of the container before the current one")
-    parser.add_argument("--tail", type=_count, metavar="N", help="the last N lines; default: all")
+    parser.add_argument("--tail", type=count, metavar="N", help="the last N lines; default: all")
     parser.add_argument(
         "--since", type=_seconds, metavar="DURATION", help="lines not older than, for instance, 30s, 10m or 1h30m"
     )
     parser.add_argument("--timestamps", action="store_true", help="begin each line with its time")
     add_cluster_options(parser)
     parser.set_defaults(run=on_cluster(_logs))
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
-    return int(text)
 
 
 def _seconds(text: str) -> int:

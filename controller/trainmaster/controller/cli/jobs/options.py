@@ -43,6 +43,13 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def count(text: str) -> int:
+    """Read a number of something, or that of a rank; for argparse."""
+    if not (text.isascii() and text.isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number of at least 0")
+    return int(text)
+
+
 def on_cluster(work: Work) -> Callable[[argparse.Namespace], int]:
     """Make the `run` of a command: connect, work, and say in a line or two what stands in the way."""
 

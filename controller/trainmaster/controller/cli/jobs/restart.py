@@ -111,6 +111,16 @@ async def replace(client: KubeClient, job: Job, manifest: JsonObject) -> Job:
         KubeError: The cluster cannot be used.
     """
     await _create(client, job, manifest, dry_run=True)
+    belongings = await delete_alone(client, job)
+    with _not_lost(manifest):
+        await wait_until_gone(client, job)
+        new = await _create(client, job, manifest)
+    await _hand_over(client, belongings, new)
+    return new
+
+
+async def delete_alone(client: KubeClient, job: Job) -> list[JsonObject]:
+    """Delete a job, but not the ConfigMaps that belong to it; returns those, which belong to nobody then."""
     belongings = await _belongings(client, job)
     for each in belongings:
         # The garbage collector would delete them with the job.
@@ -123,11 +133,7 @@ async def replace(client: KubeClient, job: Job, manifest: JsonObject) -> Job:
     except KubeError:
         await _hand_over(client, belongings, job)
         raise
-    with _not_lost(manifest):
-        await _wait_until_gone(client, job)
-        new = await _create(client, job, manifest)
-    await _hand_over(client, belongings, new)
-    return new
+    return belongings
 
 
 @contextlib.contextmanager
@@ -141,7 +147,12 @@ def _not_lost(manifest: JsonObject) -> Iterator[None]:
         raise
 
 
-async def _wait_until_gone(client: KubeClient, job: Job) -> None:
+async def wait_until_gone(client: KubeClient, job: Job) -> None:
+    """Wait until a job that was deleted is gone.
+
+    Raises:
+        Rejected: Its finalizers take too long.
+    """
     deadline = asyncio.get_running_loop().time() + _GONE_AT_MOST
     waiting = False
     while True:

@@ -29,13 +29,14 @@ from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.session import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
 from trainmaster.controller.cli.jobs.options import invocation
-from trainmaster.controller.cli.manifests import ManifestError, load_manifests
+from trainmaster.controller.cli.manifests import ManifestError, is_trainjob, load_manifests
 from trainmaster.controller.cli.printers import complain, print_objects
 from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.cli.run.existing import CHOICES, settle
 from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.options import add_program_options, program_options, refuse_program_options
 from trainmaster.controller.cli.run.script.program import find_program
-from trainmaster.controller.cli.run.submit import Submitter
+from trainmaster.controller.cli.run.submit import Submission, Submitter
 from trainmaster.controller.cli.run.work import ManifestRun, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
@@ -78,6 +79,12 @@ def command(commands: Any) -> None:
         "--on-interrupt",
         choices=("leave", "delete"),
         help="what becomes of the TrainJobs on Ctrl-C; default: ask on a terminal, else leave",
+    )
+    parser.add_argument(
+        "--if-exists",
+        choices=CHOICES,
+        help="where a TrainJob of the name exists: follow it, delete it and create the new one, create it under a new "
+        "name, or fail; default: ask on a terminal, else fail",
     )
     parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up waiting; the TrainJobs go on")
     parser.add_argument("--no-follow", action="store_true", help="return as soon as everything is submitted")
@@ -169,10 +176,22 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
             return TIMED_OUT
         manifests = await work.manifests(client, manager, report=_report)
         submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
+        attached: list[FollowedJob] = []
         if taken := await submitter.check():
-            raise Rejected(map(submitter.already_exists, taken))
-        submission = await work.submit(submitter, client, report=_report)
-        jobs = submission.jobs
+            settlement = await settle(client, map(submitter.taken, taken), choice=arguments.if_exists, report=_report)
+            attached = list(settlement.attached.values())
+            work.rename({(each.place, each.name): name for each, name in settlement.renamed.items()})
+            places = {(each.place, each.name) for each in settlement.attached}
+            manifests = [
+                manifest
+                for manifest in await work.manifests(client, manager, report=_report)
+                if (manifest.place, manifest.object["metadata"].get("name")) not in places
+            ]
+            submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
+        # What the attached ones are made of is left as it is, unless others need it.
+        needed = not attached or any(map(is_trainjob, manifests))
+        submission = await work.submit(submitter, client, report=_report) if needed else Submission([])
+        jobs = [*attached, *submission.jobs]
         if submission.problem is not None:
             complain(submission.problem, BAD_INPUT)
             _report(f"TrainJob {', '.join(job.key for job in jobs)} goes on")

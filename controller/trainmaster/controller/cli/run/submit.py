@@ -26,6 +26,7 @@ from trainmaster.controller.cli.manifests import CRD_KIND, Manifest, apply_order
 from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind, warnings_in
 from trainmaster.controller.cli.restmapper import RestMapper
 from trainmaster.controller.cli.run.diagnosis import Diagnosis
+from trainmaster.controller.cli.run.existing import Taken
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError
 from trainmaster.controller.kube.rest.resources import Resource
@@ -156,6 +157,11 @@ class Submitter:
                 unfollowed = "; only TrainJobs are followed" if is_job(manifest) else ""
                 report(f"{manifest.kind} {_key(metadata)} applied{unfollowed}")
         return Submission(jobs)
+
+    def taken(self, manifest: Manifest) -> Taken:
+        """Return a TrainJob whose name is taken."""
+        namespace = self.namespace_of(manifest)
+        return Taken(manifest.place, namespace, manifest.object["metadata"]["name"], self.already_exists(manifest))
 
     def already_exists(self, manifest: Manifest) -> str:
         """Say that the name of a TrainJob is taken."""

@@ -7,9 +7,10 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from trainmaster.controller.cli.manifests import Manifest
+from trainmaster.controller.cli.manifests import Manifest, is_trainjob
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.diagnosis import Diagnosis
 from trainmaster.controller.cli.run.script import ownership
@@ -54,6 +55,16 @@ class ManifestRun:
     ) -> list[Manifest]:
         """Return the objects."""
         return self._manifests
+
+    def rename(self, names: Mapping[tuple[str, str], str]) -> None:
+        """Give new names to TrainJobs, which are known by their places and names."""
+        self._manifests = [
+            replace(manifest, object={**manifest.object, "metadata": {**metadata, "name": names[key]}})
+            if is_trainjob(manifest) and (key := (manifest.place, metadata.get("name"))) in names
+            else manifest
+            for manifest in self._manifests
+            for metadata in [manifest.object["metadata"]]
+        ]
 
     async def submit(self, submitter: Submitter, client: KubeClient, *, report: Report) -> Submission:  # noqa: ARG002
         """Submit the objects."""
@@ -101,6 +112,11 @@ class ProgramRun:
         found = objects(self._program, self._options, runtime)
         self._config_maps = ownership.config_maps(found)
         return found
+
+    def rename(self, names: Mapping[tuple[str, str], str]) -> None:
+        """Give its TrainJob a new name, and so to what belongs to that."""
+        for name in names.values():
+            self._options = replace(self._options, name=name)
 
     async def submit(self, submitter: Submitter, client: KubeClient, *, report: Report) -> Submission:
         """Submit its objects; the ConfigMap goes when the TrainJob does, or at once if that is refused."""

@@ -1,25 +1,21 @@
-"""`trainmaster completion`: what shells get to complete, and real shells at TAB."""
+"""What shells get to complete, and real shells at TAB."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import pty
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from pathlib import Path
-from select import select
 
 import pytest
-from support.commands import client_of, trainmaster
-from support.stack import api_server
-from support.team import Team
+from support.commands import trainmaster
+from support.team import Team, quiet_team
+from support.terminal_programs import terminal
 
 from trainmaster.controller.cli.root import COMMANDS
-from trainmaster.controller.kube.rest.resources import NAMESPACES
 
 pytestmark = pytest.mark.slow(seconds=15)
 
@@ -31,13 +27,9 @@ SECONDS = 60.0
 @pytest.fixture
 async def team(tmp_path: Path) -> AsyncIterator[Team]:
     """A namespace of an API server with the jobs `digits` and `digits-2`, and a directory with some files."""
-    async with api_server(tmp_path) as stack, client_of(tmp_path / "cluster/kubeconfig") as client:
-        del stack
-        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research"}})
-        files = tmp_path / "files"
-        (files / "folder").mkdir(parents=True)
-        (files / "digits.yaml").touch()
-        team = Team("research", client, tmp_path / "cluster/kubeconfig", files)
+    async with quiet_team(tmp_path) as (team, _):
+        (team.directory / "folder").mkdir()
+        (team.directory / "digits.yaml").write_text("kind: TrainJob\n")
         for name in ("digits", "digits-2"):
             await team.submit(name, "true")
         yield team
@@ -118,36 +110,6 @@ SETUP = {
 }
 
 
-@contextmanager
-def terminal(shell: str, directory: Path, **environment: str) -> Iterator[int]:
-    """A shell on a terminal of its own; returns the terminal's other end."""
-    command, setup = SETUP[shell]
-    process, master = pty.fork()
-    if process == 0:
-        os.chdir(directory)
-        path = f"{PROGRAM.parent}:{os.environ['PATH']}"
-        own = {"PATH": path, "HOME": str(directory), "TERM": "xterm"}
-        os.execvpe(command[0], command, own | environment)
-    try:
-        os.write(master, f"{setup}; echo 'set' up\n".encode())
-        seen_on(master, "set up\r\n")
-        yield master
-    finally:
-        os.close(master)
-        os.kill(process, 9)
-        os.waitpid(process, 0)
-
-
-def seen_on(master: int, text: str) -> str:
-    """Read a terminal until a text is on it."""
-    seen = b""
-    while text.encode() not in seen:
-        readable, _, _ = select([master], [], [], SECONDS)
-        assert readable, f"{text!r} was never seen: {seen!r}"
-        seen += os.read(master, 65536)
-    return seen.decode(errors="replace")
-
-
 @pytest.mark.parametrize(
     "shell",
     [
@@ -160,17 +122,21 @@ def seen_on(master: int, text: str) -> str:
 async def test_a_shell_completes_at_tab(team: Team, shell: str) -> None:
     """What TAB completes is run: only the whole of it makes the command print what it does."""
     lines = {
-        "trainmaster complet\tba\t | tail -n 3; echo printed\n": "printed",
+        "trainmaster complet\tba\t | tail -n 3; echo prin''ted\n": "printed",
         "trainmaster list -n res\t-o na\t\n": "trainjob.trainer.kubeflow.org/digits-2\r\n",
         "trainmaster suspend -n research digits-\t\n": "TrainJob research/digits-2 suspended",
-        "trainmaster validate -f dig\t\n": "digits.yaml: ",
+        "trainmaster validate -f dig\t\n": "digits.yaml:1: error: apiVersion is missing",
     }
 
     def type_them() -> None:
-        with terminal(shell, team.directory, KUBECONFIG=str(team.kubeconfig)) as master:
+        command, setup = SETUP[shell]
+        own = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(team.directory), "TERM": "xterm"}
+        with terminal(command, team.directory, own | {"KUBECONFIG": str(team.kubeconfig)}) as running:
+            running.press(f"{setup}; echo 'set' up\n")
+            running.wait_for("set up\r\n")
             for line, answer in lines.items():
-                os.write(master, line.encode())
-                seen_on(master, answer)
+                running.press(line)
+                running.wait_for(answer)
 
     await asyncio.to_thread(type_them)  # the API server is in the loop of the test
 
