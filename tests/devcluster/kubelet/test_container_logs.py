@@ -53,6 +53,11 @@ class Logs:
         return b"".join([block async for block in await self.open(**options)]).decode()
 
 
+def ended(attempt: int) -> JsonObject:
+    """The part of a container's status that tells of the attempt before."""
+    return {"lastState": {"terminated": {"exitCode": 1, "containerID": f"process://uid/c/{attempt}"}}}
+
+
 @pytest.fixture
 def logs(tmp_path: Path) -> Logs:
     return Logs(tmp_path)
@@ -162,13 +167,21 @@ async def test_following_ends_with_the_container_and_misses_nothing(logs: Logs) 
 async def test_the_newest_attempt_and_the_one_before(logs: Logs) -> None:
     logs.write(1)
     logs.write(2, attempt=1)
+    logs.status |= ended(0)
     assert await logs.read() == "line 2\n"
+    assert await logs.read(previous=True) == "line 1\n"
+
+
+async def test_the_attempt_before_stays_the_previous_one_while_the_next_is_being_started(logs: Logs) -> None:
+    logs.write(1)
+    logs.write(attempt=1)
+    logs.status = {"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 1, **ended(0)}
     assert await logs.read(previous=True) == "line 1\n"
 
 
 async def test_while_waiting_for_a_restart_the_last_attempt_is_both(logs: Logs) -> None:
     logs.write(1)
-    logs.status = {"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    logs.status = {"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, **ended(0)}
     assert await logs.read() == await logs.read(previous=True) == "line 1\n"
 
 
@@ -277,12 +290,14 @@ async def test_only_the_last_attempt_before_the_present_one_is_kept(logs: Logs) 
     logs.files.drop_logs("c", before=1)
     assert [attempt for attempt, _ in logs.files.logs("c")] == [1, 2]
     assert sorted(file.name for file in path.parent.iterdir()) == ["1.log", "1.log.1", "2.log", "2.log.1"]
+    logs.status |= ended(1)
     assert await logs.read(previous=True) == "line 1\n"
 
 
 async def test_the_previous_log_since_a_time(logs: Logs) -> None:
     logs.write(1, 5)
     logs.write(8, attempt=1)
+    logs.status |= ended(0)
     since = datetime(2026, 11, 20, 12, 0, 5, tzinfo=UTC)
     assert await logs.read(previous=True, since_time=since) == "line 5\n"
     assert await logs.read(previous=True, since_time=since, timestamps=True, tail_lines=2) == (

@@ -233,17 +233,18 @@ def _chosen(pod: JsonObject, container: str) -> str:
 
 
 def _attempt(pod: JsonObject, container: str, files: PodFiles, *, previous: bool) -> tuple[int, Path]:
-    """Choose the log file: that of the newest attempt, or of the last one that ended before it."""
+    """Choose the log file: that of the newest attempt, or of the one that the status names as the last state."""
     name = pod["metadata"]["name"]
     status = _status(pod, container)
     waiting = (status.get("state") or {}).get("waiting")
     logs = files.logs(container)
     if previous:
-        # While a container waits for its restart, the attempt that just ended is the previous one.
-        ended = logs if waiting else logs[:-1]
-        if not ended:
+        last = (status.get("lastState") or {}).get("terminated") or {}
+        number = str(last.get("containerID") or "").rpartition("/")[2]
+        found = next((log for log in logs if str(log[0]) == number), None)
+        if found is None:
             raise errors.bad_request(f'previous terminated container "{container}" in pod "{name}" not found')
-        return ended[-1]
+        return found
     if not logs:
         reason = (waiting or {}).get("reason") or "ContainerCreating"
         raise errors.bad_request(f'container "{container}" in pod "{name}" is waiting to start: {reason}')
