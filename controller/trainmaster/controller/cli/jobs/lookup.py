@@ -73,6 +73,11 @@ class Job:
         return self.resource == TRAINJOBS
 
     @property
+    def spec(self) -> Mapping[str, Any]:
+        """What is wanted; nothing, where the definition of another distribution lets that pass."""
+        return self.object.get("spec") or {}
+
+    @property
     def conditions(self) -> dict[str, JsonObject]:
         """Those that hold, by type."""
         listed = (self.object.get("status") or {}).get("conditions") or ()
@@ -90,8 +95,7 @@ class Job:
 
 
 def _suspending(job: Job) -> Mapping[str, Any]:
-    spec: Mapping[str, Any] = job.object["spec"]
-    return spec if job.is_trainjob else spec.get("runPolicy") or {}
+    return job.spec if job.is_trainjob else job.spec.get("runPolicy") or {}
 
 
 def suspension(job: Job, *, suspend: bool) -> JsonObject:

@@ -95,7 +95,7 @@ def _wanted(job: Job, jobset: JsonObject | None) -> str:
         if replicated["name"] == NODE:
             parallelism = replicated["template"]["spec"].get("parallelism", 1)
             return str(replicated.get("replicas", 1) * parallelism)
-    return str((job.object["spec"].get("trainer") or {}).get("numNodes") or UNKNOWN)
+    return str((job.spec.get("trainer") or {}).get("numNodes") or UNKNOWN)
 
 
 def _v1_job(job: Job, now: datetime) -> Sequence[str]:
@@ -106,7 +106,7 @@ def _v1_job(job: Job, now: datetime) -> Sequence[str]:
     restarts = sum(each.get("restarts") or 0 for each in replicas.values())
     wanted = sum(
         replica.get("replicas", 1)
-        for name, specs in job.object["spec"].items()
+        for name, specs in job.spec.items()
         if name.endswith("ReplicaSpecs") and isinstance(specs, dict)
         for replica in specs.values()
     )
