@@ -87,11 +87,12 @@ async def test_nothing_is_replaced_by_what_would_be_refused(team: Team) -> None:
 async def test_a_new_name_is_found_beside_those_that_are_there(team: Team) -> None:
     for name in ("digits", "digits-2", "digits-4", "run-7"):
         await team.submit(name, "true")
-    file = write(team, team.manifest("digits", "true"), team.manifest("run-7", "true"), team.manifest("own", "true"))
+    wanted = ("digits", "digits-2", "run-7", "own")
+    file = write(team, *(team.manifest(name, "true") for name in wanted))
     done = await team.cli("run", file, "--if-exists", "rename", "--no-follow")
     assert done.code == 0, done.err
     assert "TrainJob research/digits exists already; this one is called digits-3" in done.err
-    assert set(await names(team)) == {"digits", "digits-2", "digits-3", "digits-4", "run-7", "run-8", "own"}
+    assert set(await names(team)) == {*wanted, "digits-3", "digits-4", "digits-5", "run-8"}
 
 
 async def test_a_program_takes_what_belongs_to_it_along_under_the_new_name(team: Team) -> None:

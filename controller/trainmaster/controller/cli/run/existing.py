@@ -89,7 +89,7 @@ async def settle(
             settlement.attached[each] = followed_job(job.object)
             report(f"{job.title} exists already, and is followed in place of a new one")
         elif choice == RENAME:
-            settlement.renamed[each] = await _free_name(client, job)
+            settlement.renamed[each] = await _free_name(client, job, settlement.renamed.values())
             report(f"{job.title} exists already; this one is called {settlement.renamed[each]}")
         else:
             await delete_alone(client, job)
@@ -135,10 +135,10 @@ def _answer(question: str) -> str:
         signal.signal(signal.SIGINT, handler)
 
 
-async def _free_name(client: KubeClient, job: Job) -> str:
-    """Return the first of `NAME-2`, `NAME-3`, ... that no TrainJob has; somebody else may be faster than we are."""
+async def _free_name(client: KubeClient, job: Job, given: Iterable[str]) -> str:
+    """Return the first of `NAME-2`, `NAME-3`, ... that no TrainJob has, and that was not given yet."""
     found = await client.list(TRAINJOBS, job.namespace, metadata_only=True)
-    names = {item["metadata"]["name"] for item in found["items"]}
+    names = {*given, *(item["metadata"]["name"] for item in found["items"])}
     stem, dash, ending = job.name.rpartition("-")
     is_numbered = bool(dash) and ending.isdecimal() and len(ending) < _NUMBER_DIGITS
     stem, number = (stem, int(ending)) if is_numbered else (job.name, 1)
