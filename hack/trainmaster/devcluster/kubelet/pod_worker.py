@@ -57,7 +57,11 @@ _ANSWER_WINDOW = 1.0
 """How long a status write waits for the supervisor's answer to a start; it takes milliseconds."""
 
 _REMOVAL_TIME = 0.5
-"""How long a pod whose containers kept failing can be read after its end. A real kubelet takes a second or more."""
+"""How long a pod whose containers kept failing can be read after its end, and any other after its start, in seconds.
+
+A real kubelet takes a second or more. What a pod has printed is gone with it, which may be stopped as soon as it has
+started, because another pod of its job failed.
+"""
 
 _MERGE_WINDOW = 0.02
 """How long the news that a container runs waits for the news that it has ended: short containers cost one write."""
@@ -195,8 +199,7 @@ class PodWorker:
             await self._run()
             self._probe_manager.stop()
         if self._lifecycle.deleting and not self._gone:
-            if any(container.failures for container in self._lifecycle.containers.values()):
-                await self._linger()
+            await self._linger()
             await self._delete()
 
     async def _run(self) -> None:
@@ -398,9 +401,15 @@ class PodWorker:
         return True
 
     async def _linger(self) -> None:
-        """Leave the pod in the API for a moment: it alone tells why its containers failed."""
+        """Leave the pod in the API for a moment: it alone tells why its containers failed, and what they printed."""
+        seconds, now = 0.0, self._dependencies.clock()
+        for container in self._lifecycle.containers.values():
+            if container.failures:
+                seconds = _REMOVAL_TIME
+            elif container.started_at is not None:
+                seconds = max(seconds, _REMOVAL_TIME - (now - container.started_at).total_seconds())
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_REMOVAL_TIME):
+            async with asyncio.timeout(min(seconds, _REMOVAL_TIME)):
                 while not self._gone:
                     self._wake.clear()
                     await self._wake.wait()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import client_of, eventually, started
+from support.commands import client_of, eventually, started, trainmaster
 from support.shelljobs import runtime, trainjob, write
 
 from trainmaster.controller.cli.follow.follower import Follower
@@ -134,6 +134,23 @@ async def test_each_attempt_tells_its_first_failure(kubeconfig: str, tmp_path: P
         assert re.search(told.format(attempt), done.err)
     end = done.err[done.err.index("TrainJob default/twice: Failed") :]
     assert re.search(r"attempt 1, .*\n  its last lines:\n  \| out of memory soon\n", end)
+
+
+RANK_ONE_FAILS_AT_ONCE = """
+if [ $JOB_COMPLETION_INDEX = 1 ]; then
+  while ! [ -e {gate} ]; do sleep 0.01; done; exit 3
+fi
+seq 5; touch {gate}; exec sleep 1000
+"""
+
+
+async def test_the_log_of_rank_0_is_there_though_another_rank_fails_at_once(kubeconfig: str, tmp_path: Path) -> None:
+    """Its pod is deleted while its log is opened."""
+    job = trainjob("cut", RANK_ONE_FAILS_AT_ONCE.format(gate=tmp_path / "gate"), runtime="pair")
+    file = write(tmp_path, runtime("pair", nodes=2), job)
+    done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
+    assert (done.code, done.out) == (1, "1\n2\n3\n4\n5\n")
+    assert re.search(r"\nrank 1 failed: exit code 3; attempt 0, pod cut-node-0-1-\w+\n", done.err)
 
 
 async def test_a_cluster_that_is_away_is_waited_for(home: Path, kubeconfig: str, tmp_path: Path) -> None:
