@@ -52,7 +52,8 @@ class _Followed:
 
     async def wait(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.changed.wait(), _LOOK_EVERY)
+            async with asyncio.timeout(_LOOK_EVERY):
+                await self.changed.wait()
         self.changed.clear()
 
 
