@@ -260,15 +260,24 @@ async def test_a_job_that_is_refused_leaves_no_files_behind(remote: str, project
         assert await files_of(client, "Wrong_Name") == []
 
 
-async def test_a_name_that_is_taken_is_told(local: str, project: Path) -> None:
-    command = ("run", "--kubeconfig", local, "train.py", "--name", "mine")
+async def test_a_name_that_is_taken_is_told_and_may_be_replaced(remote: str, project: Path) -> None:
+    command = ("run", "--kubeconfig", remote, "train.py", "--name", "mine")
     assert (await trainmaster(*command, cwd=project)).code == 0
     done = await trainmaster(*command, cwd=project)
     assert done.code == 2
-    assert done.err.splitlines()[-1] == (
+    assert (
         "trainmaster: train.py: TrainJob mine already exists in namespace 'default'; delete it or take another name "
-        "(without --name there is a new one for each run)"
-    )
+        "(without --name there is a new one for each run)\n"
+    ) in done.err
+    (project / "lib" / "beside.py").write_text("VALUE = 'the files of now'\n")
+    done = await trainmaster(*command, "--if-exists", "replace", cwd=project)
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["beside"] == "the files of now"
+    assert done.err.count("train.py: python on 1 node") == 1
+    async with client_of(remote) as client:
+        async with asyncio.timeout(60):
+            while len(await files_of(client, "mine")) != 1:
+                await asyncio.sleep(0.05)
 
 
 async def test_a_runtime_that_is_not_there_is_told_with_advice(local: str, project: Path) -> None:

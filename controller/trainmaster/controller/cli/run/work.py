@@ -81,6 +81,7 @@ class ProgramRun:
         self._namespace = namespace
         self._config_maps: list[str] = []
         self._is_checked = False
+        self._is_described = False
 
     def check(self, *, report: Report) -> None:
         """Refuse what an embedded cluster that has to be started first could not run.
@@ -107,10 +108,13 @@ class ProgramRun:
         # Older clusters do not say with which interpreter they run.
         self._check(str((manager or {}).get("python") or "") or None, report)
         namespace = self._namespace or (client.config.namespace if client is not None else None) or "default"
+        if self._is_described:
+            report = _say_nothing
         runtime = await find_runtime(self._program, self._options, client, namespace=namespace, report=report)
         objects = local_objects if is_local else functools.partial(remote_objects, report=report)
         found = objects(self._program, self._options, runtime)
         self._config_maps = ownership.config_maps(found)
+        self._is_described = True
         return found
 
     def rename(self, names: Mapping[tuple[str, str], str]) -> None:
@@ -132,9 +136,15 @@ class ProgramRun:
                 report(f"warning: ConfigMap {namespace}/{name} may have been left behind")
             raise
         await ownership.give(client, self._config_maps, submission.jobs[0], report=report)
+        if self._options.name is not None:
+            await ownership.discard_predecessors(client, self._config_maps, submission.jobs[0])
         return submission
 
     def _check(self, python: str | None, report: Report) -> None:
         if not self._is_checked:
             check_program(self._program, python=python, report=report)
         self._is_checked = True
+
+
+def _say_nothing(text: str) -> None:
+    """Take what was told already."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import orjson
 
@@ -13,7 +14,19 @@ from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.runtime.api.constants import API_VERSION, TRAINJOB_KIND
 
-_MERGE_PATCH = "application/merge-patch+json"
+_LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
+_INSTANCE: Final = "app.kubernetes.io/instance"
+_MERGE_PATCH: Final = "application/merge-patch+json"
+
+
+def labels(job: str) -> dict[str, str]:
+    """Return the labels of the ConfigMaps of a job."""
+    return {**_LABELS, _INSTANCE: job}
+
+
+def selector(job: str) -> str:
+    """Return the selector of the ConfigMaps of a job."""
+    return ",".join(f"{key}={value}" for key, value in labels(job).items())
 
 
 def config_maps(manifests: list[Manifest]) -> list[str]:
@@ -33,6 +46,18 @@ async def give(client: KubeClient, names: list[str], job: FollowedJob, *, report
             status = 0
         if status not in (200, 404):
             report(f"warning: ConfigMap {job.namespace}/{name} stays when the TrainJob is deleted; delete it by hand")
+
+
+async def discard_predecessors(client: KubeClient, names: list[str], job: FollowedJob) -> None:
+    """Delete ConfigMaps that belonged to a program of the same name which was replaced, and to nobody now."""
+    if not names:
+        return
+    try:
+        found = await client.list(CONFIGMAPS, job.namespace, label_selector=selector(job.name))
+    except KubeError:
+        return
+    left = [item["metadata"] for item in found["items"] if not item["metadata"].get("ownerReferences")]
+    await discard(client, [each["name"] for each in left if each["name"] not in names], job.namespace)
 
 
 async def discard(client: KubeClient, names: list[str], namespace: str) -> None:

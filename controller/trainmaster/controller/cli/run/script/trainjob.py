@@ -17,6 +17,7 @@ from typing import Final
 from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options
+from trainmaster.controller.cli.run.script.ownership import labels
 from trainmaster.controller.cli.run.script.program import Program
 from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
@@ -183,8 +184,7 @@ def _resources(options: Options) -> JsonObject:
 
 
 def _config_map(files: Files, name: str) -> JsonObject:
-    labels = {"app.kubernetes.io/managed-by": "trainmaster-run", "app.kubernetes.io/instance": name}
-    return files.config_map(f"{name}-files-{_suffix()}", labels)
+    return files.config_map(f"{name}-files-{_suffix()}", labels(name))
 
 
 def _files_volume(files: Files, config_map: JsonObject) -> JsonObject:
