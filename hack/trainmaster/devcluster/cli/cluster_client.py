@@ -22,10 +22,10 @@ class ClusterUnreachable(Exception):
     """The server does not answer as it should; the text says so."""
 
 
-def get(state: StateDirectory, server: str, path: str) -> JsonObject:
-    """Get an object from the cluster; raises `ClusterUnreachable`."""
+def get(state: StateDirectory, server: str, path: str, *, timeout: float = _TIMEOUT) -> JsonObject:
+    """Get an object from the cluster; `timeout` is in seconds of silence. Raises `ClusterUnreachable`."""
     try:
-        found: JsonObject = json.loads(_read(state, server, path))
+        found: JsonObject = json.loads(_read(state, server, path, timeout=timeout))
     except (OSError, HTTPException, ValueError) as error:
         raise ClusterUnreachable(f"the server does not answer as it should ({error})") from error
     return found
@@ -43,7 +43,7 @@ def failed_checks(state: StateDirectory, server: str) -> list[str]:
     return []
 
 
-def _read(state: StateDirectory, server: str, path: str) -> bytes:
+def _read(state: StateDirectory, server: str, path: str, *, timeout: float = _TIMEOUT) -> bytes:
     context = ssl.create_default_context(cafile=str(state.certificates / "ca.crt"))
     # No proxy, whatever the environment says: the server is on this machine.
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
@@ -51,7 +51,7 @@ def _read(state: StateDirectory, server: str, path: str) -> bytes:
     request = urllib.request.Request(  # noqa: S310 - the URL is from our own files, and https
         server + path, headers={"Authorization": f"Bearer {token}", "Accept": "application/json"}
     )
-    with opener.open(request, timeout=_TIMEOUT) as answer:
+    with opener.open(request, timeout=timeout) as answer:
         content: bytes = answer.read()
         return content
 
