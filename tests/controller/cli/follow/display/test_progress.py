@@ -44,6 +44,22 @@ def test_a_line_with_results_ends_its_epoch() -> None:
     assert told("epoch 10/10 loss 0.3").fraction == 1
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_steps_after_the_end_of_an_epoch_are_told_of_the_next_one(first: int) -> None:
+    """Its bar has no name, and the line with its results comes behind the bar."""
+    told_of = ["epoch 2/3", "epoch 3/3"]
+    lines = [bar(10, 10), f"epoch {first}/3 loss 0.9"]
+    for each in (1, 2):
+        assert told(*lines).what == f"epoch {each}/3"
+        lines += [bar(0, 10), bar(5, 10)]
+        progress = told(*lines)
+        assert (progress.what, progress.steps) == (told_of[each - 1], "5/10")
+        assert progress.fraction == pytest.approx((each + 0.5) / 3)
+        lines += [bar(10, 10), f"epoch {first + each}/3 loss 0.8"]
+    assert told(*lines).what == "epoch 3/3"
+    assert told(*lines, bar(5, 10)).what == "epoch 3/3", "there is no fourth: an evaluation"
+
+
 def test_epochs_may_count_from_zero() -> None:
     progress = told("epoch 0/10 loss 0.9", "epoch 1/10 loss 0.8")
     assert progress.fraction == pytest.approx(0.2)

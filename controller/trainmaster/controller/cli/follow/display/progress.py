@@ -22,6 +22,7 @@ class LogProgress:
         self._epochs: int | None = None
         self._epochs_done = 0
         self._from_zero = False
+        self._epoch_ended = False
         self._done: float | None = None
         self._total: float | None = None
         self._label = ""
@@ -56,7 +57,9 @@ class LogProgress:
         """What is counted: `epoch 3/10`, `epoch 3`, the name of a loop; empty for plain steps."""
         if self._label or self._epoch is None:
             return self._label
-        number = self._epoch + self._from_zero
+        # Steps after the end of an epoch are those of the next one.
+        is_next = self._epoch_ended and self._done is not None and self._epochs_done != self._epochs
+        number = self._epoch + self._from_zero + is_next
         return f"epoch {number}/{self._epochs}" if self._epochs else f"epoch {number}"
 
     @property
@@ -107,7 +110,7 @@ class LogProgress:
             self._epochs = reading.epochs + reading.last_epoch
         if epoch != self._epoch:
             self._done = self._total = None
-        self._epoch = epoch
+        self._epoch, self._epoch_ended = epoch, reading.epoch_ended
         self._epochs_done = epoch + self._from_zero - (not reading.epoch_ended)
 
 
