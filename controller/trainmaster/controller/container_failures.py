@@ -44,6 +44,8 @@ it is stopped.
 
 _CREATED: Final = (None, "", "ContainerCreating", "PodInitializing")
 OOM_KILLED: Final = "OOMKilled"
+STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
+"""Nobody saw the end of the container; kubelets then write 137, of which nothing can be concluded."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,14 @@ def test_of_each_attempt_the_first_failure_is_told_once() -> None:
             f"rank 1 {WHERE} exit code 137 (OOMKilled: it needed more memory than its limit)",
         ),
         (
+            replace(NAN, exit_code=137, reason="ContainerStatusUnknown", message="The process was lost: the cluster"),
+            f"rank 1 {WHERE} exit code 137 (ContainerStatusUnknown: nobody saw how it ended): The process was lost:",
+        ),
+        (
+            replace(NAN, exit_code=137, reason="ContainerStatusUnknown", message=""),
+            f"rank 1 {WHERE} exit code 137 (ContainerStatusUnknown: nobody saw how it ended)",
+        ),
+        (
             replace(NAN, exit_code=128, reason="StartError", message="exec: 'trian.py': not found"),
             f"rank 1 {WHERE} exit code 128 (StartError: the container could not be started): exec: 'trian.py': not",
         ),
@@ -74,7 +82,7 @@ def test_of_each_attempt_the_first_failure_is_told_once() -> None:
         (replace(NAN, at=""), "rank 1 (pod demo-node-0-1-abcde, container node) failed with exit code 1"),
         (replace(NAN, reason="not a reason"), f"rank 1 {WHERE} exit code 1: ValueError"),
     ],
-    ids=["crash", "memory", "start", "unsaid", "launcher", "nobody", "no time", "odd reason"],
+    ids=["crash", "memory", "lost", "lost unsaid", "start", "unsaid", "launcher", "nobody", "no time", "odd reason"],
 )
 def test_it_is_said_what_failed_where_when_how_and_why(failure: ContainerFailure, text: str) -> None:
     assert describe(failure).startswith(text)

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainmaster.controller.container_failures import ContainerFailure, meaning_of
+from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
 
 _REASONS: Final = {
-    "OOMKilled": "it used more memory than its limit",
-    "ContainerStatusUnknown": "its node was away meanwhile, so that nobody knows how it ended",
+    OOM_KILLED: "it used more memory than its limit",
+    STATUS_UNKNOWN: "its node was away meanwhile, so that nobody knows how it ended",
 }
 """What reasons mean that kubelets give; they know more than the exit code tells."""
 

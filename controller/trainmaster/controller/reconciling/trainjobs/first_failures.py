@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from trainmaster.controller.container_failures import OOM_KILLED, ContainerFailure, meaning_of
+from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
 from trainmaster.controller.reconciling.trainjobs.last_words import last_words
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -32,6 +32,9 @@ ATTEMPTS: Final = 5
 _NO_REASON: Final = "Error"  # what the kubelet writes for an exit code that says nothing
 _REASON: Final = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]{0,1022}[A-Za-z0-9_])?")  # metav1.Condition
 _ATTEMPT: Final = re.compile(r"attempt \d+(?:, restart \d+)?(?=: )")
+_MEANINGS: Final = {OOM_KILLED: "it needed more memory than its limit", STATUS_UNKNOWN: "nobody saw how it ended"}
+"""Of reasons that know more than the exit code, and that no last words explain."""
+
 _UNSAID: Final = "with terminationMessagePolicy: FallbackToLogsOnError its last lines would stand here"
 
 Identity = tuple[str, str, int]
@@ -147,9 +150,9 @@ def describe(failure: ContainerFailure) -> str:
     at = f" at {failure.at}" if failure.at else ""
     words = last_words(failure.message)
     reason = failure.reason if _reason(failure) != _NO_REASON else ""
-    meaning = "it needed more memory than its limit" if reason == OOM_KILLED else meaning_of(failure.exit_code)
+    meaning = _MEANINGS.get(reason, meaning_of(failure.exit_code))
     why = f" ({': '.join(filter(None, (reason, meaning)))})" if reason or meaning else ""
-    unsaid = "" if reason == OOM_KILLED else f"; {_UNSAID}"
+    unsaid = "" if reason in _MEANINGS else f"; {_UNSAID}"
     end = f": {words}" if words else unsaid
     return f"{who} ({where}) failed{at} with exit code {failure.exit_code}{why}{end}"
 
