@@ -18,7 +18,7 @@ def held(tmp_path: Path) -> subprocess.Popen[str]:
     (tmp_path / "slow.py").write_text("print('imported', flush=True)\n")
     (tmp_path / "program.py").write_text("import sys\nprint('runs', __name__, *sys.argv[1:], flush=True)\ninput()\n")
     return subprocess.Popen(
-        [sys.executable, parent_death.__file__, "slow", "program", "a", "b"],
+        [sys.executable, parent_death.__file__, "--hold", "slow", "program", "a", "b"],
         env={"PYTHONPATH": str(tmp_path)},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -48,11 +48,25 @@ def test_it_never_runs_when_its_starter_ends_before(held: subprocess.Popen[str])
         assert held.stdout.read() == ""
 
 
+def test_a_program_that_is_not_held_runs_at_once(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text("import sys\nprint('runs', *sys.argv[1:], flush=True)\n")
+    with subprocess.Popen(
+        [sys.executable, parent_death.__file__, "program", "a"],
+        env={"PYTHONPATH": str(tmp_path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "runs a\n"
+        assert process.wait(30) == 0
+
+
 def test_what_cannot_be_imported_is_left_to_the_program(tmp_path: Path) -> None:
     """That fails in its own way, whose last line is told as the reason."""
     (tmp_path / "program.py").write_text("import nothing_of_this_name\n")
     with subprocess.Popen(
-        [sys.executable, parent_death.__file__, "nothing_of_this_name", "program"],
+        [sys.executable, parent_death.__file__, "--hold", "nothing_of_this_name", "program"],
         env={"PYTHONPATH": str(tmp_path)},
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,

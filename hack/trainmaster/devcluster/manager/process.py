@@ -32,6 +32,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.manager.configuration import ManagerConfiguration, ManagerPorts, merge_configuration
 from trainmaster.devcluster.manager.health import ManagerHealth
 from trainmaster.devcluster.manager.last_error import last_error
+from trainmaster.devcluster.manager.parent_death import HOLD
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
 
 _TIMEOUT: Final = 5.0
@@ -244,13 +245,8 @@ class ManagerProcess:
     def _command(self, configuration: Path | None) -> list[str]:
         return [
             *(sys.executable, "-P", "-m", "trainmaster.devcluster.manager.parent_death"),
-            *(
-                "trainmaster.controller.cli.manager",
-                "trainmaster.controller.cli",
-                "manager",
-                "--kubeconfig",
-                str(self._kubeconfig),
-            ),
+            *(HOLD, "trainmaster.controller.cli.manager"),
+            *("trainmaster.controller.cli", "manager", "--kubeconfig", str(self._kubeconfig)),
             *("--config", str(configuration), "--zap-encoder", "console"),
         ]
 
