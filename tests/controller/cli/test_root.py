@@ -41,11 +41,17 @@ def test_what_a_command_of_somebody_else_misses_is_not_said_to_be_ours(monkeypat
         root.main(["theirs"])
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["manager", "--bogus"]])
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["manager", "--bogus"], ["--bogus", "list"]])
 def test_wrong_usage_ends_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         root.main(arguments)
     assert "usage: trainmaster" in capsys.readouterr().err
+
+
+def test_a_misspelt_command_is_told_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        root.main(["runn", "train.py"])
+    assert capsys.readouterr().err.endswith("error: there is no command 'runn'; did you mean run?\n")
 
 
 def test_a_command_loads_nothing_that_another_one_needs() -> None:

@@ -12,6 +12,7 @@ command that misses a module says what to install.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -70,14 +71,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser, commands = _parser()
     wanted = words[0] if words else ""
     offered = _offered()
+    if wanted not in (known := [*COMMANDS, *offered]) and (near := difflib.get_close_matches(wanted, known, n=1)):
+        parser.error(f"there is no command {wanted!r}; did you mean {near[0]}?")
     try:
         for name in [wanted] if wanted in COMMANDS or wanted in offered else [*COMMANDS, *offered]:
             _add(name, offered, commands, asked=name == wanted)
         ours = words.index("--") if wanted in STARTS_PROGRAMS and "--" in words else len(words)
         parsed, unknown = parser.parse_known_args(words[:ours], argparse.Namespace(arguments=words[ours + 1 :]))
         if unknown:
-            hint = "; what is meant for a program stands behind --" if wanted in STARTS_PROGRAMS else ""
-            parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            hint = f"; {parsed.advice(words[1:], unknown)}" if wanted in STARTS_PROGRAMS else ""
+            commands.choices.get(wanted, parser).error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         code: int = parsed.run(parsed)
         sys.stdout.flush()
     except ModuleNotFoundError as error:

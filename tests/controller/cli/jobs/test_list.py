@@ -45,9 +45,9 @@ async def test_jobs_of_both_apis_are_in_one_table(mine: Team, tmp_path: Path) ->
     assert header == ["KIND", "NAME", "STATE", "NODES", "RESTARTS", "AGE", "DURATION"]
     assert [row[:5] for row in listed] == [
         ["TrainJob", "busy", "Running", "2/2", "0"],
-        ["TrainJob", "done", "Complete", "0/2", "0"],
+        ["TrainJob", "done", "Complete", "2", "0"],
         ["TrainJob", "held", "Suspended", "0/1", "0"],
-        ["PyTorchJob", "older", "Succeeded", "0/3", "0"],
+        ["PyTorchJob", "older", "Succeeded", "3", "0"],
     ]
     assert [row[6] == "-" for row in listed] == [False, False, True, False]
 
@@ -73,7 +73,7 @@ async def test_restarts_are_counted(mine: Team, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     await mine.submit("stubborn", f"echo x >> {runs}; [ $(wc -l < {runs}) = 3 ]", on=IN_PLACE)
     await mine.condition("stubborn", "Complete")
-    assert rows((await mine.cli("list")).out)[1][:5] == ["TrainJob", "stubborn", "Complete", "0/1", "2"]
+    assert rows((await mine.cli("list")).out)[1][:5] == ["TrainJob", "stubborn", "Complete", "1", "2"]
 
 
 async def test_an_empty_namespace_is_told(quiet: tuple[Team, Cluster]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -34,7 +35,7 @@ Path(f"written-{os.environ['PET_NODE_RANK']}").write_text("by the program")
 found = {
     "arguments": sys.argv[1:],
     "directory": os.getcwd(),
-    "variables": {name: os.environ.get(name) for name in ("TOLD", "HOME")},
+    "variables": {name: os.environ.get(name) for name in ("TOLD", "HOME", "OMP_NUM_THREADS")},
     "beside": lib.beside.VALUE,
     "data": Path("sub/data.txt").read_text(),
 }
@@ -131,7 +132,11 @@ async def test_a_script_runs_in_its_directory_as_it_would_without_a_cluster(loca
     assert json.loads(done.out) == {
         "arguments": arguments,
         "directory": str(project),
-        "variables": {"TOLD": "$(HOME) $$x", "HOME": str(Path.home())},
+        "variables": {
+            "TOLD": "$(HOME) $$x",
+            "HOME": str(Path.home()),
+            "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // 2)),
+        },
         "beside": "beside it",
         "data": "a file\n",
     }
@@ -295,13 +300,14 @@ async def test_a_runtime_that_is_not_there_is_told_with_advice(local: str, proje
 
 async def test_modules_that_are_missing_are_told_before_anything_is_sent(local: str, project: Path) -> None:
     """Only those that are certainly needed; the job runs, as its author may know better."""
-    text = "import no_such_module_here\ntry:\n    import perhaps_missing\nexcept ImportError:\n    pass\n"
+    text = "import lib.gone, no_such_module_here\ntry:\n    import perhaps_missing\nexcept ImportError:\n    pass\n"
     (project / "train.py").write_text(text)
     done = await trainmaster("run", "--kubeconfig", local, "train.py", cwd=project)
     assert done.code == 1
     told = done.err.splitlines()
-    assert told[0] == ("warning: train.py needs no_such_module_here, and the Python of the cluster has not got it")
-    assert told[1] == f"  what next: {sys.executable} -m pip install no_such_module_here"
+    assert told[0] == "warning: train.py: lib has no module gone: lib/gone.py does not exist"
+    assert told[1] == "warning: train.py needs no_such_module_here, and the Python of the cluster has not got it"
+    assert told[2] == f"  what next: {sys.executable} -m pip install no_such_module_here"
     assert "perhaps_missing" not in done.err
     assert "ModuleNotFoundError" in done.err
 
@@ -369,6 +375,11 @@ async def test_a_dry_run_for_a_cluster_that_does_not_answer_has_the_files(projec
         (["missing.py"], "missing.py: cannot be read: No such file or directory"),
         ([], "nothing to run: name a program, such as train.py, or files with TrainJobs"),
         (["train.py", "--lr", "0.1"], "unrecognized arguments: --lr 0.1; what is meant for a program stands behind --"),
+        (["train.py", "--nnodes", "2"], "usage: trainmaster run [options] PROGRAM"),
+        (["-m", "lib.nosuch"], "-m lib.nosuch: lib has no module nosuch: lib/nosuch.py does not exist\n"),
+        (["-m", "lib"], "-m lib: lib has no module __main__: lib/__main__.py does not exist\n"),
+        (["-m", "nosuch"], "-m nosuch: there is no module nosuch: nosuch.py does not exist in "),
+        (["trian.py"], "trian.py: cannot be read: No such file or directory; did you mean train.py?\n"),
         (["lib"], "trainmaster:   what next: `trainmaster run lib/beside.py` runs a program"),
         (["train.py", "--env", "=x"], "argument --env: '=x' is not NAME=VALUE"),
         (["train.py", "--env", "NO_SUCH_VARIABLE"], "argument --env: NO_SUCH_VARIABLE has no value here to take"),

@@ -77,11 +77,16 @@ def _trainjob(job: Job, pods: Iterable[JsonObject], jobset: JsonObject | None, n
     whole = ((jobset or {}).get("status") or {}).get("restarts") or 0
     return (
         status.state,
-        f"{ready}/{_wanted(job, jobset)}",
+        _nodes(ready, _wanted(job, jobset), has_ended=status.outcome is not None),
         str(max(status.restarts, whole)),
         human_duration(_seconds(created, now)),
         _duration(status.started, status.ended, now, ongoing=status.outcome is None and bool(status.pods)),
     )
+
+
+def _nodes(now: int, wanted: int | str, *, has_ended: bool) -> str:
+    """Write how many nodes there are of those wanted; of a job that has ended none are, whatever became of it."""
+    return str(wanted) if has_ended else f"{now}/{wanted}"
 
 
 def _is_ready(pod: JsonObject) -> bool:
@@ -113,7 +118,7 @@ def _v1_job(job: Job, now: datetime) -> Sequence[str]:
     ended = status.get("completionTime") or conditions.get(FAILED, {}).get("lastTransitionTime")
     return (
         state,
-        f"{active}/{wanted}",
+        _nodes(active, wanted, has_ended=job.outcome is not None),
         str(restarts),
         human_duration(_seconds(job.object["metadata"]["creationTimestamp"], now)),
         _duration(status.get("startTime"), ended, now, ongoing=job.outcome is None and state != SUSPENDED),

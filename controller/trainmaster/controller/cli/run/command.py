@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import functools
 import logging
 import sys
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.options import add_program_options, program_options, refuse_program_options
 from trainmaster.controller.cli.run.script.program import find_program
 from trainmaster.controller.cli.run.submit import Submission, Submitter
+from trainmaster.controller.cli.run.usage import advice
 from trainmaster.controller.cli.run.work import ManifestRun, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
@@ -90,7 +92,8 @@ def command(commands: Any) -> None:
     parser.add_argument("--no-follow", action="store_true", help="return as soon as everything is submitted")
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     add_program_options(parser)
-    parser.set_defaults(run=run)
+    options = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - no other way
+    parser.set_defaults(run=run, advice=functools.partial(advice, options=options))
 
 
 def run(arguments: argparse.Namespace) -> int:

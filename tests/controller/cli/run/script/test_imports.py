@@ -58,6 +58,35 @@ def test_a_directory_without_modules_gives_way_to_what_is_installed(tmp_path: Pa
     assert imports(tmp_path, "import wandb\n").installed == {"wandb": True}
 
 
+def test_a_package_beside_the_program_is_never_to_be_installed(tmp_path: Path) -> None:
+    """Whoever has taken its name on PyPI is a stranger."""
+    for name in ("utils", "whole"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "utils" / "__init__.py").write_text("from .gone import y\n")
+    (tmp_path / "whole" / "__init__.py").touch()
+    imports(tmp_path, "", compiled__readme="")
+    (tmp_path / "compiled" / "fast.cpython-311-x86_64-linux-gnu.so").touch()
+    found = imports(
+        tmp_path,
+        "from utils.common import x\nimport bare.net.deep\nfrom bare import head, there\nfrom whole import attribute\n"
+        "from compiled.fast import f\ntry:\n    import utils.perhaps\nexcept ImportError:\n    pass\n",
+        bare__there="",
+        bare__net__other="",
+    )
+    assert found.absent == [
+        "utils has no module common: utils/common.py does not exist",
+        "bare.net has no module deep: bare/net/deep.py does not exist",
+        "bare has no module head: bare/head.py does not exist",
+        "utils has no module gone: utils/gone.py does not exist",
+    ]
+    assert not any(found.installed.values())
+
+
+def test_a_directory_gives_way_to_a_package_that_is_installed(tmp_path: Path) -> None:
+    found = imports(tmp_path, "from pytest import raises\n", pytest__tests="")
+    assert (found.installed, found.absent) == ({"pytest": True}, [])
+
+
 def test_modules_that_cannot_be_read_and_circles_are_no_obstacle(tmp_path: Path) -> None:
     found = imports(tmp_path, "import a, broken\n", a="import b", b="import a, torch", broken="def (")
     assert found.installed == {"torch": True}

@@ -55,6 +55,28 @@ def test_magics_become_comments_where_they_are_magics() -> None:
     )
 
 
+def test_what_jupyter_gives_its_cells_is_there_if_they_use_it(capsys: pytest.CaptureFixture[str]) -> None:
+    notebook = convert(
+        "from __future__ import annotations\nx = 1",
+        "display(x, 'a', display_id=True)\non_colab = 'google.colab' in str(get_ipython())",
+        "display(3)",
+    )
+    assert run(notebook)["on_colab"] is False
+    assert capsys.readouterr().out == "1\na\n3\n"
+    assert notebook.text.count("def display") == 1
+    assert cell_of(notebook.text, notebook.text.splitlines().index("display(3)") + 1) == (3, 1)
+    assert "def display" not in convert("x = 'display'").text
+
+
+@pytest.mark.parametrize(
+    "own",
+    ["def display(x): print('own', x)", "display = print", "from own import a as display"],
+)
+def test_a_notebook_keeps_a_display_of_its_own(own: str) -> None:
+    notebook = convert(own, "display(3)")
+    assert notebook.text == f"# cell 1\n{own}\n\n# cell 2\ndisplay(3)\n"
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [

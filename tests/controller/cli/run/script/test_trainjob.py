@@ -20,7 +20,7 @@ PROGRAM = Program(title="train.py", name="train", entry=("train.py",), directory
 
 def trainer(*, torchrun: bool = True, **options: Any) -> JsonObject:
     runtime = Runtime(kind="ClusterTrainingRuntime", name="torch-distributed", torchrun=torchrun)
-    [job] = mounted(PROGRAM, Options(env={}, **options), "a-job", runtime)
+    [job] = mounted(PROGRAM, Options(**{"env": {}, **options}), "a-job", runtime)
     checked = check_schema(job)
     assert checked is not None
     assert not checked[1]
@@ -49,6 +49,27 @@ def test_processes_are_those_that_torchrun_would_start(
     found = trainer(**options)
     assert found.get("numProcPerNode") == processes
     assert found["args"] == [*launcher, "train.py"]
+
+
+@pytest.mark.parametrize(
+    ("options", "threads"),
+    [
+        ({}, None),
+        ({"nodes": 2}, "4"),
+        ({"nodes": 2, "nproc": 2}, "2"),
+        ({"nodes": 2, "nproc": 2, "torchrun": False}, "4"),
+        ({"nodes": 20}, "1"),
+        ({"nodes": 2, "nproc": 3, "cpus": "6500m"}, "2"),
+        ({"nodes": 2, "nproc": "auto"}, None),
+        ({"nodes": 2, "env": {"OMP_NUM_THREADS": "7"}}, "7"),
+    ],
+)
+def test_processes_share_the_cpus_of_this_machine(
+    options: dict[str, Any], threads: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    given = {each["name"]: each["value"] for each in trainer(**options)["env"]}
+    assert given.get("OMP_NUM_THREADS") == threads
 
 
 def test_nodes_ask_for_what_was_named_and_nothing_else() -> None:
@@ -89,7 +110,8 @@ def test_a_program_outside_of_the_directory_takes_its_own_along(tmp_path: Path) 
     for entry, expected in (("sub/train.py", "sub/train.py"), ("../there/train.py", "train.py")):
         program = Program(title=entry, name="train", entry=(entry,), directory=tmp_path / "here", imports=Imports())
         files = collect_files(tmp_path, needed=(), made={"train.py": "pass\n"})
-        config_map, job = copied(program, Options(env={}, image="mine:1"), "a-job", runtime, files)
+        config_map, job = copied(program, Options(env={}, image="mine:1", nodes=2), "a-job", runtime, files)
+        assert "OMP_NUM_THREADS" not in str(job)  # the machine is another one
         assert job["spec"]["trainer"]["args"] == ["python", expected]
         assert job["spec"]["trainer"]["image"] == "mine:1"
         [patch] = job["spec"]["runtimePatches"]

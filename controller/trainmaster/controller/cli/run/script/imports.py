@@ -7,9 +7,11 @@ only for types counts as imported, but nobody can say that the program needs it.
 from __future__ import annotations
 
 import ast
+import itertools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +19,7 @@ _FILES_AT_MOST: Final = 1000
 """Of the modules beside a program; what they import beyond says hardly more."""
 
 _LARGEST: Final = 4 * 2**20
+_MODULES: Final = frozenset({".py", ".pyc", ".so", ".pyd"})
 _CONDITIONAL: Final = (ast.If, ast.Try, ast.TryStar)
 
 
@@ -25,7 +28,13 @@ class Imports:
     """What a program imports."""
 
     installed: dict[str, bool] = field(default_factory=dict)
-    """Top-level modules of others, with whether the program certainly needs them; none of the standard library."""
+    """Top-level modules of others, with whether the program certainly needs them; none of the standard library.
+
+    A package beside the program is none that has to be installed, whatever it lacks.
+    """
+
+    absent: list[str] = field(default_factory=list)
+    """What packages beside the program certainly lack, as a sentence with the file of each."""
 
     local: set[Path] = field(default_factory=set)
     """The files beside the program that it imports, and the program itself."""
@@ -49,10 +58,13 @@ def imports_of(program: Path, text: str, *, root: Path) -> Imports:
         path, tree = waiting.pop()
         for names, needed in _imported(tree, package=_package(path, root)):
             files = [file for name in names for file in _local_files(name, root)]
+            absent = list(filter(None, (absent_module(name, root) for name in _modules(names, root))))
+            found.absent += [each for each in absent if needed and each not in found.absent]
             if not files:  # a directory alone gives way to what is installed
                 top = names[0].partition(".")[0]
                 if top not in sys.stdlib_module_names:
-                    found.installed[top] = found.installed.get(top, False) or needed
+                    has_to_be_installed = needed and not _is_local_package(top, root)
+                    found.installed[top] = found.installed.get(top, False) or has_to_be_installed
                 continue
             for file in files:
                 if file in found.local or len(found.local) >= _FILES_AT_MOST:
@@ -107,6 +119,41 @@ def _local_files(name: str, root: Path) -> list[Path]:
         elif not place.is_dir():
             break
     return files
+
+
+def absent_module(name: str, root: Path) -> str:
+    """Say which file a package beside the program would need to have a module; empty if nothing is known to lack."""
+    parts = name.split(".")
+    if not _is_local_package(parts[0], root):
+        return ""
+    place = root / parts[0]
+    for number, part in enumerate(parts[1:], start=1):
+        place = place / part
+        if place.is_dir():
+            continue
+        if any(each.suffix in _MODULES for each in place.parent.glob(f"{part}.*")):
+            return ""  # what is in it only it knows
+        package = Path(*parts[:number])
+        return f"{'.'.join(parts[:number])} has no module {part}: {package / part}.py does not exist"
+    return ""
+
+
+def _modules(names: list[str], root: Path) -> list[str]:
+    """Return which names are certainly modules: the first one, and what is imported from a mere directory."""
+    place = root.joinpath(*names[0].split("."))
+    is_directory = place.is_dir() and not (place / "__init__.py").exists() and not place.with_suffix(".py").exists()
+    return names if is_directory else names[:1]
+
+
+def _is_local_package(name: str, root: Path) -> bool:
+    """Whether Python finds a package beside the program: one without `__init__.py` only if none is installed."""
+    place = root / name
+    if (place / "__init__.py").is_file():
+        return True
+    if not any(itertools.chain(place.glob("*.py"), place.glob("*/*.py"))):
+        return False  # such as what a library of that name writes
+    spec = PathFinder.find_spec(name)
+    return spec is None or spec.origin is None
 
 
 def _parsed(file: Path) -> ast.Module | None:

@@ -18,6 +18,13 @@ _MAGIC: Final = ("%", "!", "?")
 _MAGIC_OF_PYTHON: Final = ("%%time", "%%timeit", "%%capture", "%%prun")
 """The first lines of cells whose rest is Python all the same."""
 
+_OF_JUPYTER: Final = frozenset({"display", "get_ipython"})
+_FOR_JUPYTER: Final = """\
+# Jupyter gives its cells display(), of which a script can only print, and get_ipython(), which is None elsewhere.
+def display(*objects, **options): print(*objects, sep="\\n")
+def get_ipython(): return None"""
+"""Goes in front of the first cell that uses a name of them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Notebook:
@@ -49,11 +56,15 @@ def convert_notebook(content: bytes, *, title: str) -> Notebook:
     if language != "python":
         raise ProgramError(f"{title}: it is a notebook of {language}, and only Python is run")
     parts, left_out = [], []
+    is_settled = False
     for number, cell in enumerate(cells, start=1):
         if not isinstance(cell, dict) or cell.get("cell_type") != "code":
             continue
         lines, commented = _python(_source(cell))
         left_out += [f"cell {number}: {line.strip()}" for line in commented]
+        if not is_settled and (uses := _uses_jupyter("\n".join(lines))) is not None:
+            parts += [_FOR_JUPYTER] if uses else []
+            is_settled = True
         parts.append("\n".join([f"# cell {number}", *lines]))
     if not parts:
         raise ProgramError(f"{title}: it has no cell with code")
@@ -85,7 +96,7 @@ def _source(cell: dict[str, Any]) -> list[str]:
 
 def _python(lines: list[str]) -> tuple[list[str], list[str]]:
     """Make comments of what is no Python; returns the lines, and which were changed."""
-    if _is_python("\n".join(lines)):
+    if _parsed("\n".join(lines)) is not None:
         return lines, []
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and first.split()[0] not in _MAGIC_OF_PYTHON:
@@ -101,10 +112,23 @@ def _python(lines: list[str]) -> tuple[list[str], list[str]]:
     return kept, commented
 
 
-def _is_python(text: str) -> bool:
+def _uses_jupyter(text: str) -> bool | None:
+    """Return whether a cell uses what Jupyter alone gives it; False: it has its own; None: it has neither."""
+    tree = _parsed(text)
+    nodes = [] if tree is None else list(ast.walk(tree))
+    if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in nodes):
+        return None  # nothing may precede that
+    made = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
+    made |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    names = [node for node in nodes if isinstance(node, ast.Name) and node.id in _OF_JUPYTER]
+    if made & _OF_JUPYTER or any(isinstance(node.ctx, ast.Store) for node in names):
+        return False
+    return True if names else None
+
+
+def _parsed(text: str) -> ast.Module | None:
     try:
         with warnings.catch_warnings(action="ignore"):
-            ast.parse(text)
+            return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True
+        return None

@@ -29,7 +29,7 @@ def check_program(program: Program, *, python: str | None, report: Callable[[str
         report: Gets warnings.
 
     Raises:
-        ProgramError: The interpreter that runs this runs it as well, and cannot read it.
+        ProgramError: The interpreter that runs this runs it as well, and cannot read it; or its module is nowhere.
     """
     if program.syntax_error:
         if python is not None and is_this(python):
@@ -37,12 +37,19 @@ def check_program(program: Program, *, python: str | None, report: Callable[[str
         report(f"warning: this is no Python to {python or 'the version of this command'}: {program.syntax_error}")
     for place in program.script.left_out if program.script is not None else ():
         report(f"warning: {program.title}: {place}: left out, since only Jupyter knows what it means")
+    for absent in program.imports.absent:
+        report(f"warning: {program.title}: {absent}")
     if python is None:
         return
     needed = [name for name, is_needed in program.imports.installed.items() if is_needed]
     if framework_of(program.imports.installed) is TORCH and TORCH.name not in needed:
         needed.append(TORCH.name)  # torchrun is a part of it
     missing = missing_modules(needed, python=python)
+    if program.is_module and (name := program.entry[1].partition(".")[0]) in missing:
+        raise ProgramError(
+            f"{program.title}: there is no module {name}: {name}.py does not exist in {program.directory}, and the "
+            "Python of the cluster has not got it"
+        )
     if missing:
         report(
             f"warning: {program.title} needs {', '.join(missing)}, and the Python of the cluster has not got "

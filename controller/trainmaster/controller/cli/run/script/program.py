@@ -6,6 +6,7 @@ is said by this interpreter, which need not be the one that will run it.
 
 from __future__ import annotations
 
+import difflib
 import tokenize
 import warnings
 from collections.abc import Sequence
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from trainmaster.controller.cli.run.script.errors import ProgramError
-from trainmaster.controller.cli.run.script.imports import Imports, imports_of
+from trainmaster.controller.cli.run.script.imports import Imports, absent_module, imports_of
 from trainmaster.controller.cli.run.script.notebook import Notebook, cell_of, convert_notebook
 
 SCRIPT: Final = ".py"
@@ -105,6 +106,8 @@ def _module(module: str, directory: Path) -> Program:
         hint = f"; run it as `trainmaster run {module}`" if is_program(module) or "/" in module else ""
         raise ProgramError(f"-m {module}: this is no name of a module, such as package.train{hint}")
     path = _locate(module, directory)
+    if path is None and (absent := absent_module(module, directory) or absent_module(f"{module}.__main__", directory)):
+        raise ProgramError(f"-m {module}: {absent}")
     names = [part for part in module.split(".") if part != "__main__"] or [module]
     imports, problem = Imports(installed={names[0]: True}), ""
     if path is not None and path.is_relative_to(directory):
@@ -180,7 +183,10 @@ def _read(path: Path, title: str) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ProgramError(f"{title}: cannot be read: {error.strerror or error}") from error
+        beside = (each for each in path.parent.glob("*.*") if is_program(each.name))
+        near = difflib.get_close_matches(path.name, [each.name for each in beside], n=1)
+        meant = f"; did you mean {path.with_name(near[0])}?" if near and not path.exists() else ""
+        raise ProgramError(f"{title}: cannot be read: {error.strerror or error}{meant}") from error
 
 
 def _decoded(path: Path, title: str) -> str:

@@ -3,7 +3,7 @@
 - On an embedded cluster, whose pods see the files of this machine, it runs in its directory, as torchrun would run it:
   what it writes stays there.
 - On any other cluster its files come by a ConfigMap, and are copied into an emptyDir, so that it can write beside them.
-- It asks for no resources but those that were named: two nodes run on a laptop of two cores.
+- It asks for no resources but those that were named: two nodes run on a laptop of two cores, and share its cores.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def job_name(program: Program) -> str:
 
 def mounted(program: Program, options: Options, name: str, runtime: Runtime) -> list[JsonObject]:
     """Return the objects of a program that runs in its directory on this machine."""
-    variables = {"HOME": str(Path.home())}
+    variables = {"HOME": str(Path.home()), **_threads(options, runtime)}
     if python_path := os.environ.get("PYTHONPATH"):
         variables["PYTHONPATH"] = os.pathsep.join(os.path.abspath(place) for place in python_path.split(os.pathsep))  # noqa: PTH100 - of what need not exist
     command = ["sh", "-c", _CHANGE_DIRECTORY, _literal(str(program.directory))]
@@ -169,6 +169,18 @@ def _processes(options: Options) -> int | None:
         return options.gpus
     # What the node asks for, not what the machine has, which is what torchrun would count.
     return max(1, int(Quantity.parse(options.cpus).nano // 10**9)) if options.cpus else None
+
+
+def _threads(options: Options, runtime: Runtime) -> dict[str, str]:
+    """Return the variable by which processes share the CPUs of this machine, each of which would take all of them.
+
+    A process that is alone gets none: left to themselves, libraries count cores and not hyperthreads.
+    """
+    processes = _processes(options) if runtime.torchrun else 1
+    if processes is None or options.nodes * processes == 1:  # one for each CPU or GPU: torchrun gives each one thread
+        return {}
+    cpus = Quantity.parse(options.cpus).ceil() if options.cpus is not None else (os.cpu_count() or 1) // options.nodes
+    return {"OMP_NUM_THREADS": str(max(1, cpus // processes))}
 
 
 def _resources(options: Options) -> JsonObject:
