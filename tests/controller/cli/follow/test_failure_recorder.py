@@ -177,3 +177,33 @@ async def test_of_two_in_one_second_the_one_that_lost_its_peer_is_not_the_first(
     first = recording.status.first_failure
     assert first is not None
     assert first.lines == ["ValueError: my loss is NaN"]
+
+
+async def test_torchrun_hides_how_the_program_ended(recording: Recording) -> None:
+    """The exit code of its container is always 1."""
+    verdict = (
+        "E1123 09:22:45.690000 27321 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: {}) "
+        "local_rank: 0 (pid: 27540) of binary: /venv/bin/python"
+    )
+    codes = {1: -11, 2: 3, 3: 1, 4: -10, 5: -99, 6: 127}
+    recording.logs.served = {f"demo-node-0-{rank}-abcde": verdict.format(code) for rank, code in codes.items()}
+    await recording.observe(*(pod(rank, terminated()) for rank in codes))
+    told = [line for line in recording.report.told if line.startswith("rank ")]
+    says = "torchrun says that its process ended"
+    assert [line.partition("; attempt 0, pod demo-")[0] for line in told] == [
+        f"rank 1 failed: exit code 1; {says} by SIGSEGV (crashed: SIGSEGV, a bad memory access in native code)",
+        f"rank 2 failed: exit code 1; {says} with exit code 3",
+        "rank 3 failed: exit code 1",
+        f"rank 4 failed: exit code 1; {says} by SIGUSR1",
+        f"rank 5 failed: exit code 1; {says} by signal 99",
+        f"rank 6 failed: exit code 1; {says} with exit code 127 (the command was not found)",
+    ]
+
+
+async def test_the_code_of_the_user_is_told_however_deep_in_libraries_it_fails(recording: Recording) -> None:
+    own = ["Traceback (most recent call last):", '  File "/home/me/train.py", line 39, in <module>', "    model(x)"]
+    library = ['  File "/venv/lib/python3.12/site-packages/torch/nn/module.py", line 1, in call', "    f()"] * 50
+    recording.logs.served["demo-node-0-1-abcde"] = "\n".join([*own, *library, "ValueError: NaN"])
+    await recording.observe(pod(1, terminated()))
+    shown = [*own, "  [50 frames in torch]", "ValueError: NaN"]
+    assert recording.report.told[1:] == ["  its last lines:", *(f"  | {line}" for line in shown)]

@@ -109,7 +109,8 @@ async def test_the_first_failure_is_told_while_others_wait_for_it(kubeconfig: st
     # It is told twice: when it is seen, and at the end.
     assert done.err.count("ValueError: my loss is NaN") == 2
     assert "TrainJob default/nan: started again (restart 1)" in told
-    assert not re.search("BackOff|ContainerFailed", done.err)
+    # What follows from that is not told as well.
+    assert not re.search("BackOff|ContainerFailed|BackoffLimit|warning: ", done.err)
     assert (
         len(re.findall(r"^rank 0 failed: exit code 1; attempt 0, pod nan-node-0-0-\w+$", done.err, re.MULTILINE)) == 1
     )
@@ -239,7 +240,20 @@ async def test_what_happened_to_a_predecessor_of_the_same_name_is_not_told(serve
     assert reporter.told == ["warning: TrainJob again: Odd: the new one"]
 
 
-async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str) -> None:
+async def test_a_job_that_is_given_up_is_told_where_no_failure_was_seen(served: Environment) -> None:
+    async with client_of(served.kubeconfig) as client:
+        job = await submitted(client, "lost")
+        reporter = Report()
+        following = asyncio.create_task(Follower(client, [followed_job(job)], reporter).run())
+        uid = job["metadata"]["uid"]
+        await event(client, "lost", kind="TrainJob", uid=uid, note="pods are gone", reason="BackoffLimitExceeded")
+        await eventually(lambda: bool(reporter.told))
+        await client.delete(TRAINJOBS, "default", "lost")
+        await following
+    assert reporter.told == ["warning: TrainJob lost: BackoffLimitExceeded: pods are gone"]
+
+
+async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str, reason: str = "Odd") -> None:
     regarding = {"kind": kind, "name": name, "namespace": "default", "uid": uid}
     await client.create(
         EVENTS,
@@ -250,7 +264,7 @@ async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str
             "reportingController": "test",
             "reportingInstance": "test",
             "type": "Warning",
-            "reason": "Odd",
+            "reason": reason,
             "note": note,
             "regarding": regarding,
         },

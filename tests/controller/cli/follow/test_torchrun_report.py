@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainmaster.controller.cli.follow.torchrun_report import without_report
+from trainmaster.controller.cli.follow.torchrun_report import exit_code_of_program, without_report, without_verdict
 
 PROGRAM = [
     "Traceback (most recent call last):",
@@ -28,3 +28,12 @@ def test_without_a_report_of_torchrun_nothing_is_left_out() -> None:
     """Not even what torchrun prints when somebody else stops it."""
     for lines in ([], PROGRAM, [*PROGRAM, STOPPING], [*PROGRAM, *REPORT]):
         assert without_report(lines) == lines
+
+
+def test_how_the_program_ended_is_told() -> None:
+    killed = FAILED.replace("exitcode: 1)", "exitcode: -9)")
+    assert exit_code_of_program([*PROGRAM, FAILED]) == 1
+    assert exit_code_of_program([*PROGRAM, killed]) == -9
+    for lines in ([], PROGRAM, [*PROGRAM, STOPPING]):
+        assert exit_code_of_program(lines) is None
+    assert without_verdict([*PROGRAM, killed]) == PROGRAM

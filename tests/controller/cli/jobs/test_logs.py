@@ -133,6 +133,26 @@ async def test_of_pods_that_are_gone_the_status_tells(mine: Team) -> None:
     assert told[1].startswith("  it says: ")
 
 
+async def test_of_a_rank_that_another_one_took_with_it_no_log_is_left(mine: Team) -> None:
+    await mine.submit("broken", "[ $JOB_COMPLETION_INDEX = 0 ] && exec sleep 1000; echo oh no; exit 3", nodes=2)
+    await mine.condition("broken", "Failed")
+
+    async def is_alone() -> bool:
+        return len(await mine.pods("broken")) == 1
+
+    await until(is_alone)
+    title = f"TrainJob {mine.name}/broken"
+    for words in ([], ["--rank", "0"]):
+        done = await mine.cli("logs", "broken", *words)
+        assert (done.code, done.out) == (2, "")
+        assert done.err == (
+            f"trainmaster: {title} has ended (Failed), and the pod of rank 0 is deleted, and its log with it; "
+            "there are: rank 1 (--all prints them all)\n"
+        )
+    done = await mine.cli("logs", "broken", "--rank", "2")
+    assert f"{title} has no rank 2 at the moment; there are: rank 1" in done.err
+
+
 async def test_jobs_of_the_older_api_have_logs_as_well(mine: Team, tmp_path: Path) -> None:
     """With its master the job ends, so that this waits for the workers."""
     worker = f"echo worker $RANK; touch {tmp_path}/came-$RANK"

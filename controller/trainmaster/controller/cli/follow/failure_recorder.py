@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.failures import Failure, attempt_of, describe
+from trainmaster.controller.cli.follow.failures import Failure, attempt_of
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
@@ -28,7 +28,6 @@ from trainmaster.controller.kube.clock import micro_time, parse_time
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject
 
-SHOWN_LINES: Final = 20
 _REPORTED_AT_MOST: Final = 10
 """In one attempt; those of the ranks that the first one took with it say little."""
 
@@ -102,7 +101,7 @@ class FailureRecorder:
         lines = await self._last_lines(status, failure, run)
         if lines:
             status.failures[status.failures.index(kept)] = kept = replace(kept, lines=without_report(lines))
-        self._reporter.report(self._title(status) + describe(failure), bad=True)
+        self._reporter.report(self._title(status) + kept.text, bad=True)
         self._report_lines(status, kept)
         self._changed()
 
@@ -126,7 +125,7 @@ class FailureRecorder:
         return lines
 
     def _report_lines(self, status: JobStatus, kept: Failure) -> None:
-        lines = kept.lines[-SHOWN_LINES:]
+        lines = kept.excerpt
         if not lines or self._logs.passes_on(kept.failure):
             return
         told = self._told.setdefault(status.job.key, {})
@@ -144,7 +143,7 @@ class FailureRecorder:
 def report_lines(reporter: Reporter, lines: Sequence[str]) -> None:
     """Report the last lines of a log."""
     reporter.report("  its last lines:")
-    for line in lines[-SHOWN_LINES:]:
+    for line in lines:
         reporter.report(f"  | {line.rpartition(chr(13))[2]}")
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from trainmaster.controller.cli.follow.excerpts import excerpt
+from trainmaster.controller.cli.follow.torchrun_report import exit_code_of_program
 from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
 
 _REASONS: Final = {
@@ -15,6 +18,8 @@ _REASONS: Final = {
 """What reasons mean that kubelets give; they know more than the exit code tells."""
 
 _UNTOLD: Final = frozenset({"", "Error"})
+_SIGNALS_FROM: Final = 128
+"""Exit codes above it are how container runtimes write the number of a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,16 +33,36 @@ class Failure:
     @property
     def text(self) -> str:
         """One line about it."""
-        return describe(self.failure)
+        return _describe(self.failure, exit_code_of_program(self.lines))
+
+    @property
+    def excerpt(self) -> list[str]:
+        """What of the last lines is shown."""
+        return excerpt(self.lines)
 
 
-def describe(failure: ContainerFailure) -> str:
+def _describe(failure: ContainerFailure, of_program: int | None) -> str:
     """Say in one line what failed, how, and in which of all its runs."""
     who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
     reason = "" if failure.reason in _UNTOLD else f", {failure.reason}"
     meaning = _REASONS.get(failure.reason) or meaning_of(failure.exit_code)
     code = f"exit code {failure.exit_code}{reason}{f' ({meaning})' if meaning else ''}"
+    if of_program is not None and of_program != failure.exit_code:
+        code += f"; torchrun says that its process ended {_by(of_program)}"
     return f"{who} failed: {code}; {attempt_of(failure)}, pod {failure.pod}"
+
+
+def _by(exit_code: int) -> str:
+    """Say how a process ended, as its parent sees it: of signals the number below 0."""
+    if exit_code >= 0:
+        meaning = meaning_of(exit_code)
+        return f"with exit code {exit_code}{f' ({meaning})' if meaning else ''}"
+    try:
+        name = signal.Signals(-exit_code).name
+    except ValueError:
+        return f"by signal {-exit_code}"
+    meaning = meaning_of(_SIGNALS_FROM - exit_code)
+    return f"by {name}" + ("" if meaning == f"ended by {name}" else f" ({meaning})")
 
 
 def attempt_of(failure: ContainerFailure) -> str:

@@ -55,6 +55,12 @@ _REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
 _TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED})
 """Events about failures and restarts of containers, of which pods and their logs tell more."""
 
+_FOLLOWS_FROM_FAILURES: Final = frozenset({"BackoffLimitExceeded", "FailedJobs"})
+"""Events about Jobs and JobSets that are given up since containers have failed."""
+
+_FAILURE_SEEN_WITHIN: Final = 1.0
+"""Seconds; events may arrive before the pods that they are about."""
+
 _NOT_STARTED: Final = "unable to start container process"
 """What container runtimes say in events of a failure that is told as well."""
 
@@ -220,7 +226,18 @@ class Follower:
             if never and (owner.job.key, note) in self._never_fits:
                 return
             self._never_fits |= {(owner.job.key, note)} if never else set()
+            if reason in _FOLLOWS_FROM_FAILURES:
+                text = f"warning: {what}: {reason}: {note}"
+                self._failures.append(self._start(self._report_unexplained(owner, text)))
+                return
             self._reporter.report(f"{'problem' if never else 'warning'}: {what}: {reason}: {note}", bad=never)
+
+    async def _report_unexplained(self, status: JobStatus, text: str) -> None:
+        """Report what follows from failures of containers, unless one of them is told, which says more."""
+        if not status.failures:
+            await self._clock.sleep(_FAILURE_SEEN_WITHIN)
+        if not status.failures:
+            self._reporter.report(text)
 
     def _on_outage(self, reason: str | None) -> None:
         for status in self.jobs:

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-KEPT_LINES: Final = 100
-"""Of the end of each log."""
+KEPT_LINES: Final = 200
+"""Of the end of each log; a traceback through libraries for training has a hundred and more."""
 
 _KEPT_LENGTH: Final = 2000
 _PIECE: Final = 64 * 1024

@@ -132,8 +132,12 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
     chosen = _chosen(found, arguments)
     if not chosen:
         names = ", ".join(member.name for member in found)
-        what = "pod that leads" if arguments.rank is None else f"rank {arguments.rank}"
-        raise Rejected([f"{job.title} has no {what} at the moment; there are: {names} (--all prints them all)"])
+        rank = arguments.rank or 0
+        if job.outcome is not None and rank < max(member.rank or 0 for member in found):
+            lacking = f"has ended ({job.outcome}), and the pod of rank {rank} is deleted, and its log with it"
+        else:
+            lacking = f"has no {'pod that leads' if arguments.rank is None else f'rank {rank}'} at the moment"
+        raise Rejected([f"{job.title} {lacking}; there are: {names} (--all prints them all)"])
     return chosen
 
 

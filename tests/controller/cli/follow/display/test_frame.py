@@ -99,6 +99,8 @@ def test_what_stands_in_the_way_of_a_job_is_told() -> None:
     assert rows(view(job_status(conditions=container_failed)))[1:] == ["  ! attempt 0: rank 1 failed with exit code 1"]
     seen = job_status(conditions=container_failed, failures=[failure("my loss is NaN")])
     assert rows(view(seen))[1:] == ["  ! rank 1 failed: my loss is NaN (exit code 1)"]
+    verdict = "E1123 09:22:45.6 27 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: 1) pid: 3"
+    assert rows(view(job_status(failures=[failure("my loss is NaN", verdict)])))[1:] == rows(view(seen))[1:]
     away = rows(view(job_status(unreachable=True)))
     assert away == ["! mnist  Unknown", "  ! the cluster does not answer: this may be out of date"]
 

@@ -23,6 +23,7 @@ from trainmaster.controller.cli.follow.display.rank_groups import rank_groups, s
 from trainmaster.controller.cli.follow.display.terminal_text import plain
 from trainmaster.controller.cli.follow.failures import Failure, attempt_of
 from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
+from trainmaster.controller.cli.follow.torchrun_report import without_verdict
 from trainmaster.controller.reconciling.problems import BLOCKED
 from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
@@ -230,7 +231,7 @@ def _told(first: Failure, restarts: int) -> str:
     failure = first.failure
     who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
     facts = f"exit code {failure.exit_code}" + (f", {attempt_of(failure)}" if restarts else "")
-    said = next((_one_line(line) for line in reversed(first.lines) if line.strip()), "")
+    said = next((_one_line(line) for line in reversed(without_verdict(first.lines)) if line.strip()), "")
     return f"{who} failed: {said} ({facts})" if said else f"{who} failed: {facts}"
 
 

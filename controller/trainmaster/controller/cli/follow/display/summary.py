@@ -30,7 +30,6 @@ _LISTED: Final = 10
 _EXPLAINED: Final = 3
 """Jobs whose failures are told with their last lines; of more, one line each."""
 
-_LAST_LINES: Final = 20
 _OTHERS: Final = 5
 _LINE_LENGTH: Final = 500
 
@@ -113,7 +112,7 @@ def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:
     lines = [SummaryLine(f"  {first.text}", "bad")]
     if explained and first.lines:
         lines.append(SummaryLine("  its last lines:"))
-        lines += [SummaryLine(f"  | {plain(line)[:_LINE_LENGTH]}") for line in first.lines[-_LAST_LINES:]]
+        lines += [SummaryLine(f"  | {plain(line)[:_LINE_LENGTH]}") for line in first.excerpt]
     if others := _others(status, first):
         lines.append(SummaryLine(f"  after it failed: {others}"))
     return lines
