@@ -9,8 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 from support.rights import RightsPlugin
 from support.scheduling import ModuleScheduling, longest_first
+
+# How long an example takes says how busy the machine is, and nothing else.
+settings.register_profile("without-deadline", deadline=None)
+settings.load_profile("without-deadline")
 
 CLUSTER = [sys.executable, "-m", "trainmaster.controller.cli", "cluster"]
 

@@ -415,7 +415,7 @@ CLAIMS = st.lists(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(runtimes=CLAIMS, used=st.lists(NAMES, max_size=2, unique=True), patched=CLAIMS, trainers=CLAIMS)
 def test_merging_claims_is_pure_and_loses_none(
     runtimes: list[JsonObject], used: list[str], patched: list[JsonObject], trainers: list[JsonObject]

@@ -150,7 +150,7 @@ def test_users_may_say_otherwise() -> None:
 
 
 @POLICIES
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(slices=st.integers(2, 5), hosts=st.integers(1, 4), from_job=st.booleans())
 def test_ranks_are_a_permutation(policy: str, slices: int, hosts: int, from_job: bool) -> None:
     """Each pod of each slice runs its command: the ranks that they see are 0 to N-1, in order of slices."""
@@ -312,7 +312,7 @@ def test_mpi_reaches_the_hosts_of_all_slices() -> None:
 
 
 @POLICIES
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(data=st.data(), slices=st.integers(1, 4))
 def test_resolving_is_pure(policy: str, data: st.DataObject, slices: int) -> None:
     raw_job, raw = data.draw(trainjobs()), data.draw(runtimes(st.just({policy: {}})))

@@ -243,7 +243,7 @@ class World:
                 assert any(is_valid_at(each, self.now) and _issued(served, each) for each in trusted), self.now
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(seed=st.integers(0, 2**32), replicas=st.integers(1, 3))
 def test_at_any_moment_what_is_served_is_trusted(seed: int, replicas: int) -> None:
     draw = random.Random(seed)

@@ -19,7 +19,7 @@ from trainmaster.runtime.jobs.pods import build_pod
 from trainmaster.runtime.jsontree import JsonObject
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(jobs())
 def test_pods_see_what_pods_of_v1_jobs_see(old: JsonObject) -> None:
     kind = JOB_KINDS[old["kind"]]

@@ -60,7 +60,7 @@ def _value(job: Any, path: str) -> Any:
     raise AssertionError(path)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(jobs(), st.sampled_from(["", "volcano", "scheduler-plugins"]))
 def test_every_leaf_is_in_the_output_or_told(job: JsonObject, gang_scheduler: str) -> None:
     assert not list(_missing(job, gang_scheduler))
@@ -80,7 +80,7 @@ def test_the_check_finds_what_is_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
     assert list(_missing(job, "")) == ["spec.runPolicy.ttlSecondsAfterFinished: 7001"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(jobs(), st.sampled_from(["", "volcano", "scheduler-plugins"]))
 def test_every_output_is_valid(tmp_path_factory: pytest.TempPathFactory, job: JsonObject, gang_scheduler: str) -> None:
     objects = convert_job(job, gang_scheduler=gang_scheduler).objects

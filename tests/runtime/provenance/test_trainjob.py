@@ -183,7 +183,7 @@ def counted(found: Told) -> Iterator[tuple[str, tuple[Any, str]]]:
 
 
 @given(SPECS, SETTERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_removing_a_plugin_changes_what_it_set_and_nothing_else(
     spec: JsonObject, setters: list[tuple[str, frozenset[str]]]
 ) -> None:
@@ -197,7 +197,7 @@ def test_removing_a_plugin_changes_what_it_set_and_nothing_else(
 
 
 @given(SPECS, SETTERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_removing_a_patch_changes_what_it_set_and_nothing_else(
     spec: JsonObject, setters: list[tuple[str, frozenset[str]]]
 ) -> None:
@@ -210,7 +210,7 @@ def test_removing_a_patch_changes_what_it_set_and_nothing_else(
 
 
 @given(SPECS, SETTERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_removing_a_setting_of_the_trainjob_changes_what_it_set_and_nothing_else(
     spec: JsonObject, setters: list[tuple[str, frozenset[str]]]
 ) -> None:
@@ -224,7 +224,7 @@ def test_removing_a_setting_of_the_trainjob_changes_what_it_set_and_nothing_else
 
 @pytest.mark.parametrize("name", built_in_names())
 @given(SPECS)
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 def test_each_leaf_of_each_object_has_one_step(name: str, spec: JsonObject) -> None:
     """With all plugins, and every runtime that comes with Trainmaster."""
     file = built_in_file(name)

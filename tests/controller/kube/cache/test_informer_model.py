@@ -262,6 +262,4 @@ class InformerMachine(RuleBasedStateMachine):
 
 
 def test_s5_s11_r3_r26_histories_are_told_in_order_and_end_in_the_truth() -> None:
-    run_state_machine_as_test(
-        InformerMachine, settings=settings(max_examples=60, stateful_step_count=30, deadline=None)
-    )
+    run_state_machine_as_test(InformerMachine, settings=settings(max_examples=60, stateful_step_count=30))

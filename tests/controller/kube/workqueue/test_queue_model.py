@@ -164,6 +164,4 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
 
 def test_w1_w2_w3_w4_w5_w7_w20_w21_w23_w24_w25_w26_w27_any_sequence_of_calls_behaves_as_the_model() -> None:
-    run_state_machine_as_test(
-        QueueAgainstModel, settings=settings(max_examples=100, stateful_step_count=60, deadline=None)
-    )
+    run_state_machine_as_test(QueueAgainstModel, settings=settings(max_examples=100, stateful_step_count=60))
