@@ -123,7 +123,7 @@ async def test_a_pytorchjob_from_its_creation_to_its_end(cluster_home: Path, tmp
         await release(kubectl)
         await pods_are(kubectl, *[("1/1", "Running")] * 4)
         await watching.until("pytest", "Running")
-        selected = ("-l", "training.kubeflow.org/job-role=master", "-o", "name")
+        selected = ("-l", "training.kubeflow.org/job-name=pytest,training.kubeflow.org/job-role=master", "-o", "name")
         assert (await kubectl("get", "pods", *selected)).split() == ["pod/pytest-master-0"]
         gate.touch()
         rows = await watching.until("pytest", "Succeeded")
