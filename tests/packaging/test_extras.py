@@ -201,6 +201,9 @@ def test_a_terminal_without_the_display_gets_plain_lines_and_is_told_why(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "MPLBACKEND"):
+        monkeypatch.delenv(name, raising=False)
     with monkeypatch.context() as context:
         for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
             context.delitem(sys.modules, name)
