@@ -1,15 +1,25 @@
-"""The directories of the kubelet: what lies in a place that anyone can write to."""
+"""The directories of the kubelet: in a place that anyone can write to, and removed whatever programs did to them."""
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from trainmaster.devcluster.kubelet.directories import RootDirectory
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> RootDirectory:
+    made = RootDirectory(tmp_path / "state", tmp=tmp_path)
+    made.prepare()
+    return made
 
 
 def _file(place: Path) -> None:
@@ -66,3 +76,40 @@ def test_a_directory_of_ours_that_others_may_enter_is_closed_to_them(tmp_path: P
     root.prepare()
     assert root.pod("u").tmp.parent == place
     assert stat.S_IMODE(place.stat().st_mode) == 0o700
+
+
+def test_a_directory_that_a_program_closed_is_removed(root: RootDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root may read all directories; whoever else runs a cluster may not."""
+    pod = root.pod("u").root
+    deep = pod / "open" / "closed" / "below"
+    deep.mkdir(parents=True)
+    (deep / "file").write_text("x")
+    for directory in (deep, deep.parent):
+        directory.chmod(0)
+    opened = os.open
+
+    def open_as_others(path: Any, *arguments: Any, dir_fd: int | None = None, **options: Any) -> int:
+        mode = os.stat(path, dir_fd=dir_fd).st_mode
+        if stat.S_ISDIR(mode) and not mode & stat.S_IRUSR:
+            raise PermissionError(errno.EACCES, "Permission denied", path)
+        return opened(path, *arguments, dir_fd=dir_fd, **options)
+
+    monkeypatch.setattr(os, "open", open_as_others)
+    root.remove_pod("u")
+    assert not pod.exists()
+
+
+def test_what_vanishes_while_it_is_removed_is_no_error(root: RootDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = root.pod("u").root
+    (pod / "a" / "b").mkdir(parents=True)
+    opened = os.open
+
+    def open_too_late(path: Any, *arguments: Any, **options: Any) -> int:
+        if path == "a":
+            monkeypatch.setattr(os, "open", opened)
+            shutil.rmtree(pod / "a")
+        return opened(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", open_too_late)
+    root.remove_pod("u")
+    assert not pod.exists()

@@ -8,6 +8,7 @@ import itertools
 import os
 import signal
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
 from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
 from trainmaster.devcluster.apiserver.storage import Journal, Store
 from trainmaster.devcluster.kubelet import pod_worker
-from trainmaster.devcluster.kubelet.directories import RootDirectory
+from trainmaster.devcluster.kubelet.directories import PodFiles, RootDirectory
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.node_status import is_ready
 from trainmaster.runtime.jsontree import JsonObject
@@ -221,6 +222,45 @@ async def test_deletion_is_graceful_and_leaves_nothing(node: Node, kubelet: Kube
     await node.api.delete(PODS, "default", "p")
     await node.gone()
     await eventually(lambda: not files.exists())
+
+
+async def test_the_files_of_a_pod_that_is_deleted_as_it_ends_are_removed_once(
+    node: Node, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dropping, proceed = threading.Event(), threading.Event()
+    drop = PodFiles.drop_virtual_environments
+
+    def slow(files: PodFiles) -> None:
+        dropping.set()
+        assert proceed.wait(LIMIT)
+        drop(files)
+
+    monkeypatch.setattr(PodFiles, "drop_virtual_environments", slow)
+    await node.create(sh("true"))
+    pod = await node.phase("Succeeded")
+    await eventually(dropping.is_set)
+    await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
+    await node.create(sh("sleep 60"), name="next")
+    await node.phase("Running", name="next")  # the kubelet knows of the deletion by now
+    files = node.directory / "pods" / pod["metadata"]["uid"]
+    assert files.exists()
+    proceed.set()
+    await eventually(lambda: not files.exists())
+
+
+async def test_a_pod_whose_files_cannot_be_removed_stops_no_other(
+    node: Node, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_root: RootDirectory, _uid: str) -> None:
+        raise RecursionError("a tree without end")
+
+    monkeypatch.setattr(RootDirectory, "remove_pod", fail)
+    await node.create(sh("true"))
+    await node.phase("Succeeded")
+    await node.api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
+    await eventually(lambda: "cannot remove what a pod left" in caplog.text)
+    await node.create(sh("true"), name="next")
+    await node.phase("Succeeded", name="next")
 
 
 async def test_the_grace_period_ends_with_a_kill(node: Node, kubelet: Kubelet) -> None:

@@ -76,7 +76,7 @@ class PodFiles:
 
     def drop_virtual_environments(self, container: str = "*", *, before: int | None = None) -> None:
         """Remove the Python environments of attempts that came before one; by default all, of all containers."""
-        for path in self.container(container).parent.glob(f"{self.container(container).name}/{_ENVIRONMENT}*"):
+        for path in self.root.glob(f"{self.container(container).name}/{_ENVIRONMENT}*"):
             attempt = path.name.removeprefix(_ENVIRONMENT)
             if attempt.isdecimal() and (before is None or int(attempt) < before):
                 shutil.rmtree(path, onerror=_make_writable_and_retry)
@@ -98,8 +98,10 @@ class PodFiles:
 
     def logs(self, container: str) -> list[tuple[int, Path]]:
         """The log files that exist, by attempt."""
-        found = (self.root / "logs" / container).glob("*.log")
-        return sorted((int(path.stem), path) for path in found if path.stem.isdecimal())
+        found: list[Path] = []
+        with contextlib.suppress(FileNotFoundError):  # the pod has left nothing, or is removed at this moment
+            found.extend((self.root / "logs" / container).iterdir())
+        return sorted((int(path.stem), path) for path in found if path.suffix == ".log" and path.stem.isdecimal())
 
 
 def rotated(log: Path) -> Path:
@@ -168,11 +170,19 @@ class RootDirectory:
             self.remove_pod(gone)
 
 
-def _make_writable_and_retry(remove: object, path: str, _error: object) -> None:
-    """Get past directories that a program made read-only; what cannot be removed even then is left."""
-    try:
-        Path(path).parent.chmod(0o700)
-        if callable(remove):
-            remove(path)
-    except OSError:
-        return
+def _make_writable_and_retry(_function: object, path: str, _error: object) -> None:
+    """Get past directories that a program made read-only; what cannot be removed even then is left.
+
+    Which function failed does not count: a directory may be closed to reading, or filled again since it was read.
+    """
+    with contextlib.suppress(OSError):  # gone by now, or somebody else's
+        failed = Path(path)
+        failed.parent.chmod(0o700)
+        mode = failed.lstat().st_mode
+        if not stat.S_ISDIR(mode):
+            failed.unlink()
+        elif mode & stat.S_IRWXU == stat.S_IRWXU:
+            failed.rmdir()
+        else:
+            failed.chmod(0o700)
+            shutil.rmtree(failed, onerror=_make_writable_and_retry)

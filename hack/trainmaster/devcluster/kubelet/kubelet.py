@@ -182,12 +182,12 @@ class Kubelet:
             except Exception:  # whatever it is, it must not stop the other pods
                 _log.exception("running pod %s/%s failed; trying again", worker.namespace, worker.name)
                 await asyncio.sleep(_RETRY_DELAY)
-        del self._workers[worker.uid]
         self._dependencies.hosts.forget(worker.uid)
+        if worker.uid in self._jobs:  # its logs are read on; what it installed may be several GB
+            await _remove(self._root.pod(worker.uid).drop_virtual_environments)
+        del self._workers[worker.uid]  # not before: who finds none removes the directory, which one thread does
         if worker.uid not in self._jobs:
-            await asyncio.to_thread(self._root.remove_pod, worker.uid)
-        else:  # its logs are read on; what it installed may be several GB
-            await asyncio.to_thread(self._root.pod(worker.uid).drop_virtual_environments)
+            await _remove(self._root.remove_pod, worker.uid)
 
     def _forget(self, uid: str, tasks: asyncio.TaskGroup) -> None:
         """The pod is gone: end what runs, then remove what it left."""
@@ -197,7 +197,7 @@ class Kubelet:
         if worker := self._workers.get(uid):
             worker.removed()
         else:
-            tasks.create_task(asyncio.to_thread(self._root.remove_pod, uid))
+            tasks.create_task(_remove(self._root.remove_pod, uid))
 
     def _keep_jobs(self) -> None:
         """Forget the ports and hosts files of jobs that have no pod here any more."""
@@ -292,3 +292,11 @@ def _has_work(pod: JsonObject) -> bool:
     if metadata.get("deletionTimestamp"):
         return bool(metadata.get("deletionGracePeriodSeconds") != 0)
     return (pod.get("status") or {}).get("phase") not in FINAL_PHASES
+
+
+async def _remove(remove: Callable[..., None], *arguments: object) -> None:
+    """Remove files of a pod in a thread; what prevents it, such as a tree without end, must not stop the other pods."""
+    try:
+        await asyncio.to_thread(remove, *arguments)
+    except Exception:
+        _log.exception("cannot remove what a pod left")
