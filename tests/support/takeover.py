@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 
 from support.golden import RESOURCES, SEEN
 from support.series import series
 from support.stack import Stack, manager
 
 _TRAINJOBS = {"controller": "trainjob_controller"}
+_LIMIT = 60.0
 
 
-async def written_by_a_new_manager(stack: Stack, prefix: str) -> set[str]:
+async def written_by_a_new_manager(stack: Stack, prefix: str, *, foreseen: Collection[str] = ()) -> set[str]:
     """Run a manager until it has looked at every TrainJob, and tell what it wrote, as "namespace Kind/name".
 
     Events and the Lease do not count, nor does what is in other namespaces than those whose names begin with `prefix`.
+
+    Args:
+        stack: The cluster.
+        prefix: How the names of the namespaces begin.
+        foreseen: Namespaces in which it has something to write. What has to be tried again waits in no queue that can
+            be seen, so that a calm moment does not mean that all of it is written.
     """
     before = await _versions(stack, prefix)
     jobs = sum(key.partition(" ")[2].startswith("TrainJob/") for key in before)
     assert jobs
     looked = _metric("controller_runtime_reconcile_total")
     async with manager(stack.access):
-        await _idle(looked + jobs)
-        after = await _versions(stack, prefix)
-    return {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+        deadline = asyncio.get_running_loop().time() + _LIMIT
+        while True:
+            await _idle(looked + jobs)
+            after = await _versions(stack, prefix)
+            written = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
+            missing = set(foreseen) - {key.partition(" ")[0] for key in written}
+            if not missing or asyncio.get_running_loop().time() > deadline:
+                return written
 
 
 async def _versions(stack: Stack, prefix: str) -> dict[str, str]:
@@ -43,7 +56,7 @@ async def _idle(reconciles: float) -> None:
     What is blocked is tried again for ever, so a calm moment has to do.
     """
     calm = 0
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(_LIMIT):
         while calm < 20:
             busy = _metric("workqueue_depth") or _metric("controller_runtime_active_workers")
             calm = 0 if busy or _metric("controller_runtime_reconcile_total") < reconciles else calm + 1
