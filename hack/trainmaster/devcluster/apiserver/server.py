@@ -9,6 +9,7 @@ Guarantees:
 from __future__ import annotations
 
 import logging
+import socket
 import ssl
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -152,7 +153,9 @@ class ApiServer:
         )
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port, ssl_context=self._ssl_context).start()
+            # Not by asyncio: where another process listens first on a port that both have bound, its socket stays open.
+            listening = socket.create_server((host, port))
+            await web.SockSite(self._runner, listening, ssl_context=self._ssl_context).start()
         except BaseException:
             await self._runner.cleanup()
             raise
