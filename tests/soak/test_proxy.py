@@ -97,12 +97,21 @@ async def test_without_faults_it_is_not_there(proxy: FaultProxy, connect: Connec
     await until_closed(proxy)
 
 
-async def test_bytes_that_are_delayed_arrive_later_in_order_and_complete(proxy: FaultProxy, connect: Connect) -> None:
+async def test_bytes_that_are_delayed_arrive_later_in_order_and_complete(
+    proxy: FaultProxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    latency, on_its_way = proxy.latency, asyncio.Event()
+
+    def asked(direction: Direction) -> float:
+        on_its_way.set()
+        return latency(direction)
+
     peer = await connect(proxy)
     proxy.delay(0.1)
+    monkeypatch.setattr(proxy, "latency", asked)
     started = time.monotonic()
     peer[1].write(b"first\n")
-    await asyncio.sleep(0.01)
+    await on_its_way.wait()
     proxy.delay(0)
     assert [await peer[0].readline(), await say(peer, b"second")] == [b"first\n", b"second"]
     assert time.monotonic() - started >= 0.1

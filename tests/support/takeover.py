@@ -9,11 +9,15 @@ from support.golden import RESOURCES, SEEN
 from support.series import series
 from support.stack import Stack, manager
 
+from trainmaster.controller.kube.clock import Clock
+
 _TRAINJOBS = {"controller": "trainjob_controller"}
 _LIMIT = 60.0
 
 
-async def written_by_a_new_manager(stack: Stack, prefix: str, *, foreseen: Collection[str] = ()) -> set[str]:
+async def written_by_a_new_manager(
+    stack: Stack, prefix: str, *, clock: Clock | None = None, foreseen: Collection[str] = ()
+) -> set[str]:
     """Run a manager until it has looked at every TrainJob, and tell what it wrote, as "namespace Kind/name".
 
     Events and the Lease do not count, nor does what is in other namespaces than those whose names begin with `prefix`.
@@ -21,6 +25,7 @@ async def written_by_a_new_manager(stack: Stack, prefix: str, *, foreseen: Colle
     Args:
         stack: The cluster.
         prefix: How the names of the namespaces begin.
+        clock: That of the manager.
         foreseen: Namespaces in which it has something to write. What has to be tried again waits in no queue that can
             be seen, so that a calm moment does not mean that all of it is written.
     """
@@ -28,7 +33,7 @@ async def written_by_a_new_manager(stack: Stack, prefix: str, *, foreseen: Colle
     jobs = sum(key.partition(" ")[2].startswith("TrainJob/") for key in before)
     assert jobs
     looked = _metric("controller_runtime_reconcile_total")
-    async with manager(stack.access):
+    async with manager(stack.access, clock=clock):
         deadline = asyncio.get_running_loop().time() + _LIMIT
         while True:
             await _idle(looked + jobs)

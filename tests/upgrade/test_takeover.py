@@ -22,6 +22,7 @@ from support.stack import Stack, api_server
 from support.takeover import written_by_a_new_manager
 
 from trainmaster.controller.cli.doctor.trainjobs import plan_take_over
+from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.errors import AlreadyExists
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
 from trainmaster.controller.resources import TRAINJOBS
@@ -36,6 +37,16 @@ FIELD_MANAGER = "trainer"
 TRAINER_PORT = 29500
 
 pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=30)]
+
+
+class StoppedClock(SystemClock):
+    """A clock on which no deadline of a job passes, however long it takes to put all states into the cluster."""
+
+    def __init__(self) -> None:
+        self._now = super().now()
+
+    def now(self) -> datetime:
+        return self._now
 
 
 @dataclass(frozen=True)
@@ -154,7 +165,7 @@ def resource_of(obj: JsonObject) -> Resource:
 @pytest.mark.parametrize("definitions", SCHEMAS)
 async def test_what_the_go_controller_left_stays_as_it_is(tmp_path: Path, definitions: str) -> None:
     """Nothing is written but where `differences.yaml` says that we make something else of the case."""
-    found = list(states(definitions))
+    found, clock = list(states(definitions)), StoppedClock()
     async with api_server(tmp_path) as stack:
         if definitions == "original":
             if stack.cluster is None:
@@ -163,9 +174,9 @@ async def test_what_the_go_controller_left_stays_as_it_is(tmp_path: Path, defini
         for state in found:
             await put(stack, state)
         framework = Framework(load_plugins())
-        plan = await plan_take_over(stack.client, framework, namespaces=(), now=datetime.now(UTC))
+        plan = await plan_take_over(stack.client, framework, namespaces=(), now=clock.now())
         foreseen = {job.partition("/")[0] for job in plan.value.writes}
-        written = await written_by_a_new_manager(stack, "takeover-", foreseen=foreseen)
+        written = await written_by_a_new_manager(stack, "takeover-", clock=clock, foreseen=foreseen)
     # What `trainmaster doctor` says beforehand is what happens.
     assert {key.partition(" ")[0] for key in written} == foreseen
     names = {state.namespace: state.name for state in found}
