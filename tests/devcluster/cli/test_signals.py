@@ -62,6 +62,7 @@ async def nothing_is_left(state: StateDirectory) -> None:
     assert not leftovers
 
 
+@pytest.mark.timeout(400)  # twenty starts, one after the other
 async def test_a_signal_in_every_phase_of_the_start_ends_it_cleanly(home: Path) -> None:
     """On one state directory: each start but the first follows one that was interrupted.
 
