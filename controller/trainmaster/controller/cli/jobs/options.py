@@ -9,13 +9,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import shlex
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
 from trainmaster.controller.cli.cluster import running_cluster
+from trainmaster.controller.cli.invocation import invocation
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.printers import complain
 from trainmaster.controller.cli.responses import Rejected
@@ -107,16 +107,12 @@ async def for_each(
     return code
 
 
-def invocation(verb: str, job: str, namespace: str, client: KubeClient, *, kubeconfig: str | None) -> str:
-    """Return the command that does something with a job, as it is to be typed after this one."""
-    words = ["trainmaster", verb, job]
-    if namespace != (client.config.namespace or "default"):
-        words += ["-n", namespace]
-    if kubeconfig:
-        words += ["--kubeconfig", kubeconfig]
-    return shlex.join(words)
-
-
 def next_command(verb: str, job: Job, client: KubeClient, arguments: argparse.Namespace) -> str:
     """Return the command that does something else with a job on the same cluster."""
-    return invocation(verb, job.argument, job.namespace, client, kubeconfig=arguments.kubeconfig)
+    return invocation(
+        verb,
+        job.argument,
+        namespace=job.namespace,
+        default_namespace=client.config.namespace,
+        kubeconfig=arguments.kubeconfig,
+    )

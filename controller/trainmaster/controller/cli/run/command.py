@@ -29,7 +29,7 @@ from trainmaster.controller.cli.follow.display.summary import Commands
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.session import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
-from trainmaster.controller.cli.jobs.options import invocation
+from trainmaster.controller.cli.invocation import invocation
 from trainmaster.controller.cli.manifests import ManifestError, is_trainjob, load_manifests
 from trainmaster.controller.cli.printers import complain, print_objects
 from trainmaster.controller.cli.responses import Rejected
@@ -226,9 +226,14 @@ async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], arg
         _report(f"interrupted; TrainJob {keys} goes on")
         for job in jobs:
             for verb, aim in (("attach", "to follow it again"), ("delete", "to end it")):
-                _report(
-                    f"  {aim}: {invocation(verb, job.name, job.namespace, client, kubeconfig=arguments.kubeconfig)}"
+                line = invocation(
+                    verb,
+                    job.name,
+                    namespace=job.namespace,
+                    default_namespace=client.config.namespace,
+                    kubeconfig=arguments.kubeconfig,
                 )
+                _report(f"  {aim}: {line}")
 
 
 async def _delete(client: KubeClient, jobs: Sequence[FollowedJob]) -> None:

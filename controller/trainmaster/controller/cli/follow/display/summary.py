@@ -6,7 +6,6 @@ What went well comes first and what failed last, so that the cause is what one s
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from trainmaster.controller.cli.follow.display.rank_groups import rank_groups, s
 from trainmaster.controller.cli.follow.display.terminal_text import plain
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.invocation import invocation
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 
 Kind = Literal["plain", "good", "bad", "quiet"]
@@ -57,13 +57,15 @@ class Commands:
 
     def line(self, verb: str, jobs: Sequence[JobStatus], *options: str) -> str:
         """Return a command for one job, or for any one of several."""
-        words = ["trainmaster", verb, jobs[0].job.name if len(jobs) == 1 else "JOB", *options]
         namespaces = {status.job.namespace for status in jobs}
-        if namespaces != {self.namespace}:
-            words += ["-n", next(iter(namespaces)) if len(namespaces) == 1 else "NAMESPACE"]
-        if self.kubeconfig is not None:
-            words += ["--kubeconfig", self.kubeconfig]
-        return shlex.join(words)
+        return invocation(
+            verb,
+            jobs[0].job.name if len(jobs) == 1 else "JOB",
+            *options,
+            namespace=next(iter(namespaces)) if len(namespaces) == 1 else "NAMESPACE",
+            default_namespace=self.namespace,
+            kubeconfig=self.kubeconfig,
+        )
 
 
 def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLine]:
