@@ -22,6 +22,9 @@ from trainmaster.runtime.jsontree import JsonObject
 JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"
 
+FIELD_MANAGER: Final = "trainmaster-cli"
+"""Who writes, as far as it is somebody who types commands."""
+
 
 class Rejected(Exception):
     """What the files ask for cannot be had; one line for each reason."""

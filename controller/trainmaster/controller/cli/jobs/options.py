@@ -12,7 +12,6 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Final
 
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.invocation import invocation
@@ -26,7 +25,6 @@ from trainmaster.controller.log_config import configure_logs
 from trainmaster.runtime.version import __version__
 
 FAILURE, BAD_INPUT, INTERRUPTED = 1, 2, 130
-FIELD_MANAGER: Final = "trainmaster-cli"
 
 _TRIES = 2
 """Of a request: somebody waits for the answer."""

@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
-    FIELD_MANAGER,
     add_cluster_options,
     namespace_of,
     next_command,
@@ -24,7 +23,7 @@ from trainmaster.controller.cli.jobs.options import (
     report,
 )
 from trainmaster.controller.cli.printers import to_yaml
-from trainmaster.controller.cli.responses import Rejected, error_lines, send
+from trainmaster.controller.cli.responses import FIELD_MANAGER, Rejected, error_lines, send
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS

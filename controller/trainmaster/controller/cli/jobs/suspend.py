@@ -7,14 +7,13 @@ from typing import Any
 
 from trainmaster.controller.cli.jobs.lookup import Job, suspension
 from trainmaster.controller.cli.jobs.options import (
-    FIELD_MANAGER,
     add_cluster_options,
     add_jobs,
     for_each,
     on_cluster,
     report,
 )
-from trainmaster.controller.cli.responses import Rejected, error_lines
+from trainmaster.controller.cli.responses import FIELD_MANAGER, Rejected, error_lines
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Conflict, Invalid, NotFound
 

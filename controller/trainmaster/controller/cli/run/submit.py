@@ -23,7 +23,16 @@ from trainmaster.controller.cli.follow.runtime_reference import (
     reference_of,
 )
 from trainmaster.controller.cli.manifests import CRD_KIND, Manifest, apply_order, is_job, is_trainjob
-from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind, warnings_in
+from trainmaster.controller.cli.responses import (
+    APPLY,
+    FIELD_MANAGER,
+    JSON,
+    Rejected,
+    error_lines,
+    send,
+    unknown_kind,
+    warnings_in,
+)
 from trainmaster.controller.cli.restmapper import RestMapper
 from trainmaster.controller.cli.run.diagnosis import Diagnosis
 from trainmaster.controller.cli.run.existing import Taken
@@ -32,9 +41,6 @@ from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
-
-FIELD_MANAGER = "trainmaster-cli"
-
 
 _LATE_AT_MOST = 10.0
 """Seconds that the caches of a webhook may be behind; they follow watches, which take less than one."""
