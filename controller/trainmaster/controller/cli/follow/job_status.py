@@ -166,9 +166,9 @@ def followed_job(trainjob: JsonObject) -> FollowedJob:
     )
 
 
-def true_conditions(trainjob: JsonObject) -> dict[str, JsonObject]:
+def true_conditions(job: JsonObject) -> dict[str, JsonObject]:
     """Return the conditions that hold, by type."""
-    conditions = (trainjob.get("status") or {}).get("conditions") or ()
+    conditions = (job.get("status") or {}).get("conditions") or ()
     return {each["type"]: each for each in conditions if each["status"] == "True"}
 
 

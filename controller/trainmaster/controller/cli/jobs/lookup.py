@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trainmaster.controller.cli.follow.job_status import true_conditions
 from trainmaster.controller.cli.responses import Rejected, send
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError
@@ -80,8 +81,7 @@ class Job:
     @property
     def conditions(self) -> dict[str, JsonObject]:
         """Those that hold, by type."""
-        listed = (self.object.get("status") or {}).get("conditions") or ()
-        return {each["type"]: each for each in listed if each["status"] == "True"}
+        return true_conditions(self.object)
 
     @property
     def outcome(self) -> str | None:
