@@ -94,15 +94,14 @@ def container_failures(pod: JsonObject) -> list[ContainerFailure]:
     """Return the failures that a pod still tells of, the current and the last run of each container."""
     metadata, status = pod["metadata"], pod.get("status") or {}
     labels = metadata.get("labels") or {}
-    attempt = labels.get(RESTART_ATTEMPT_LABEL, "0")
     found = []
     # Why a pod was evicted, or failed otherwise as a whole, no container of it can tell.
     disruption = _disruption(status)
     of_pod = ": ".join(each for each in (status.get("reason"), status.get("message")) if each) or disruption
     deleted = None if disruption else _deletion(metadata)
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for container in container_statuses(pod):
         runs = container.get("restartCount", 0)
-        for name, run in (("lastState", _last_run(container)), ("state", runs)):
+        for name, run in (("lastState", last_run(container)), ("state", runs)):
             ended = (container.get(name) or {}).get("terminated")
             if not ended or not ended.get("exitCode"):
                 continue
@@ -112,7 +111,7 @@ def container_failures(pod: JsonObject) -> list[ContainerFailure]:
                     pod_uid=metadata["uid"],
                     container=container["name"],
                     rank=rank_of(pod) if container["name"] == NODE else None,
-                    attempt=int(attempt) if attempt.isdecimal() else 0,
+                    attempt=restart_attempt(pod),
                     run=run,
                     exit_code=ended["exitCode"],
                     reason=ended.get("reason") or "",
@@ -126,7 +125,19 @@ def container_failures(pod: JsonObject) -> list[ContainerFailure]:
     return found
 
 
-def _last_run(container: JsonObject) -> int:
+def container_statuses(pod: JsonObject) -> list[JsonObject]:
+    """Return what a pod tells of its containers, those that initialize it first."""
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def restart_attempt(pod: JsonObject) -> int:
+    """Return how often the whole workload had been started anew before this pod of it."""
+    attempt = (pod["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL, "0")
+    return int(attempt) if attempt.isdecimal() else 0
+
+
+def last_run(container: JsonObject) -> int:
     """Return which run of a container `lastState` tells of, counting from 0.
 
     The kubelet counts a restart when it creates the container, not while it waits to do so (CrashLoopBackOff).

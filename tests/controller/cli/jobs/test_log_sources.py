@@ -31,8 +31,12 @@ def pod(name: str, *, part: str = "node", index: str = "0", created: str = "10",
     }
 
 
-def container(restarts: int, state: str, last: str = "") -> list[JsonObject]:
-    return [{"name": "node", "restartCount": restarts, "state": {state: {}}, "lastState": {last: {}} if last else {}}]
+BACKING_OFF = {"reason": "CrashLoopBackOff"}
+CREATING = {"reason": "ContainerCreating"}
+
+
+def container(restarts: int, state: str, last: str = "", **told: str) -> list[JsonObject]:
+    return [{"name": "node", "restartCount": restarts, "state": {state: told}, "lastState": {last: {}} if last else {}}]
 
 
 def test_members_are_in_the_order_of_ranks_and_older_pods_behind_newer_ones() -> None:
@@ -61,10 +65,11 @@ def test_a_launcher_leads() -> None:
         ([], []),
         (container(0, "waiting"), []),
         (container(0, "running"), [(0, False)]),
-        (container(0, "waiting", "terminated"), [(0, True)]),
+        (container(0, "waiting", "terminated", **BACKING_OFF), [(0, True)]),
         (container(1, "running", "terminated"), [(0, True), (1, False)]),
         (container(1, "terminated", "terminated"), [(0, True), (1, False)]),
-        (container(1, "waiting", "terminated"), [(1, True)]),
+        (container(1, "waiting", "terminated", **BACKING_OFF), [(1, True)]),
+        (container(1, "waiting", "terminated", **CREATING), [(0, True)]),
     ],
 )
 def test_a_run_has_the_same_number_whatever_state_it_is_in(

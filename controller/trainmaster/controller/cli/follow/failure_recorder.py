@@ -23,7 +23,7 @@ from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.torchrun_report import without_report
-from trainmaster.controller.container_failures import ContainerFailure, container_failures
+from trainmaster.controller.container_failures import ContainerFailure, container_failures, container_statuses
 from trainmaster.controller.kube.clock import micro_time, parse_time
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject
@@ -153,8 +153,7 @@ def _who(failure: ContainerFailure) -> str:
 
 
 def _run_of(failure: ContainerFailure, pod: JsonObject) -> _Run:
-    status = pod["status"]
-    for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
+    for container in container_statuses(pod):
         for name in ("state", "lastState"):
             ended = (container.get(name) or {}).get("terminated") or {}
             if container["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:

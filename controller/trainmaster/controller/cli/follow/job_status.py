@@ -8,7 +8,7 @@ from typing import Final
 
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
-from trainmaster.controller.container_failures import RESTART_ATTEMPT_LABEL, first_failure, rank_of
+from trainmaster.controller.container_failures import container_statuses, first_failure, rank_of, restart_attempt
 from trainmaster.controller.reconciling.problems import BLOCKED, RUNTIME_NOT_FOUND
 from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
@@ -98,9 +98,8 @@ class JobStatus:
             return
         starts = self._starts.setdefault(rank, set())
         starts.add((pod["metadata"]["uid"], run))
-        attempt = (pod["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL, "0")
         # Of a job that was found running, what was before is known by numbers only.
-        self._restarts = max(self._restarts, len(starts) - 1, run + (int(attempt) if attempt.isdecimal() else 0))
+        self._restarts = max(self._restarts, len(starts) - 1, run + restart_attempt(pod))
         if (since := _started(pod)) is not None:
             self.started = min(self.started or since, since)
 
@@ -190,7 +189,7 @@ def pod_phase(pod: JsonObject) -> str:
     if pod["metadata"].get("deletionTimestamp") and status.get("phase") not in {"Succeeded", "Failed"}:
         return "Terminating"
     if status.get("phase") in {None, "Pending"}:
-        for container in _statuses(pod):
+        for container in container_statuses(pod):
             waiting = (container.get("state") or {}).get("waiting")
             if waiting and waiting.get("reason"):
                 return str(waiting["reason"])
@@ -206,7 +205,7 @@ def why_failed(pod: JsonObject) -> str:
 
 def container_attempt(pod: JsonObject, container: str) -> int | None:
     """Return which run of a container has a log that can be read, counting from 0; None before its first start."""
-    for status in _statuses(pod):
+    for status in container_statuses(pod):
         state = status.get("state") or {}
         if status["name"] == container and ("running" in state or "terminated" in state):
             return int(status.get("restartCount", 0))
@@ -215,13 +214,8 @@ def container_attempt(pod: JsonObject, container: str) -> int | None:
 
 def _started(pod: JsonObject) -> str | None:
     """Return when the oldest run of the trainer's container that the pod still tells of started."""
-    for status in _statuses(pod):
+    for status in container_statuses(pod):
         if status["name"] == NODE:
             runs = [(status.get(name) or {}).get(how) or {} for name in ("lastState", "state") for how in _STARTED]
             return min((run["startedAt"] for run in runs if run.get("startedAt")), default=None)
     return None
-
-
-def _statuses(pod: JsonObject) -> list[JsonObject]:
-    status = pod.get("status") or {}
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import JobStatus
-from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
@@ -18,7 +18,6 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.api.constants import NODE
 from trainmaster.runtime.jsontree import JsonObject
 
-_JOBSET_UID_LABEL: Final = "jobset.sigs.k8s.io/jobset-uid"
 _JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
 _CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, _JOBS, JOBSETS, TRAINJOBS)}
 """What may own what an event is about."""
@@ -51,7 +50,7 @@ class Ownership:
             jobset = {
                 "kind": JOBSETS.kind,
                 "name": metadata["labels"][JOBSET_LABEL],
-                "uid": metadata["labels"].get(_JOBSET_UID_LABEL),
+                "uid": metadata["labels"].get(JOBSET_UID_LABEL),
             }
             if jobset["uid"] is None:  # JobSet before 0.6
                 owners = metadata.get("ownerReferences") or ()

@@ -11,7 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.container_failures import JOBSET_LABEL, REPLICATED_JOB_LABEL, rank_of
+from trainmaster.controller.container_failures import (
+    JOBSET_LABEL,
+    REPLICATED_JOB_LABEL,
+    container_statuses,
+    last_run,
+    rank_of,
+)
 from trainmaster.runtime.api.constants import LAUNCHER, NODE
 from trainmaster.runtime.jobs.constants import (
     JOB_NAME_LABEL,
@@ -143,7 +149,7 @@ def log_sources(member: Member) -> list[LogSource]:
 def _runs(pod: JsonObject) -> list[LogSource]:
     """Return the runs of the training container whose logs can be read, the newest first."""
     container = _container(pod)
-    for status in _statuses(pod):
+    for status in container_statuses(pod):
         if status["name"] != container:
             continue
         uid, restarts = pod["metadata"]["uid"], int(status.get("restartCount") or 0)
@@ -152,9 +158,7 @@ def _runs(pod: JsonObject) -> list[LogSource]:
         if "running" in state or "terminated" in state:
             runs.append(LogSource(pod["metadata"]["name"], uid, container, restarts, previous=False))
         if "terminated" in last:
-            # While a container waits for its next start, that is not counted yet.
-            run = restarts - 1 if runs else restarts
-            runs.append(LogSource(pod["metadata"]["name"], uid, container, run, previous=True))
+            runs.append(LogSource(pod["metadata"]["name"], uid, container, last_run(status), previous=True))
         return runs
     return []
 
@@ -173,7 +177,7 @@ def why_no_log(pod: JsonObject) -> str:
     if pod["spec"].get("schedulingGates"):
         gates = ", ".join(gate["name"] for gate in pod["spec"]["schedulingGates"])
         return f"it is held back by scheduling gates: {gates}"
-    for each in _statuses(pod):
+    for each in container_statuses(pod):
         waiting = (each.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason") not in {None, "PodInitializing"}:
             return f"its container {each['name']} waits: {waiting['reason']}" + _colon(waiting.get("message"))
@@ -184,8 +188,3 @@ def why_no_log(pod: JsonObject) -> str:
 
 def _colon(text: str | None) -> str:
     return f": {text}" if text else ""
-
-
-def _statuses(pod: JsonObject) -> list[JsonObject]:
-    status = pod.get("status") or {}
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]

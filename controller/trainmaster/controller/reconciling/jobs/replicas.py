@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from trainmaster.controller.container_failures import container_statuses
 from trainmaster.runtime.jobs.constants import (
     ALWAYS,
     EXIT_CODE,
@@ -121,9 +122,7 @@ def exit_code(pod: JsonObject, container: str) -> int | None:
 
 def restart_count(pod: JsonObject) -> int:
     """Return how often the containers of a pod were restarted in place."""
-    status = pod.get("status") or {}
-    statuses = [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
-    return sum(each.get("restartCount") or 0 for each in statuses)
+    return sum(each.get("restartCount") or 0 for each in container_statuses(pod))
 
 
 def is_beyond(obj: JsonObject, replica_type: str, replicas: int) -> bool:
