@@ -21,14 +21,10 @@ def command(commands: Any) -> None:
     )
     add_jobs(parser)
     add_cluster_options(parser)
-    parser.set_defaults(run=on_cluster(_delete))
+    parser.set_defaults(run=on_cluster(for_each(_delete)))
 
 
-async def _delete(client: KubeClient, arguments: argparse.Namespace) -> int:
-    return await for_each(client, arguments, _delete_job)
-
-
-async def _delete_job(client: KubeClient, job: Job) -> None:
+async def _delete(client: KubeClient, job: Job) -> None:
     try:
         left = await client.delete(job.resource, job.namespace, job.name, uid=job.uid)
     except (NotFound, Conflict):

@@ -29,6 +29,7 @@ from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     FAILURE,
     add_cluster_options,
+    add_job,
     count,
     namespace_of,
     next_command,
@@ -52,7 +53,7 @@ def command(commands: Any) -> None:
         description="Print the log of rank 0 of a job (of its launcher where it has one), of another rank, or of all.",
         allow_abbrev=False,
     )
-    parser.add_argument("job", metavar="JOB", help="its name, or KIND/NAME, as `trainmaster list` has them")
+    add_job(parser)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--rank", type=count, metavar="N", help="the log of this rank; default: 0, or the launcher")
     which.add_argument(

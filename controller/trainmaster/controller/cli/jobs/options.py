@@ -12,6 +12,7 @@ import logging
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Final
 
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.invocation import invocation
@@ -87,22 +88,32 @@ def report(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+_NAME_OF_JOB: Final = "its name, or KIND/NAME, as `trainmaster list` has them"
+
+
+def add_job(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that names a job."""
+    parser.add_argument("job", metavar="JOB", help=_NAME_OF_JOB)
+
+
 def add_jobs(parser: argparse.ArgumentParser) -> None:
     """Add the argument that names some jobs."""
-    parser.add_argument("jobs", nargs="+", metavar="JOB", help="its name, or KIND/NAME, as `trainmaster list` has them")
+    parser.add_argument("jobs", nargs="+", metavar="JOB", help=_NAME_OF_JOB)
 
 
-async def for_each(
-    client: KubeClient, arguments: argparse.Namespace, act: Callable[[KubeClient, Job], Awaitable[None]]
-) -> int:
+def for_each(act: Callable[[KubeClient, Job], Awaitable[None]]) -> Work:
     """Do something with each job that is named; one that does not exist keeps nobody from the others."""
-    code = 0
-    for name in dict.fromkeys(arguments.jobs):
-        try:
-            await act(client, await find_job(client, namespace_of(client, arguments), name))
-        except Rejected as error:
-            code = complain(error, BAD_INPUT)
-    return code
+
+    async def work(client: KubeClient, arguments: argparse.Namespace) -> int:
+        code = 0
+        for name in dict.fromkeys(arguments.jobs):
+            try:
+                await act(client, await find_job(client, namespace_of(client, arguments), name))
+            except Rejected as error:
+                code = complain(error, BAD_INPUT)
+        return code
+
+    return work
 
 
 def next_command(verb: str, job: Job, client: KubeClient, arguments: argparse.Namespace) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Final
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     add_cluster_options,
+    add_job,
     namespace_of,
     next_command,
     on_cluster,
@@ -48,7 +49,7 @@ def command(commands: Any) -> None:
         "--name, a copy is created beside it. A job that runs is ended.",
         allow_abbrev=False,
     )
-    parser.add_argument("job", metavar="JOB", help="its name, or KIND/NAME, as `trainmaster list` has them")
+    add_job(parser)
     parser.add_argument("--name", metavar="NEW", help="leave the job alone, and create a copy of this name")
     add_cluster_options(parser)
     parser.set_defaults(run=on_cluster(_restart))

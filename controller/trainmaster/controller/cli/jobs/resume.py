@@ -21,12 +21,8 @@ def command(commands: Any) -> None:
     )
     add_jobs(parser)
     add_cluster_options(parser)
-    parser.set_defaults(run=on_cluster(_resume))
+    parser.set_defaults(run=on_cluster(for_each(_resume)))
 
 
-async def _resume(client: KubeClient, arguments: argparse.Namespace) -> int:
-    return await for_each(client, arguments, _resume_job)
-
-
-async def _resume_job(client: KubeClient, job: Job) -> None:
+async def _resume(client: KubeClient, job: Job) -> None:
     await set_suspend(client, job, suspend=False)

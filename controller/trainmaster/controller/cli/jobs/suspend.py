@@ -29,14 +29,10 @@ def command(commands: Any) -> None:
     )
     add_jobs(parser)
     add_cluster_options(parser)
-    parser.set_defaults(run=on_cluster(_suspend))
+    parser.set_defaults(run=on_cluster(for_each(_suspend)))
 
 
-async def _suspend(client: KubeClient, arguments: argparse.Namespace) -> int:
-    return await for_each(client, arguments, _suspend_job)
-
-
-async def _suspend_job(client: KubeClient, job: Job) -> None:
+async def _suspend(client: KubeClient, job: Job) -> None:
     await set_suspend(client, job, suspend=True)
 
 
