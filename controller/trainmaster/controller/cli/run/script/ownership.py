@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-import orjson
-
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.manifests import Manifest
+from trainmaster.controller.cli.responses import FIELD_MANAGER
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
@@ -16,7 +15,6 @@ from trainmaster.runtime.api.constants import API_VERSION, TRAINJOB_KIND
 
 _LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
 _INSTANCE: Final = "app.kubernetes.io/instance"
-_MERGE_PATCH: Final = "application/merge-patch+json"
 
 
 def labels(job: str) -> dict[str, str]:
@@ -37,14 +35,13 @@ def config_maps(manifests: list[Manifest]) -> list[str]:
 async def give(client: KubeClient, names: list[str], job: FollowedJob, *, report: Callable[[str], None]) -> None:
     """Make a TrainJob the owner of ConfigMaps; where that fails, their end is left to the user."""
     owner = {"apiVersion": API_VERSION, "kind": TRAINJOB_KIND, "name": job.name, "uid": job.uid}
-    body = orjson.dumps({"metadata": {"ownerReferences": [owner]}})
+    patch = {"metadata": {"ownerReferences": [owner]}}
     for name in names:
-        path = CONFIGMAPS.path(job.namespace, name)
         try:
-            status, _, _ = await client.raw("PATCH", path, body=body, content_type=_MERGE_PATCH)
+            await client.patch(CONFIGMAPS, job.namespace, name, patch, field_manager=FIELD_MANAGER)
+        except NotFound:
+            continue
         except KubeError:
-            status = 0
-        if status not in (200, 404):
             report(f"warning: ConfigMap {job.namespace}/{name} stays when the TrainJob is deleted; delete it by hand")
 
 
