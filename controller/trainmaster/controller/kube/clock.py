@@ -86,6 +86,11 @@ def parse_time(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
+def time_text(moment: datetime) -> str:
+    """Write a time as the API's Time: to the second, so that those of one zone compare as texts."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def micro_time(moment: datetime) -> str:
     """Write a time as the API's MicroTime."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -12,6 +12,7 @@ from typing import Final
 from trainmaster.controller.cli.doctor.findings import Fact, Finding, Unknown, ok, warn
 from trainmaster.controller.cli.options import UNKNOWN_AUTHORITY
 from trainmaster.controller.cli.printers import counted
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.runnables import background_task
@@ -157,7 +158,7 @@ def _changes_status(
         problem=problem,
         deadline_exceeded=exceeded,
         unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
-        now=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        now=time_text(now),
     )
     return without_times(old) != without_times(new)
 

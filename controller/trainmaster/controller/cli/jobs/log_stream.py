@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from trainmaster.controller.cli.jobs.log_sources import LogSource
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, ServerError, TransportError
 from trainmaster.controller.kube.rest.resources import PODS
@@ -97,7 +98,7 @@ async def follow(
 
 def _resumed(params: Mapping[str, str], *, at: datetime) -> dict[str, str]:
     kept = {name: value for name, value in params.items() if name not in {"tailLines", "sinceSeconds"}}
-    return {**kept, "sinceTime": at.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return {**kept, "sinceTime": time_text(at)}
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

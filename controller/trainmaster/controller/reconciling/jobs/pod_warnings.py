@@ -12,6 +12,7 @@ from typing import Final
 
 from cachetools import LRUCache
 
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.jobs.replicas import exit_code, is_terminating, phase_of, trainer_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent
 from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
@@ -65,7 +66,7 @@ class PodWarnings:
         ends = (((each.get("state") or {}).get("terminated") or {}).get("finishedAt") for each in statuses)
         last = max((str(each) for each in ends if each), default=None)
         # Both are RFC 3339 in UTC and to the second, so that they compare as texts.
-        return last is not None and last < self._since.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return last is not None and last < time_text(self._since)
 
 
 def _abnormal(pod: JsonObject) -> Iterator[JobEvent]:

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
@@ -34,7 +34,7 @@ from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.jobs.restart_backoff import RestartBackoff
-from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate, only_counters, time_text
+from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate, only_counters
 from trainmaster.controller.reconciling.jobs.types import Plan
 from trainmaster.controller.reconciling.outcomes import (
     DONE,

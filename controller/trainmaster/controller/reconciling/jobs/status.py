@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.problems import BLOCKED, Problem
 from trainmaster.metrics.jobs import JobCounter
 from trainmaster.runtime.jobs.conditions import Conditions
@@ -160,11 +161,6 @@ class StatusUpdate:
 
     def _reason(self, word: str) -> str:
         return f"{self._job.kind.kind}{word}"
-
-
-def time_text(moment: datetime) -> str:
-    """Write a time as the API does: RFC 3339 with whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def only_counters(old: JsonObject, new: JsonObject) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.reconciling.conditions import find_condition, is_true
@@ -211,4 +211,4 @@ class FirstFailureReporter:
 
 
 def _is_before(at: str, moment: datetime) -> bool:
-    return at < moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return at < time_text(moment)

@@ -26,7 +26,7 @@ from typing import Final
 import structlog
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
@@ -234,7 +234,7 @@ class TrainJobReconciler:
             unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
             skipped=self._skipped_plugins.condition(key, observed.raw, planned.skipped),
             first_failures=first_failures,
-            now=_stamp(now),
+            now=time_text(now),
         )
         status_due = await self._status_writer.write(key, observed.raw, status)
         self._problem_reporter.report(key, observed.raw, problem)
@@ -295,12 +295,7 @@ class TrainJobReconciler:
         if finished(conditions):
             self._problem_reporter.report(key, raw, problem)
             return DONE  # it needs nothing more of anybody
-        set_condition(conditions, problem.condition(), now=_stamp(self._clock.now()))
+        set_condition(conditions, problem.condition(), now=time_text(self._clock.now()))
         status_due = await self._status_writer.write(key, raw, {**old, "conditions": conditions})
         self._problem_reporter.report(key, raw, problem)
         return TerminalError(problem.message) if status_due is None else RequeueAfter(status_due)
-
-
-def _stamp(moment: datetime) -> str:
-    """Write a time as the API does: RFC 3339 with whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
