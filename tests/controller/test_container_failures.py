@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.failing_pods import BACKING_OFF, RUNNING, SECOND, container_status, pod, terminated
+from support.failing_pods import BACKING_OFF, FAILURE, RUNNING, SECOND, container_status, pod, terminated
 
 from trainmaster.controller.container_failures import ContainerFailure, container_failures, first_failure, meaning_of
 from trainmaster.runtime.jsontree import JsonObject
@@ -19,19 +20,8 @@ def only(of: JsonObject) -> ContainerFailure:
 
 
 def test_a_container_that_failed_is_told_with_all_that_is_known_of_it() -> None:
-    assert only(pod(1, terminated(1, message="NaN"), attempt=2)) == ContainerFailure(
-        pod="demo-node-0-1-abcde",
-        pod_uid="uid-of-demo-node-0-1-abcde-2",
-        container="node",
-        rank=1,
-        attempt=2,
-        run=0,
-        exit_code=1,
-        reason="Error",
-        message="NaN",
-        at=SECOND.format(5),
-        replicated_job="node",
-    )
+    failed = pod(1, terminated(1, message="NaN"), attempt=2)
+    assert only(failed) == replace(FAILURE, pod_uid="uid-of-demo-node-0-1-abcde-2", attempt=2, message="NaN")
 
 
 @pytest.mark.parametrize(

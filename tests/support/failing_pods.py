@@ -4,12 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import JOBSETS
 from trainmaster.runtime.jsontree import JsonObject
 
 SECOND = "2026-01-01T00:00:{:02}Z"
+
+FAILURE = ContainerFailure(
+    pod="demo-node-0-1-abcde",
+    pod_uid="one",
+    container="node",
+    rank=1,
+    attempt=0,
+    run=0,
+    exit_code=1,
+    reason="Error",
+    message="",
+    at=SECOND.format(5),
+    replicated_job="node",
+)
+"""Of rank 1 of the TrainJob `demo`."""
 
 
 def terminated(code: int = 1, *, at: int = 5, message: str = "", reason: str = "Error") -> JsonObject:

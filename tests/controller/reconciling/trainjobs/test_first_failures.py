@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.failing_pods import SECOND
+from support.failing_pods import FAILURE, SECOND
 
 from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.reconciling.trainjobs.first_failures import (
@@ -18,19 +18,7 @@ from trainmaster.controller.reconciling.trainjobs.first_failures import (
     read_condition,
 )
 
-NAN = ContainerFailure(
-    pod="demo-node-0-1-abcde",
-    pod_uid="one",
-    container="node",
-    rank=1,
-    attempt=0,
-    run=0,
-    exit_code=1,
-    reason="Error",
-    message="Traceback (most recent call last):\nValueError: my loss is NaN\n",
-    at=SECOND.format(5),
-    replicated_job="node",
-)
+NAN = replace(FAILURE, message="Traceback (most recent call last):\nValueError: my loss is NaN\n")
 LOST = replace(NAN, pod="demo-node-0-0-abcde", pod_uid="zero", rank=0, message="gloo: Connection closed by peer")
 TOLD = (
     "attempt 0: rank 1 (pod demo-node-0-1-abcde, container node) failed at 2026-01-01T00:00:05Z with exit code 1: "
