@@ -31,7 +31,9 @@ _MEANINGS: Final = {
     139: "crashed: SIGSEGV, a bad memory access in native code",
     143: "ended: SIGTERM, somebody stopped it",
 }
-_SIGNALS_FROM: Final = 128
+SIGNALS_FROM: Final = 128
+"""Exit codes above it are how container runtimes write the number of a signal."""
+
 _ENDED_BY_OTHERS: Final = frozenset({128 + signal.SIGKILL, 128 + signal.SIGTERM})
 _LOST_A_PEER: Final = re.compile(
     r"connection (?:closed|reset|refused)|broken pipe|remote process exited|socket timeout|recvValue failed"
@@ -192,6 +194,6 @@ def meaning_of(exit_code: int) -> str:
     if exit_code in _MEANINGS:
         return _MEANINGS[exit_code]
     try:
-        return f"ended by {signal.Signals(exit_code - _SIGNALS_FROM).name}"
+        return f"ended by {signal.Signals(exit_code - SIGNALS_FROM).name}"
     except ValueError:
         return ""

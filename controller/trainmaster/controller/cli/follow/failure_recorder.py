@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
@@ -134,17 +134,12 @@ class FailureRecorder:
             self._reporter.report(f"  it ended with the same lines as {told[alike]}")
             return
         told[alike] = _who(kept.failure)
-        report_lines(self._reporter, lines)
+        self._reporter.report("  its last lines:")
+        for line in lines:
+            self._reporter.report(f"  | {line.rpartition(chr(13))[2]}")
 
     def _title(self, status: JobStatus) -> str:
         return f"TrainJob {status.job.key}: " if self._logs.is_prefixed else ""
-
-
-def report_lines(reporter: Reporter, lines: Sequence[str]) -> None:
-    """Report the last lines of a log."""
-    reporter.report("  its last lines:")
-    for line in lines:
-        reporter.report(f"  | {line.rpartition(chr(13))[2]}")
 
 
 def _who(failure: ContainerFailure) -> str:

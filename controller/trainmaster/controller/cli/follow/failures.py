@@ -9,7 +9,13 @@ from typing import Final
 
 from trainmaster.controller.cli.follow.excerpts import excerpt
 from trainmaster.controller.cli.follow.torchrun_report import exit_code_of_program
-from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
+from trainmaster.controller.container_failures import (
+    OOM_KILLED,
+    SIGNALS_FROM,
+    STATUS_UNKNOWN,
+    ContainerFailure,
+    meaning_of,
+)
 
 _REASONS: Final = {
     OOM_KILLED: "it used more memory than its limit",
@@ -18,8 +24,6 @@ _REASONS: Final = {
 """What reasons mean that kubelets give; they know more than the exit code tells."""
 
 _UNTOLD: Final = frozenset({"", "Error"})
-_SIGNALS_FROM: Final = 128
-"""Exit codes above it are how container runtimes write the number of a signal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ def _by(exit_code: int) -> str:
         name = signal.Signals(-exit_code).name
     except ValueError:
         return f"by signal {-exit_code}"
-    meaning = meaning_of(_SIGNALS_FROM - exit_code)
+    meaning = meaning_of(SIGNALS_FROM - exit_code)
     return f"by {name}" + ("" if meaning == f"ended by {name}" else f" ({meaning})")
 
 
