@@ -6,7 +6,7 @@ import asyncio
 import re
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,8 @@ from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.listener import free_port
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
+from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.api.constants import MANAGED_BY_MULTIKUEUE
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -44,15 +43,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def kubeconfig(home: Path) -> str:
     return str(home / ".trainmaster" / "kubeconfig")
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Environment]:
-    """An API server that knows TrainJobs, and nobody who works on them but the test."""
-    (tmp_path / "api").mkdir()
-    async with start_environment(tmp_path / "api") as served:
-        await install_definitions(served.api, TRAINER_DEFINITIONS)
-        yield served
 
 
 def _cluster(home: Path, *arguments: str) -> None:

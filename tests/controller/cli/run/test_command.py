@@ -21,8 +21,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_definitions
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
+from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.slow(seconds=37)
@@ -38,15 +37,6 @@ def kubeconfig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     subprocess.run([*cluster, "up", "--detach"], cwd=home, check=True, capture_output=True, timeout=100)
     yield str(home / ".trainmaster" / "kubeconfig")
     subprocess.run([*cluster, "down"], cwd=home, check=True, capture_output=True, timeout=100)
-
-
-@pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Environment]:
-    """An API server that knows TrainJobs, and nobody who works on them but the test."""
-    (tmp_path / "api").mkdir()
-    async with start_environment(tmp_path / "api") as served:
-        await install_definitions(served.api, TRAINER_DEFINITIONS)
-        yield served
 
 
 @pytest.fixture
