@@ -13,7 +13,6 @@ import functools
 import sys
 from typing import Any, TypeAlias
 
-from trainmaster.controller.cli.explain import print_explained
 from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation, ValidatedManifest
 from trainmaster.controller.cli.options import (
@@ -24,6 +23,7 @@ from trainmaster.controller.cli.options import (
     reporting_errors,
 )
 from trainmaster.controller.cli.printers import listed, print_objects, redacted
+from trainmaster.controller.cli.provenance import print_explained
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR

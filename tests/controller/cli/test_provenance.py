@@ -13,9 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainmaster.controller.cli import main
-from trainmaster.controller.cli.explain import with_comments
 from trainmaster.controller.cli.manifests import built_in_names
 from trainmaster.controller.cli.printers import to_yaml
+from trainmaster.controller.cli.provenance import with_comments
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.provenance.steps import leaves, set_by
 from trainmaster.runtime.yamltext import load_yaml

@@ -1,0 +1,194 @@
+"""`JobView`: all that is known of one job at one moment, and what nobody could look at; the input of every decision.
+
+Collections are None where nobody looked, or could look: from what is not known nothing follows. An empty collection
+means that there is none. Objects are as the API server gave them, with `kind`; they are not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from trainmaster.controller.container_failures import rank_of
+from trainmaster.controller.explain.event import Event
+from trainmaster.controller.explain.findings import ObjectReference, reference_to
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.runtime.api.constants import TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
+from trainmaster.runtime.jsontree import JsonObject
+
+Objects = Sequence[JsonObject] | None
+"""All objects of a kind that concern the job; None if nobody looked."""
+
+
+class WhyUnread(StrEnum):
+    """Why something could not be looked at."""
+
+    FORBIDDEN = "forbidden"
+    """Whoever asked has no right to."""
+
+    NOT_SERVED = "not served"
+    """The cluster does not have the kind."""
+
+    FAILED = "failed"
+    """There was no answer, or none that can be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """Something that could not be looked at."""
+
+    what: str
+    """The resource as rights name it: `nodes`, `podgroups.scheduling.volcano.sh`."""
+
+    why: WhyUnread
+    text: str
+    """One line for people, with what is missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """What is known of one job."""
+
+    now: datetime
+    job: JsonObject
+    """A TrainJob, or a job of `kubeflow.org/v1`, with `apiVersion` and `kind`."""
+
+    is_deleted: bool = False
+    """Whether the job is gone; then it is only as much of one as others still tell of it."""
+
+    runtimes: Objects = None
+    """The runtime that it names, if that exists; of the kind that it names."""
+
+    snapshots: Objects = None
+    """The ConfigMap in which its runtime is frozen."""
+
+    jobsets: Objects = None
+    jobs: Objects = None
+    """Of `batch/v1`."""
+
+    pods: Objects = None
+    """Its own, in no order, also those that were replaced and those that are being deleted."""
+
+    services: Objects = None
+    events: Sequence[Event] | None = None
+    """About the job and what belongs to it, the oldest first."""
+
+    pod_groups: Objects = None
+    """Of Volcano and of the scheduler plugins."""
+
+    workloads: Objects = None
+    """Of Kueue."""
+
+    queues: Objects = None
+    """Those that it waits in: LocalQueue and ClusterQueue of Kueue, Queue of Volcano."""
+
+    quotas: Objects = None
+    """ResourceQuotas of its namespace."""
+
+    claims: Objects = None
+    """PersistentVolumeClaims that its pods name, as far as they exist."""
+
+    storage_classes: Objects = None
+    nodes: Objects = None
+    """All of the cluster."""
+
+    leases: Objects = None
+    """Those for which managers of its kind compete."""
+
+    managers: Objects = None
+    """Deployments of managers of its kind, in all namespaces."""
+
+    jobset_controllers: Objects = None
+    """Deployments of JobSet's controller, in all namespaces."""
+
+    webhooks: Objects = None
+    """Webhook configurations that concern what it is made of."""
+
+    logs: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
+    """The last lines of containers, by UID of the pod and name of the container; of those that were read."""
+
+    unread: Sequence[Unread] = ()
+
+    @property
+    def kind(self) -> str:
+        """Of the job."""
+        return str(self.job["kind"])
+
+    @property
+    def is_trainjob(self) -> bool:
+        """Whether it is one; else it is of `kubeflow.org/v1`."""
+        return self.kind == TRAINJOB_KIND
+
+    @property
+    def namespace(self) -> str:
+        """In which it is."""
+        return str(self.job["metadata"]["namespace"])
+
+    @property
+    def name(self) -> str:
+        """Of the job."""
+        return str(self.job["metadata"]["name"])
+
+    @property
+    def uid(self) -> str:
+        """Of the job; empty if it is gone and nobody tells."""
+        return str(self.job["metadata"].get("uid") or "")
+
+    @property
+    def reference(self) -> ObjectReference:
+        """The job as evidence names it."""
+        return reference_to(self.job)
+
+    @property
+    def spec(self) -> JsonObject:
+        """What is wanted."""
+        return self.job.get("spec") or {}
+
+    @property
+    def status(self) -> JsonObject:
+        """What has become of it so far."""
+        return self.job.get("status") or {}
+
+    @property
+    def created(self) -> datetime | None:
+        """When the job was created."""
+        return parse_time(self.job["metadata"].get("creationTimestamp"))
+
+    @property
+    def conditions(self) -> dict[str, JsonObject]:
+        """Those of the job that hold, by type."""
+        return true_conditions(self.job)
+
+    def events_about(self, kind: str, name: str | None = None) -> Iterator[Event]:
+        """Return the events about an object, or about all of a kind, the oldest first."""
+        for event in self.events or ():
+            if event.about.kind == kind and name in (None, event.about.name):
+                yield event
+
+    def log_of(self, pod: JsonObject, container: str) -> Sequence[str]:
+        """Return the last lines of a container; none if they were not read."""
+        return self.logs.get((pod["metadata"]["uid"], container), ())
+
+
+def true_conditions(obj: JsonObject) -> dict[str, JsonObject]:
+    """Return the conditions of an object that hold, by type."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return {str(each.get("type")): each for each in conditions if each.get("status") == "True"}
+
+
+def condition_since(condition: JsonObject) -> datetime | None:
+    """Return since when a condition is as it is."""
+    return parse_time(condition.get("lastTransitionTime"))
+
+
+def role_of(pod: JsonObject) -> str:
+    """Return what a pod is in its job, for people: `rank 3`, `worker 0`; its name if nobody knows."""
+    labels = pod["metadata"].get("labels") or {}
+    if (rank := rank_of(pod)) is not None:
+        return f"rank {rank}"
+    if REPLICA_TYPE_LABEL in labels:
+        return f"{labels[REPLICA_TYPE_LABEL]} {labels.get(REPLICA_INDEX_LABEL, '')}".strip()
+    return str(pod["metadata"]["name"])
