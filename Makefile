@@ -60,6 +60,7 @@ run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or 
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
 
 test: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run the tests, in parallel
+	@hack/debian_packages.sh --optional promtool prometheus chromium
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 check: $(VENV)/.dev $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
@@ -118,7 +119,7 @@ build: $(VENV)/.dev ## Build the wheel and the source distribution into dist/
 
 clean: ## Stop the embedded cluster of this checkout; delete the environment and everything that was built
 	@if [ -x $(BIN)/trainmaster ] && [ -d .trainmaster ]; then $(BIN)/trainmaster cluster down --purge; fi
-	rm -rf $(VENV) $(LOWEST) $(HEAVY) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(LOWEST) $(HEAVY) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## Show this
