@@ -22,6 +22,7 @@ from support.series import series
 from support.stack import manager
 from support.training import until
 
+from trainmaster.controller.condition_types import JOB_CREATION_FAILED
 from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
@@ -228,7 +229,7 @@ async def _refused_jobs(cluster: Enforced) -> None:
         "kind": "Event",
         "metadata": {"name": "imageless.1", "namespace": TEAM},
         "involvedObject": about | {"uid": jobset["metadata"]["uid"]},
-        "reason": job_creation.REFUSED,
+        "reason": JOB_CREATION_FAILED,
         "message": 'Job.batch "imageless-node-0" is invalid: spec.template.spec.containers[0].image: Required value',
         "type": "Warning",
     }

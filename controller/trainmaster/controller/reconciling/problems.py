@@ -13,6 +13,7 @@ from typing import Final
 
 import structlog
 
+from trainmaster.controller.condition_types import BLOCKED
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.reconciling.write_backoff import FieldConflict
@@ -20,23 +21,6 @@ from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
-
-BLOCKED: Final = "Blocked"
-"""Condition type: true while something keeps the job from being built; absent otherwise.
-
-It is removed, not set to False, because the Kubeflow SDK takes a job without conditions to be running.
-"""
-
-RUNTIME_NOT_FOUND: Final = "RuntimeNotFound"
-"""Condition reason; `trainmaster run` looks for it, because waiting does not help then."""
-
-RUNTIME_DENIED: Final = "RuntimeForbidden"
-
-NAME_TAKEN: Final = "NameTaken"
-"""Condition reason: an object of somebody else has the name of one of ours."""
-
-KIND_NOT_SERVED: Final = "KindNotServed"
-"""Condition reason: a plugin that serves the job needs a kind that the cluster does not serve."""
 
 EVENT_ACTION: Final = "Reconciling"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of
 
+from trainmaster.controller.condition_types import BLOCKED
 from trainmaster.controller.kube.rest.errors import Conflict, Forbidden, Invalid, RequestTimeout
 from trainmaster.controller.reconciling.jobs.reconciler import MANY_PODS, SECONDS_PER_POD
 from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError
-from trainmaster.controller.reconciling.problems import BLOCKED
 from trainmaster.runtime.jsontree import JsonObject
 
 ALL = ["demo-master-0", "demo-worker-0", "demo-worker-1"]

@@ -32,12 +32,12 @@ from trainmaster.controller.cli.follow.ownership import Ownership
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.cli.follow.unattended import UNATTENDED_AFTER, explain_unattended
+from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
-from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
 from trainmaster.runtime.api.constants import COMPLETE, FAILED
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -8,9 +8,8 @@ from typing import Final
 
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
 from trainmaster.controller.container_failures import container_statuses, first_failure, rank_of, restart_attempt
-from trainmaster.controller.reconciling.problems import BLOCKED, RUNTIME_NOT_FOUND
-from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -22,6 +22,7 @@ from typing import Any, Final
 
 import structlog
 
+from trainmaster.controller.condition_types import NAME_TAKEN
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -33,7 +34,7 @@ from trainmaster.controller.reconciling.jobs.objects import name_taken
 from trainmaster.controller.reconciling.jobs.observe import JobStores
 from trainmaster.controller.reconciling.jobs.types import Apply, Creation
 from trainmaster.controller.reconciling.owned_objects import check_owner, delete_owner, owner_rules, write_owned
-from trainmaster.controller.reconciling.problems import NAME_TAKEN, NameTaken, Problem
+from trainmaster.controller.reconciling.problems import NameTaken, Problem
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL

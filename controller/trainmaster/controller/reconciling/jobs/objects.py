@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import partial
 
+from trainmaster.controller.condition_types import NAME_TAKEN
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.jobs.observe import Observed
@@ -21,7 +22,7 @@ from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_termin
 from trainmaster.controller.reconciling.jobs.status import JobEvent
 from trainmaster.controller.reconciling.jobs.types import Apply, Creation, Plan
 from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
-from trainmaster.controller.reconciling.problems import NAME_TAKEN, Problem
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.objects import owned

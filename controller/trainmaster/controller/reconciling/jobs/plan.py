@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from typing import Final, TypeAlias
 
+from trainmaster.controller.condition_types import BLOCKED
 from trainmaster.controller.reconciling.jobs.limits import (
     backoff_limit_reached,
     count_restarts,
@@ -32,7 +33,7 @@ from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_beyond, is_terminating, phase_of, replicas_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
 from trainmaster.controller.reconciling.jobs.types import Plan
-from trainmaster.controller.reconciling.problems import BLOCKED, Problem
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate
 from trainmaster.runtime.jobs.constants import (

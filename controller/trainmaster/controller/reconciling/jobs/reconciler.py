@@ -16,6 +16,7 @@ from typing import Final
 
 import structlog
 
+from trainmaster.controller.condition_types import NAME_TAKEN
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -48,7 +49,7 @@ from trainmaster.controller.reconciling.outcomes import (
     next_outcome,
     to_requeue,
 )
-from trainmaster.controller.reconciling.problems import NAME_TAKEN, NameTaken, Problem, ProblemReporter, unreadable
+from trainmaster.controller.reconciling.problems import NameTaken, Problem, ProblemReporter, unreadable
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
 from trainmaster.metrics.jobs import JobsMetrics

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal
 
+from trainmaster.controller.condition_types import BLOCKED
 from trainmaster.controller.kube.clock import time_text
-from trainmaster.controller.reconciling.problems import BLOCKED, Problem
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.metrics.jobs import JobCounter
 from trainmaster.runtime.jobs.conditions import Conditions
 from trainmaster.runtime.jobs.constants import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, SUSPENDED

@@ -16,17 +16,14 @@ from typing import Final
 
 import structlog
 
+from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.reconciling.conditions import find_condition, is_true
 from trainmaster.controller.reconciling.problems import EVENT_ACTION
 from trainmaster.controller.reconciling.trainjobs.failed_pods import PodReader, overcome, read_failed_pods, replaced
-from trainmaster.controller.reconciling.trainjobs.first_failures import (
-    CONTAINER_FAILED,
-    FirstFailures,
-    read_condition,
-)
+from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures, read_condition
 from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails, is_ready, stuck
 from trainmaster.runtime.api.constants import COMPLETE, FAILED
 from trainmaster.runtime.framework.interface import StatusReport

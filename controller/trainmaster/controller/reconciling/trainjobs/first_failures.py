@@ -16,16 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
 from trainmaster.controller.reconciling.trainjobs.last_words import last_words
 from trainmaster.runtime.jsontree import JsonObject
-
-CONTAINER_FAILED: Final = "ContainerFailed"
-"""Condition type: true from the first failure of a container until the workload is ready again; absent otherwise.
-
-It is removed, not set to False, because the Kubeflow SDK takes only a job without conditions to be running. It is also
-the reason of the event that tells of each attempt.
-"""
 
 ATTEMPTS: Final = 5
 

@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from trainmaster.controller.condition_types import JOB_CREATION_FAILED
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
@@ -41,9 +42,6 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
             reason="find out why a JobSet has no Jobs: its controller says that in an event and nowhere else",
         )
 
-
-REFUSED: Final = "JobCreationFailed"
-"""The reason of JobSet's event, and of our condition."""
 
 FIRST_LOOK: Final = 5.0
 LONGEST_INTERVAL: Final = 300.0
@@ -116,7 +114,7 @@ class JobCreation:
 
     async def _find(self, jobset: JsonObject, *, known: Problem | None) -> Problem | None:
         metadata = jobset["metadata"]
-        selector = f"involvedObject.uid={metadata['uid']},reason={REFUSED}"
+        selector = f"involvedObject.uid={metadata['uid']},reason={JOB_CREATION_FAILED}"
         try:
             found = await self._client.list(
                 CORE_EVENTS, metadata["namespace"], field_selector=selector, limit=_MOST_EVENTS
@@ -129,7 +127,7 @@ class JobCreation:
         for event in sorted(events, key=_last_seen, reverse=True):
             if _is_about(str(event.get("message")), jobset):
                 text = f'the Jobs of JobSet "{metadata["name"]}" are refused: {event.get("message")}'
-                return Problem(REFUSED, text, retry=False)
+                return Problem(JOB_CREATION_FAILED, text, retry=False)
         return None
 
 

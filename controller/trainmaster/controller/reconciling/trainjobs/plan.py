@@ -19,14 +19,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from trainmaster.controller.condition_types import NAME_TAKEN, RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
-from trainmaster.controller.reconciling.problems import (
-    NAME_TAKEN,
-    RUNTIME_DENIED,
-    RUNTIME_NOT_FOUND,
-    Problem,
-)
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed

@@ -16,23 +16,23 @@ from typing import Final
 
 import structlog
 
+from trainmaster.controller.condition_types import (
+    BUILD_REJECTED,
+    KIND_NOT_SERVED,
+    PLUGIN_FAILED,
+    PLUGIN_QUARANTINED,
+    PLUGIN_SKIPPED,
+)
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.reconciling.conditions import find_condition, stored_status
-from trainmaster.controller.reconciling.problems import EVENT_ACTION, KIND_NOT_SERVED, REPORT_INTERVAL, Problem
+from trainmaster.controller.reconciling.problems import EVENT_ACTION, REPORT_INTERVAL, Problem
 from trainmaster.controller.redaction import redact
 from trainmaster.metrics.plugins import SKIPPED
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
-
-PLUGIN_SKIPPED: Final = "PluginSkipped"
-"""Condition type: true while a TrainJob goes on without a plugin that failed; absent otherwise."""
-
-PLUGIN_FAILED: Final = "PluginFailed"
-PLUGIN_QUARANTINED: Final = "PluginQuarantined"
-"""Condition reasons, of Blocked too."""
 
 RETRY_INTERVAL: Final = 60.0
 """Seconds at most until a TrainJob is reconciled again that lacks a plugin: no event tells that it works again."""
@@ -51,7 +51,7 @@ def blocking(error: PluginFailed) -> Problem:
         # All TrainJobs are reconciled when it is.
         return Problem(KIND_NOT_SERVED, str(error), retry=False)
     if error.rejected:
-        return Problem("BuildRejected", str(error))
+        return Problem(BUILD_REJECTED, str(error))
     return Problem(_reason(error), str(error))
 
 

@@ -8,10 +8,10 @@ Guarantees:
 
 from __future__ import annotations
 
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED
 from trainmaster.controller.reconciling.conditions import is_true, remove_condition, set_condition
-from trainmaster.controller.reconciling.problems import BLOCKED, Problem
-from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED, FirstFailures
-from trainmaster.controller.reconciling.trainjobs.plugin_failures import PLUGIN_SKIPPED
+from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     COMPLETE,

@@ -24,8 +24,7 @@ from trainmaster.controller.cli.follow.display.terminal_text import plain
 from trainmaster.controller.cli.follow.failures import Failure, attempt_of
 from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.torchrun_report import without_verdict
-from trainmaster.controller.reconciling.problems import BLOCKED
-from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 
 _STYLES: Final = {
