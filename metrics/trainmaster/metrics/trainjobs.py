@@ -1,0 +1,190 @@
+"""The families of TrainJobs: how many are in which state, how long they take, why they fail, what they ask for.
+
+Guarantees:
+- Only a manager that leads has series of them: replicas that stand by would count each job once more. So sums over all
+  pods are right, at any time and after a failover.
+- Gauges follow the jobs one by one: a scrape adds up nothing and asks nobody.
+- The number of series is bounded, however many jobs, namespaces and runtimes there are. No label names a job or a
+  namespace: exemplars carry the job, in the format of OpenMetrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal, TypeAlias
+from weakref import WeakSet
+
+from prometheus_client import Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from trainmaster.metrics.registry import REGISTRY, Children
+
+Result: TypeAlias = Literal["Complete", "Failed"]
+"""How a TrainJob ended."""
+
+OTHER: Final = "other"
+"""The value of a label for all that has no value of its own, because there are too many."""
+
+MOST_RUNTIMES: Final = 15
+"""Runtimes that have a value of their own, those of which jobs were built first; the others are `other`."""
+
+MOST_ACCELERATORS: Final = 8
+"""Likewise names of resources."""
+
+_EXEMPLAR_LIMIT: Final = 128
+"""Characters of all names and values of an exemplar together, as OpenMetrics demands."""
+
+_START_BUCKETS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14_400, 86_400)
+_RUN_BUCKETS: Final = (10, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 259_200, 604_800)
+
+TIME_TO_JOBSET = Histogram(
+    "trainmaster_trainjob_time_to_jobset_seconds", "Time from the creation of a TrainJob to that of its JobSet",
+    ("runtime",), buckets=_START_BUCKETS, registry=REGISTRY,
+)  # fmt: skip
+TIME_TO_RUNNING = Histogram(
+    "trainmaster_trainjob_time_to_running_seconds",
+    "Time from the creation of a TrainJob until all of its pods were ready for the first time",
+    ("runtime",), buckets=_START_BUCKETS, registry=REGISTRY,
+)  # fmt: skip
+TIME_TO_PROGRESS = Histogram(
+    "trainmaster_trainjob_time_to_progress_seconds",
+    "Time from the creation of a TrainJob until its first report of progress", ("runtime",),
+    buckets=_START_BUCKETS, registry=REGISTRY,
+)  # fmt: skip
+TIME_TO_END = Histogram(
+    "trainmaster_trainjob_time_to_end_seconds", "Time from the creation of a TrainJob to its end, by how it ended",
+    ("runtime", "result"), buckets=_RUN_BUCKETS, registry=REGISTRY,
+)  # fmt: skip
+QUEUE_WAIT = Histogram(
+    "trainmaster_trainjob_queue_wait_seconds",
+    "Time from the creation of a TrainJob that was created suspended until it was resumed for the first time",
+    ("runtime",), buckets=_START_BUCKETS, registry=REGISTRY,
+)  # fmt: skip
+SUSPENSION = Histogram(
+    "trainmaster_trainjob_suspension_seconds",
+    "How long a TrainJob was suspended, each time that it was resumed; without the wait before its first start",
+    ("runtime",), buckets=_START_BUCKETS, registry=REGISTRY,
+)  # fmt: skip
+RESTARTS = Counter(
+    "trainmaster_trainjob_restarts_total", "Times that the JobSet of a TrainJob was restarted as a whole, by cause",
+    ("cause", "exit_class", "runtime"), registry=REGISTRY,
+)  # fmt: skip
+FAILURES = Counter(
+    "trainmaster_trainjob_failures_total", "TrainJobs that failed, by cause", ("cause", "exit_class", "runtime"),
+    registry=REGISTRY,
+)  # fmt: skip
+
+_HISTOGRAMS: Final = {
+    each: Children(each)
+    for each in (TIME_TO_JOBSET, TIME_TO_RUNNING, TIME_TO_PROGRESS, TIME_TO_END, QUEUE_WAIT, SUSPENSION)
+}
+_COUNTERS: Final = {each: Children(each) for each in (RESTARTS, FAILURES)}
+
+
+class BoundedValues:
+    """The values of a label, the first so many that come; what came once stays."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._values: set[str] = set()
+
+    def admit(self, value: str) -> str:
+        """Return the value, or `other` if there are too many."""
+        if value in self._values:
+            return value
+        if len(self._values) >= self._most:
+            return OTHER
+        self._values.add(value)
+        return value
+
+    def find(self, value: str) -> str:
+        """Return the value if it was admitted, else `other`."""
+        return value if value in self._values else OTHER
+
+
+class TrainJobsMetrics:
+    """The series of the TrainJobs of one manager; whoever follows these calls its methods and knows no name."""
+
+    def __init__(self) -> None:
+        self.runtimes = BoundedValues(MOST_RUNTIMES)
+        self._accelerators = BoundedValues(MOST_ACCELERATORS)
+        self.jobs: dict[tuple[str, str, str], int] = {}
+        """How many there are, by state, reason and runtime."""
+
+        self.nodes: dict[tuple[str, str], int] = {}
+        """How many pods they ask for, by state and runtime."""
+
+        self.accelerators: dict[tuple[str, str, str], int] = {}
+        """How many devices they ask for, by state, resource and runtime."""
+
+    def publish(self) -> None:
+        """Show the gauges from now on: this manager leads."""
+        _PUBLISHED.add(self)
+
+    def withdraw(self) -> None:
+        """Show the gauges no longer."""
+        _PUBLISHED.discard(self)
+
+    def count(self, state: str, reason: str, runtime: str, by: Literal[1, -1]) -> None:
+        """Count a job in, or out."""
+        labels = state, reason, runtime
+        self.jobs[labels] = self.jobs.get(labels, 0) + by
+
+    def count_nodes(self, state: str, runtime: str, by: int) -> None:
+        """Count pods in, or out."""
+        self.nodes[state, runtime] = self.nodes.get((state, runtime), 0) + by
+
+    def count_accelerators(self, state: str, resource: str, runtime: str, by: int) -> None:
+        """Count devices in, or out."""
+        labels = state, self._accelerators.admit(resource), runtime
+        self.accelerators[labels] = self.accelerators.get(labels, 0) + by
+
+
+def observe(histogram: Histogram, seconds: float, *labels: str, exemplar: dict[str, str]) -> None:
+    """Note how long something took, with the job that it was."""
+    _HISTOGRAMS[histogram][labels].observe(seconds, exemplar)
+
+
+def count(counter: Counter, *labels: str, exemplar: dict[str, str], by: int = 1) -> None:
+    """Count something, with the job that it was."""
+    _COUNTERS[counter][labels].inc(by, exemplar)
+
+
+def exemplar_of(trainjob: str, trace_id: str = "") -> dict[str, str]:
+    """Return the labels of an exemplar; of a name that is too long the end is missing.
+
+    Args:
+        trainjob: Its namespace and name, as `namespace/name`.
+        trace_id: The trace that tells of it; empty if there is none.
+    """
+    labels = {"trace_id": trace_id} if trace_id else {}
+    room = _EXEMPLAR_LIMIT - sum(len(name) + len(value) for name, value in labels.items()) - len("trainjob")
+    return {"trainjob": trainjob[:room], **labels}
+
+
+class _Gauges(Collector):
+    """The gauges of the managers of this process that lead, which is one at most outside of tests."""
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the families as they are now."""
+        jobs = GaugeMetricFamily("trainmaster_trainjobs", "TrainJobs by state", labels=("state", "reason", "runtime"))
+        nodes = GaugeMetricFamily(
+            "trainmaster_trainjob_nodes",
+            "Pods that TrainJobs which have not ended ask for, initializers left out, by what has become of them",
+            labels=("state", "runtime"),
+        )
+        accelerators = GaugeMetricFamily(
+            "trainmaster_trainjob_accelerators", "Accelerators that these pods ask for, by what has become of them",
+            labels=("state", "resource", "runtime"),
+        )  # fmt: skip
+        for each in list(_PUBLISHED):
+            for family, values in ((jobs, each.jobs), (nodes, each.nodes), (accelerators, each.accelerators)):
+                for labels, value in list(values.items()):
+                    family.add_metric(labels, value)
+        yield from (jobs, nodes, accelerators)
+
+
+_PUBLISHED: Final[WeakSet[TrainJobsMetrics]] = WeakSet()
+
+REGISTRY.register(_Gauges())
