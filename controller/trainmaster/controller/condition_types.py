@@ -1,4 +1,4 @@
-"""The conditions of jobs that the original does not have: their types, and the reasons that others look for.
+"""The conditions of jobs that the original does not have: their types, and reasons, of events as well, to look for.
 
 All of them are there while they are true, and removed then, not set to False: the Kubeflow SDK takes only a job without
 conditions to be running.
@@ -37,3 +37,6 @@ PLUGIN_FAILED: Final = "PluginFailed"
 PLUGIN_QUARANTINED: Final = "PluginQuarantined"
 BUILD_REJECTED: Final = "BuildRejected"
 """Condition reasons: what a plugin did that stands in the way."""
+
+TIME_TO_LIVE_EXPIRED: Final = "TimeToLiveExpired"
+"""The reason of the event that says why the manager has deleted a TrainJob."""

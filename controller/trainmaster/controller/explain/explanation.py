@@ -5,19 +5,60 @@ Guarantees:
   objects.
 - From what could not be looked at nothing is concluded; it is listed.
 - A job that starts or runs as it should has no findings. One that does not has at least one: `Unknown` if no other.
+- What a job has overcome is no cause of its state; it is told apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final
 
+from trainmaster.controller.container_failures import ContainerFailure, container_failures, first_failure
+from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.table import FINDERS
-from trainmaster.controller.explain.findings import Finding, ObjectReference
-from trainmaster.controller.explain.ranking import ranked
-from trainmaster.controller.explain.state import JobState, state_of
+from trainmaster.controller.explain.commands import kubectl
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.pods import current_pods, has_succeeded, is_running, what_it_waits_for
+from trainmaster.controller.explain.ranking import explains, ranked
+from trainmaster.controller.explain.state import JobState, State, state_of
 from trainmaster.controller.explain.timeline import Moment, timeline
-from trainmaster.controller.explain.view import JobView, Unread
+from trainmaster.controller.explain.view import JobView, Unread, role_of
+from trainmaster.runtime.jsontree import JsonObject
+
+PATIENCE: Final = timedelta(seconds=30)
+"""How long a job may take to start before one asks why it does not."""
+
+_SLACK: Final = timedelta(seconds=2)
+_MOST_PODS: Final = 5
+
+_KEEPS_SUSPENDED: Final = frozenset(
+    {
+        Cause.SUSPENDED,
+        Cause.QUOTA_EXCEEDED,
+        Cause.RUNTIME_MISSING,
+        Cause.REFUSED,
+        Cause.PLUGIN_FAILED,
+        Cause.MANAGER_ABSENT,
+        Cause.ANOTHER_MANAGER_LEADS,
+        Cause.JOBSET_CONTROLLER_ABSENT,
+    }
+)
+"""What concerns a job that is suspended."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedContainer:
+    """The run of a container that failed first, in the last attempt of the job that failed."""
+
+    pod: ObjectReference
+    role: str
+    """What the pod is in the job, for instance `rank 3`."""
+
+    failure: ContainerFailure
+    lines: Sequence[str]
+    """The last lines of its log, or what it said last; none if nobody read them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +68,12 @@ class Explanation:
     job: ObjectReference
     state: JobState
     findings: Sequence[Finding]
-    """Ranked: the first is the most likely cause; empty if the job is as it should be."""
+    """Why it is in this state, ranked: the first is the most likely cause. Empty if all is as it should be."""
 
+    overcome: Sequence[Finding]
+    """What there was, and is over, ranked."""
+
+    failed_container: FailedContainer | None
     timeline: Sequence[Moment]
     """The oldest first."""
 
@@ -37,10 +82,90 @@ class Explanation:
 
 def explain(view: JobView) -> Explanation:
     """Explain the state of a job."""
+    state = state_of(view)
+    found = ranked(finding for find in FINDERS for finding in find(view))
+    current = list(_current(found, state))
+    overcome = [each for each in found if each not in current]
+    if not current and _needs_an_answer(view, state):
+        current = [_unknown(view)]
     return Explanation(
         job=view.reference,
-        state=state_of(view),
-        findings=ranked(finding for find in FINDERS for finding in find(view)),
+        state=state,
+        findings=current,
+        overcome=overcome,
+        failed_container=_failed_container(view),
         timeline=timeline(view),
         unread=view.unread,
     )
+
+
+def _current(found: Iterable[Finding], state: JobState) -> Iterator[Finding]:
+    """Return the findings that are reasons of a state."""
+    if state.state is State.COMPLETE:
+        return
+    if state.state is State.DELETED:
+        yield from found
+        return
+    if state.state is State.SUSPENDED:
+        yield from (each for each in found if each.cause in _KEEPS_SUSPENDED)
+        return
+    if state.state is State.RUNNING and state.since is not None:
+        since = state.since - _SLACK
+        found = [each for each in found if each.since is None or each.since >= since]
+    question = state.state.question
+    listed = list(found)
+    answers = [each for each in listed if question in each.cause.questions]
+    yield from (each for each in listed if each in answers or any(explains(each, other) for other in answers))
+
+
+def _needs_an_answer(view: JobView, state: JobState) -> bool:
+    """Tell whether a job without findings is not as it should be."""
+    if state.state is State.FAILED:
+        return True
+    if state.state not in (State.WAITING, State.RESTARTING, State.TERMINATING):
+        return False
+    return state.since is not None and view.now - state.since > PATIENCE
+
+
+def _unknown(view: JobView) -> Finding:
+    """Return that nobody knows why, with what there is to see."""
+    evidence = [
+        Evidence(reference_to({"kind": "Pod", **pod}), f"{role_of(pod)}: {what_it_waits_for(pod)}")
+        for pod in current_pods(view)
+        if not is_running(pod) and not has_succeeded(pod)
+    ][:_MOST_PODS]
+    evidence += [
+        Evidence(event.about, f"{event.reason}: {event.note}", event.last)
+        for event in list(view.events or ())[-_MOST_PODS:]
+        if event.reason
+    ]
+    if not evidence:
+        lacks = "has no pods" if view.pods is not None else "has pods that nobody could look at"
+        evidence.append(Evidence(view.reference, lacks))
+    advice = []
+    if view.pods:
+        selector = f"jobset.sigs.k8s.io/jobset-name={view.name}"
+        if not view.is_trainjob:
+            selector = f"training.kubeflow.org/job-name={view.name}"
+        advice.append(f"see its pods: {kubectl(view, 'describe', 'pods', '-l', selector)}")
+    advice.append(f"see the events: {kubectl(view, 'events')}")
+    if view.unread:
+        advice.append("let somebody look who may see what could not be looked at")
+    return Finding(Cause.UNKNOWN, Certainty.POSSIBLE, tuple(evidence), view.created, tuple(advice))
+
+
+def _failed_container(view: JobView) -> FailedContainer | None:
+    """Return the first failure of the last attempt that has one; unless it has been overcome."""
+    by_failure: dict[ContainerFailure, JsonObject] = {}
+    for pod in view.pods or ():
+        for failure in container_failures(pod):
+            said = "\n".join(view.log_of(pod, failure.container))
+            # What a program said last tells who lost a peer, and who was lost.
+            by_failure[replace(failure, message=failure.message or said)] = pod
+    last = max((each.attempt for each in by_failure), default=0)
+    first = first_failure(each for each in by_failure if each.attempt == last)
+    if first is None:
+        return None
+    pod = by_failure[first]
+    lines = view.log_of(pod, first.container) or first.message.splitlines()
+    return FailedContainer(reference_to({"kind": "Pod", **pod}), role_of(pod), first, tuple(lines))

@@ -1,12 +1,26 @@
-"""In which state a job is, in one word, from its conditions and its pods."""
+"""In which state a job is, in one word, from its conditions and its pods, since when, and a few words more. Pure."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.cause import Question
+from trainmaster.controller.explain.pods import (
+    current_pods,
+    has_failed,
+    has_succeeded,
+    is_running,
+    started_at,
+    wanted_pods,
+)
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView, condition_since
+from trainmaster.runtime.api.constants import COMPLETE, FAILED
+from trainmaster.runtime.jobs.constants import RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
+from trainmaster.runtime.jsontree import JsonObject
 
 
 class State(StrEnum):
@@ -15,6 +29,9 @@ class State(StrEnum):
     DELETED = "Deleted"
     COMPLETE = "Complete"
     FAILED = "Failed"
+    TERMINATING = "Terminating"
+    """It is being deleted."""
+
     SUSPENDED = "Suspended"
     WAITING = "Waiting"
     """It has been created; not all of its pods have run yet."""
@@ -24,15 +41,106 @@ class State(StrEnum):
 
     RUNNING = "Running"
 
+    @property
+    def question(self) -> Question | None:
+        """What one asks of a job in this state; None if there is nothing to ask."""
+        return _QUESTIONS.get(self)
+
+
+_QUESTIONS = {
+    State.FAILED: Question.FAILED,
+    State.TERMINATING: Question.FINISH,
+    State.SUSPENDED: Question.START,
+    State.WAITING: Question.START,
+    State.RESTARTING: Question.FINISH,
+    State.RUNNING: Question.FINISH,
+}
+
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """A state, and since when."""
+    """A state."""
 
     state: State
     since: datetime | None
+    """Since when it is in it; None if nobody knows."""
+
+    detail: str = ""
+    """A few words more, for instance how many of its pods run."""
 
 
 def state_of(view: JobView) -> JobState:
     """Return the state of a job."""
-    return JobState(State.DELETED if view.is_deleted else State.WAITING, view.created)
+    if view.is_deleted:
+        return JobState(State.DELETED, None)
+    conditions = view.conditions
+    for condition_type, state in ((COMPLETE, State.COMPLETE), (SUCCEEDED, State.COMPLETE), (FAILED, State.FAILED)):
+        if condition_type in conditions:
+            return JobState(state, condition_since(conditions[condition_type]), _words_of(conditions[condition_type]))
+    if deleted := view.job["metadata"].get("deletionTimestamp"):
+        return JobState(State.TERMINATING, parse_time(deleted))
+    if is_suspended(view):
+        return JobState(State.SUSPENDED, condition_since(conditions.get(SUSPENDED) or {}))
+    return _active(view)
+
+
+def is_suspended(view: JobView) -> bool:
+    """Tell whether somebody wants the job, or its JobSet, not to run."""
+    jobsets = view.jobsets or ()
+    return bool(view.run_policy.get("suspend")) or any((each.get("spec") or {}).get("suspend") for each in jobsets)
+
+
+def _words_of(condition: JsonObject) -> str:
+    """Say how a job ended, in the words of its status: the first line of them."""
+    return next(iter(str(condition.get("message") or condition.get("reason") or "").splitlines()), "")
+
+
+def _active(view: JobView) -> JobState:
+    pods = current_pods(view)
+    good = [pod for pod in pods if is_running(pod) or has_succeeded(pod)]
+    wanted = wanted_pods(view)
+    total = max(len(pods), sum(wanted.values())) if wanted is not None else len(pods)
+    detail = f"{len(good)} of {total} pods run" if total else "it has no pods yet"
+    if view.pods is None:
+        return _by_conditions(view)
+    if pods and len(good) == total:
+        detail = f"{total} pod{'s' if total > 1 else ''}"
+        return JobState(State.RUNNING, max(filter(None, map(started_at, good)), default=None), detail)
+    if has_run(view, pods):
+        return JobState(State.RESTARTING, _last_failure(view), detail)
+    return JobState(State.WAITING, _waits_since(view), detail)
+
+
+def _by_conditions(view: JobView) -> JobState:
+    """Return the state of a job whose pods nobody could look at."""
+    for condition_type, state in ((RESTARTING, State.RESTARTING), (RUNNING, State.RUNNING)):
+        if condition_type in view.conditions:
+            return JobState(state, condition_since(view.conditions[condition_type]))
+    jobs = view.status.get("jobsStatus") or ()
+    ready = bool(jobs) and all((each.get("ready") or 0) + (each.get("succeeded") or 0) > 0 for each in jobs)
+    return JobState(State.RUNNING if ready else State.WAITING, None if ready else _waits_since(view))
+
+
+def has_run(view: JobView, pods: Sequence[JsonObject]) -> bool:
+    """Tell whether the job has been started before, at least in part, and what ran is over."""
+    restarts = any((each.get("status") or {}).get("restarts") for each in view.jobsets or ())
+    return bool(restarts) or RESTARTING in view.conditions or any(map(has_failed, view.pods or pods))
+
+
+def _last_failure(view: JobView) -> datetime | None:
+    """Return when the last container ended that failed; or since when a condition tells of it."""
+    ended = [
+        parse_time(((status.get(name) or {}).get("terminated") or {}).get("finishedAt"))
+        for pod in view.pods or ()
+        for status in (pod.get("status") or {}).get("containerStatuses") or ()
+        for name in ("state", "lastState")
+    ]
+    return max((each for each in ended if each is not None), default=None)
+
+
+def _waits_since(view: JobView) -> datetime | None:
+    """Return since when a job waits: its creation, or the end of its last suspension."""
+    for condition in view.status.get("conditions") or ():
+        if condition.get("type") == SUSPENDED and condition.get("status") == "False":
+            return condition_since(condition) or view.created
+    return view.created

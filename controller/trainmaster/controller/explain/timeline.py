@@ -1,13 +1,45 @@
-"""The timeline of a job: what happened when, the oldest first."""
+"""The timeline of a job: what happened when, the oldest first, as far as its objects tell. Pure.
+
+It is bounded: pods are told of together, failures and warnings up to a number. What was longest ago and what was last
+is kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final
 
-from trainmaster.controller.explain.findings import ObjectReference
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.container_failures import (
+    OOM_KILLED,
+    RESTART_ATTEMPT_LABEL,
+    ContainerFailure,
+    container_failures,
+)
+from trainmaster.controller.explain.event import Event
+from trainmaster.controller.explain.findings import ObjectReference, reference_to
+from trainmaster.controller.explain.pods import condition_of
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView, role_of
+from trainmaster.runtime.api.constants import COMPLETE, FAILED
+from trainmaster.runtime.jobs.constants import RESTARTING, SUCCEEDED, SUSPENDED
+from trainmaster.runtime.jsontree import JsonObject
+
+MOST: Final = 40
+"""Moments."""
+
+_MOST_FAILURES: Final = 10
+_MOST_WARNINGS: Final = 10
+_LONGEST_NOTE: Final = 300
+
+_TOLD_OTHERWISE: Final = frozenset({"BackOff"})
+"""Reasons of events that repeat what containers tell."""
+
+_NOTABLE: Final = frozenset({"Killing", "Preempted", "Preempting", "TaintManagerEviction", "Evicted", "RestartJobSet"})
+"""Reasons of events that are no warnings."""
+
+_ENDS: Final = (COMPLETE, SUCCEEDED, FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +53,144 @@ class Moment:
     object: ObjectReference | None = None
     """What it happened to, if not to the job itself."""
 
+    until: datetime | None = None
+    """When it happened last, if it happened more than once."""
+
 
 def timeline(view: JobView) -> Sequence[Moment]:
-    """Return what happened to a job, as far as its objects tell."""
-    created = view.created
-    return () if created is None else (Moment(created, f"{view.kind} created"),)
+    """Return what happened to a job."""
+    moments = [*_objects(view), *_conditions(view), *_pods(view), *_failures(view), *_warnings(view)]
+    moments.sort(key=lambda moment: moment.at)
+    if len(moments) <= MOST:
+        return moments
+    half = MOST // 2
+    left_out = len(moments) - 2 * half + 1
+    between = Moment(moments[half].at, f"({left_out} more are left out here)")
+    return [*moments[: half - 1], between, *moments[-half:]]
+
+
+def _objects(view: JobView) -> Iterator[Moment]:
+    if not view.is_deleted:
+        yield from _made(view.job, f"{view.kind} is created")
+    for snapshot in view.snapshots or ():
+        yield from _made(snapshot, "its runtime is frozen in a snapshot")
+    for jobset in view.jobsets or ():
+        yield from _made(jobset, "its JobSet is created")
+    yield from _created_together(view.jobs or (), "Job")
+    if deleted := parse_time(view.job["metadata"].get("deletionTimestamp")):
+        yield Moment(deleted, f"the {view.kind} is deleted")
+
+
+def _made(obj: JsonObject, text: str) -> Iterator[Moment]:
+    if created := parse_time(obj["metadata"].get("creationTimestamp")):
+        yield Moment(created, text, reference_to(obj))
+
+
+def _created_together(objects: Iterable[JsonObject], noun: str) -> Iterator[Moment]:
+    for attempt, of_attempt in _by_attempt(objects):
+        times = sorted(filter(None, (parse_time(each["metadata"].get("creationTimestamp")) for each in of_attempt)))
+        if times:
+            again = f" again (attempt {attempt})" if attempt else ""
+            yield _span(times, f"{_counted(len(of_attempt), noun)} created{again}")
+
+
+def _span(times: Sequence[datetime], text: str) -> Moment:
+    return Moment(times[0], text, until=times[-1] if times[-1] != times[0] else None)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun} is" if number == 1 else f"{number} {noun}s are"
+
+
+def _by_attempt(objects: Iterable[JsonObject]) -> list[tuple[int, list[JsonObject]]]:
+    attempts: dict[int, list[JsonObject]] = {}
+    for each in objects:
+        text = str((each["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL, "0"))
+        attempts.setdefault(int(text) if text.isascii() and text.isdecimal() else 0, []).append(each)
+    return sorted(attempts.items())
+
+
+def _conditions(view: JobView) -> Iterator[Moment]:
+    for condition in view.status.get("conditions") or ():
+        at, kind, holds = (
+            parse_time(condition.get("lastTransitionTime")),
+            condition.get("type"),
+            condition.get("status"),
+        )
+        if at is None:
+            continue
+        if kind == SUSPENDED:
+            yield Moment(at, "it is suspended" if holds == "True" else "it is resumed")
+        elif kind in _ENDS and holds == "True":
+            told = _shortened(str(condition.get("message") or condition.get("reason") or ""))
+            yield Moment(at, f"it {'has failed' if kind == FAILED else 'is complete'}{f': {told}' if told else ''}")
+        elif kind == RESTARTING and holds == "True":
+            yield Moment(at, _shortened(str(condition.get("message") or "it is restarted")))
+
+
+def _pods(view: JobView) -> Iterator[Moment]:
+    for attempt, pods in _by_attempt(view.pods or ()):
+        again = f" of attempt {attempt}" if attempt else ""
+        for what, times in (
+            ("created", [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods]),
+            ("given a node", [_scheduled_at(pod) for pod in pods]),
+            ("started", [_first_start(pod) for pod in pods]),
+        ):
+            known = sorted(each for each in times if each is not None)
+            if known:
+                part = f"{len(known)} of {_counted(len(pods), 'pod')}" if len(known) < len(pods) else None
+                yield _span(known, f"{part or _counted(len(known), 'pod')}{again} {what}".replace("  ", " "))
+
+
+def _scheduled_at(pod: JsonObject) -> datetime | None:
+    scheduled = condition_of(pod, "PodScheduled") or {}
+    return parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
+
+
+def _first_start(pod: JsonObject) -> datetime | None:
+    """Return when the containers of a pod began to run for the first time, as far as it tells."""
+    times = [
+        parse_time(each.get("startedAt"))
+        for status in (pod.get("status") or {}).get("containerStatuses") or ()
+        for run in ("lastState", "state")
+        for each in ((status.get(run) or {}).get(how) or {} for how in ("running", "terminated"))
+    ]
+    return min((each for each in times if each is not None), default=None)
+
+
+def _failures(view: JobView) -> Iterator[Moment]:
+    found = [(failure, pod) for pod in view.pods or () for failure in container_failures(pod) if not failure.stopped]
+    found.sort(key=lambda pair: pair[0].order)
+    for failure, pod in found[:_MOST_FAILURES]:
+        if at := parse_time(failure.at):
+            yield Moment(at, f"{role_of(pod)}: {_ended(failure)}", reference_to({"kind": "Pod", **pod}))
+    rest = sorted(filter(None, (parse_time(failure.at) for failure, _ in found[_MOST_FAILURES:])))
+    if rest:
+        yield _span(rest, f"{len(rest)} more containers fail")
+
+
+def _ended(failure: ContainerFailure) -> str:
+    reason = f" ({failure.reason})" if failure.reason == OOM_KILLED else ""
+    return f"container {failure.container} ends with exit code {failure.exit_code}{reason}"
+
+
+def _warnings(view: JobView) -> Iterator[Moment]:
+    """Return what controllers and nodes said, of many that say the same of one kind one."""
+    groups: dict[tuple[str, str], list[Event]] = {}
+    for event in view.events or ():
+        if event.first is None or event.reason in _TOLD_OTHERWISE or not (event.is_warning or event.reason in _NOTABLE):
+            continue
+        groups.setdefault((event.about.kind, event.reason), []).append(event)
+    kept = sorted(groups.values(), key=lambda events: max(filter(None, (each.last for each in events))))
+    for events in kept[-_MOST_WARNINGS:]:
+        first, last = events[0], max(filter(None, (each.last for each in events)))
+        count = sum(each.count for each in events)
+        times = f" ({count} times)" if count > 1 else ""
+        at = min(filter(None, (each.first for each in events)))
+        text = f"{first.reason}{times}: {_shortened(first.note)}" if first.note else f"{first.reason}{times}"
+        yield Moment(at, text, first.about, until=last if last > at else None)
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_NOTE else f"{line[: _LONGEST_NOTE - 4]} ..."

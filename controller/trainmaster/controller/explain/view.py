@@ -10,14 +10,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from trainmaster.controller.container_failures import rank_of
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.findings import ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.runtime.api.constants import TRAINJOB_KIND
-from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import (
+    MANAGED_BY_TRAINING_OPERATOR,
+    REPLICA_INDEX_LABEL,
+    REPLICA_TYPE_LABEL,
+    SUCCEEDED,
+)
 from trainmaster.runtime.jsontree import JsonObject
+
+_ENDS: Final = frozenset({COMPLETE, FAILED, SUCCEEDED})
 
 Objects = Sequence[JsonObject] | None
 """All objects of a kind that concern the job; None if nobody looked."""
@@ -60,7 +68,7 @@ class JobView:
     """Whether the job is gone; then it is only as much of one as others still tell of it."""
 
     runtimes: Objects = None
-    """The runtime that it names, if that exists; of the kind that it names."""
+    """The runtime that it names; where there is none of that name, all of the kind."""
 
     snapshots: Objects = None
     """The ConfigMap in which its runtime is frozen."""
@@ -73,6 +81,8 @@ class JobView:
     """Its own, in no order, also those that were replaced and those that are being deleted."""
 
     services: Objects = None
+    """Those through which its pods find each other."""
+
     events: Sequence[Event] | None = None
     """About the job and what belongs to it, the oldest first."""
 
@@ -148,6 +158,18 @@ class JobView:
         return self.job.get("spec") or {}
 
     @property
+    def run_policy(self) -> JsonObject:
+        """Where `suspend`, `managedBy` and the limits of the job stand."""
+        return self.spec if self.is_trainjob else self.spec.get("runPolicy") or {}
+
+    @property
+    def managed_by(self) -> str | None:
+        """Which other controller the job is for; None if it is for Trainmaster."""
+        ours = MANAGED_BY_TRAINER if self.is_trainjob else MANAGED_BY_TRAINING_OPERATOR
+        said = self.run_policy.get("managedBy") or ours
+        return None if said == ours else str(said)
+
+    @property
     def status(self) -> JsonObject:
         """What has become of it so far."""
         return self.job.get("status") or {}
@@ -161,6 +183,11 @@ class JobView:
     def conditions(self) -> dict[str, JsonObject]:
         """Those of the job that hold, by type."""
         return true_conditions(self.job)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is complete, has failed, or is gone."""
+        return self.is_deleted or not _ENDS.isdisjoint(self.conditions)
 
     def events_about(self, kind: str, name: str | None = None) -> Iterator[Event]:
         """Return the events about an object, or about all of a kind, the oldest first."""

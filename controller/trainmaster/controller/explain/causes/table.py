@@ -5,13 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from trainmaster.controller.explain.causes.controllers import (
+    another_manager_leads,
+    jobset_controller_absent,
+    manager_absent,
+)
+from trainmaster.controller.explain.causes.gangs import gang_incomplete, queue_full
+from trainmaster.controller.explain.causes.limits import (
+    backoff_limit_exceeded,
+    deadline_exceeded,
+    time_to_live_expired,
+)
+from trainmaster.controller.explain.causes.refusals import blocked, refused, runtime_missing
+from trainmaster.controller.explain.causes.suspension import gated, queued, suspended
+from trainmaster.controller.explain.causes.told import told_by_status
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView
 
 Finder = Callable[[JobView], Iterable[Finding]]
 """Finds one cause, or some that are seen at the same place. It raises nothing, whatever is in the view."""
 
-OF_JOBS: Final[Sequence[Finder]] = ()
+OF_JOBS: Final[Sequence[Finder]] = (
+    another_manager_leads,
+    backoff_limit_exceeded,
+    blocked,
+    deadline_exceeded,
+    gang_incomplete,
+    gated,
+    jobset_controller_absent,
+    manager_absent,
+    queue_full,
+    queued,
+    refused,
+    runtime_missing,
+    suspended,
+    time_to_live_expired,
+    told_by_status,
+)
 """Causes that a job has as a whole, or that its cluster has."""
 
 OF_PODS: Final[Sequence[Finder]] = ()

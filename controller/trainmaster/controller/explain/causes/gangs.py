@@ -1,0 +1,137 @@
+"""GangIncomplete, and QuotaExceeded of queues of Volcano: what PodGroups say, and which of their pods miss."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.commands import kubectl
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
+from trainmaster.controller.explain.pods import (
+    condition_of,
+    current_pods,
+    has_succeeded,
+    is_scheduled,
+    missing_pods,
+    named,
+    phase_of,
+)
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView, condition_since, true_conditions
+from trainmaster.runtime.api.constants import VOLCANO_API_VERSION
+from trainmaster.runtime.jsontree import JsonObject
+
+_UNSCHEDULABLE: Final = "Unschedulable"
+_QUEUE: Final = re.compile(r"queue resource quota insufficient|queue .*(?:closed|overused|not open)", re.IGNORECASE)
+"""What Volcano says of a group that has to stay in its queue for the sake of the queue, not of the cluster."""
+
+_OPEN: Final = "Open"
+_STARTED: Final = frozenset({"Running", "Scheduled", "Completed", "Finished", "Succeeded"})
+"""Phases of a group that has what it needs, of both kinds."""
+
+
+def gang_incomplete(view: JobView) -> Iterator[Finding]:
+    """Groups that do not start as a whole, and who misses."""
+    for group in view.pod_groups or ():
+        if (group.get("status") or {}).get("phase") in _STARTED or _waits_for_queue(view, group):
+            continue
+        wanted = int((group.get("spec") or {}).get("minMember") or 0)
+        pods = [pod for pod in current_pods(view) if phase_of(pod) != "Failed"]
+        ready = [pod for pod in pods if is_scheduled(pod) or has_succeeded(pod)]
+        if len(ready) >= wanted:
+            continue
+        evidence = [Evidence(reference_to(group), text) for text in _who_misses(view, pods, ready, wanted)]
+        said = true_conditions(group).get(_UNSCHEDULABLE)
+        if said is not None:
+            told = f"{said.get('reason')}: {said.get('message')}" if said.get("message") else str(said.get("reason"))
+            evidence.append(Evidence(reference_to(group), told, condition_since(said)))
+        evidence += _words_of_scheduler(pods)
+        # That pods of it are not there is the matter of the gang; that there is no room for them, of the cluster.
+        certainty = Certainty.CERTAIN if len(pods) < wanted else Certainty.LIKELY
+        since = parse_time(group["metadata"].get("creationTimestamp"))
+        yield Finding(
+            Cause.GANG_INCOMPLETE, certainty, tuple(evidence), since, _advice(view, group, len(pods) < wanted)
+        )
+
+
+def queue_full(view: JobView) -> Iterator[Finding]:
+    """Groups of Volcano that have to stay in their queue."""
+    for group in view.pod_groups or ():
+        texts = _waits_for_queue(view, group)
+        if not texts:
+            continue
+        queue = str((group.get("spec") or {}).get("queue") or "default")
+        since = parse_time(group["metadata"].get("creationTimestamp"))
+        advice = (
+            f"see the queue: {kubectl(view, 'describe', 'queues.scheduling.volcano.sh', queue, namespaced=False)}",
+            "wait until others of the queue end, ask for less, name another queue, or have its capability raised",
+        )
+        evidence = [Evidence(reference_to(group), text) for text in texts] + list(_queue_evidence(view, queue))
+        yield Finding(Cause.QUOTA_EXCEEDED, Certainty.CERTAIN, tuple(evidence), since, advice)
+
+
+def _waits_for_queue(view: JobView, group: JsonObject) -> Sequence[str]:
+    """Return what says that a group of Volcano waits for its queue."""
+    if group.get("apiVersion") != VOLCANO_API_VERSION or (group.get("status") or {}).get("phase") != "Pending":
+        return ()
+    said = true_conditions(group).get(_UNSCHEDULABLE) or {}
+    texts = [str(said.get("message") or "")]
+    texts += [event.note for event in view.events_about("PodGroup", group["metadata"]["name"])][-1:]
+    queue = str((group.get("spec") or {}).get("queue") or "default")
+    closed = [
+        f"its queue {queue} is {state}"
+        for each in view.queues or ()
+        if each.get("kind") == "Queue" and each["metadata"]["name"] == queue
+        for state in [(each.get("status") or {}).get("state") or _OPEN]
+        if state != _OPEN
+    ]
+    missing = (
+        [f"its queue {queue} does not exist"]
+        if view.queues is not None and all(each["metadata"]["name"] != queue for each in view.queues)
+        else []
+    )
+    return [*missing, *closed, *dict.fromkeys(text for text in texts if _QUEUE.search(text))]
+
+
+def _queue_evidence(view: JobView, name: str) -> Iterator[Evidence]:
+    for queue in view.queues or ():
+        capability = (queue.get("spec") or {}).get("capability")
+        if queue.get("kind") == "Queue" and queue["metadata"]["name"] == name and capability:
+            allocated = (queue.get("status") or {}).get("allocated") or {}
+            text = "; ".join(
+                f"{resource}: {amount}, of which {allocated.get(resource, 0)} are in use"
+                for resource, amount in capability.items()
+            )
+            yield Evidence(reference_to(queue), f"has {text}")
+
+
+def _who_misses(view: JobView, pods: Sequence[JsonObject], ready: Sequence[JsonObject], wanted: int) -> Iterator[str]:
+    waiting = [pod for pod in pods if pod not in ready]
+    text = f"starts when {wanted} of its pods can; {len(ready)} have a node"
+    if waiting:
+        text += f"; without one: {named(waiting)}"
+    yield text
+    if len(pods) < wanted:
+        missing = missing_pods(view)
+        which = ", ".join(f"{count} of {group}" for group, count in missing.items())
+        yield f"has {len(pods)} pods, fewer than it needs" + (f"; not created: {which}" if which else "")
+
+
+def _words_of_scheduler(pods: Sequence[JsonObject]) -> Iterator[Evidence]:
+    """Return what the scheduler says of the first pod that has no node."""
+    for pod in pods:
+        scheduled = condition_of(pod, "PodScheduled") or {}
+        if scheduled.get("status") == "False" and scheduled.get("message"):
+            yield Evidence(reference_to({"kind": "Pod", **pod}), str(scheduled["message"]), condition_since(scheduled))
+            return
+
+
+def _advice(view: JobView, group: JsonObject, lacks_pods: bool) -> tuple[str, ...]:
+    resource = "podgroups.scheduling.volcano.sh" if group.get("apiVersion") == VOLCANO_API_VERSION else "podgroups"
+    look = f"see the group: {kubectl(view, 'describe', resource, group['metadata']['name'])}"
+    if lacks_pods:
+        jobs = kubectl(view, "describe", "jobs", "-l", f"jobset.sigs.k8s.io/jobset-name={view.name}")
+        return (f"see why the pods that miss are not created: {jobs}", look)
+    return ("free room for all of its pods at once, ask for less, or start fewer of them", look)

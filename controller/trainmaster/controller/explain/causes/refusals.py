@@ -1,0 +1,180 @@
+"""RuntimeMissing, Refused, PluginFailed, QuotaExceeded: what the manager, the API server or a quota does not let pass.
+
+The manager says so by the condition `Blocked`. That pods are refused the controllers of Jobs and of JobSets say by
+events, and the manager of jobs of `kubeflow.org/v1` as well.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+from trainmaster.controller.condition_types import (
+    BLOCKED,
+    BUILD_REJECTED,
+    KIND_NOT_SERVED,
+    PLUGIN_FAILED,
+    PLUGIN_QUARANTINED,
+    RUNTIME_DENIED,
+    RUNTIME_NOT_FOUND,
+)
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.commands import kubectl, trainmaster
+from trainmaster.controller.explain.event import Event
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
+from trainmaster.controller.explain.pods import missing_pods
+from trainmaster.controller.explain.view import JobView, condition_since
+from trainmaster.runtime.api.constants import (
+    CLUSTER_TRAINING_RUNTIME_KIND,
+    FAILED,
+    RUNTIME_NOT_SUPPORTED_REASON,
+    TRAINING_RUNTIME_KIND,
+)
+
+_CAUSES: Final = {
+    RUNTIME_NOT_FOUND: Cause.RUNTIME_MISSING,
+    RUNTIME_DENIED: Cause.RUNTIME_MISSING,
+    PLUGIN_FAILED: Cause.PLUGIN_FAILED,
+    PLUGIN_QUARANTINED: Cause.PLUGIN_FAILED,
+    BUILD_REJECTED: Cause.PLUGIN_FAILED,
+    "PolicyUnserved": Cause.PLUGIN_FAILED,
+    "InternalError": Cause.PLUGIN_FAILED,
+    "WorkloadGone": Cause.TIME_TO_LIVE_EXPIRED,
+}
+"""Of the reasons of `Blocked`; what is not here is refused."""
+
+_REFUSALS: Final = frozenset(
+    {"FailedCreate", "FailedCreatePod", "FailedCreateService", "JobCreationFailed", "HeadlessServiceCreationFailed"}
+)
+"""Reasons of events: of the controllers of Jobs and of jobs of `kubeflow.org/v1`, and of JobSet's."""
+
+_QUOTA: Final = re.compile(r'exceeded quota: (?P<quota>[^,\s"]+)|failed quota: (?P<failed>[^:\s"]+)')
+"""What the admission plugin ResourceQuota says."""
+
+_WEBHOOK: Final = re.compile(r'admission webhook "(?P<denied>[^"]+)" denied|failed calling webhook "(?P<failed>[^"]+)"')
+_POD_SECURITY: Final = "violates PodSecurity"
+_JOBSETS: Final = "jobsets.jobset.x-k8s.io"
+_MOST: Final = 3
+"""Events of one cause that are evidence."""
+
+
+def blocked(view: JobView) -> Iterator[Finding]:
+    """What the manager says that stands in the way."""
+    condition = view.conditions.get(BLOCKED)
+    if condition is None:
+        return
+    reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
+    cause = _CAUSES.get(reason) or _cause_of_refusal(message)
+    if reason == KIND_NOT_SERVED and _JOBSETS in message:
+        cause = Cause.JOBSET_CONTROLLER_ABSENT
+    evidence = Evidence(view.reference, f"{reason}: {message}", condition_since(condition))
+    advice = _runtime_advice(view) if cause is Cause.RUNTIME_MISSING else _advice(view, cause, message)
+    yield Finding(cause, Certainty.CERTAIN, (evidence,), condition_since(condition), advice)
+
+
+def runtime_missing(view: JobView) -> Iterator[Finding]:
+    """That the runtime does not exist, for the case that no manager says so; or is of a kind that nobody serves."""
+    if not view.is_trainjob or BLOCKED in view.conditions:
+        return
+    failed = view.conditions.get(FAILED) or {}
+    if failed.get("reason") == RUNTIME_NOT_SUPPORTED_REASON:
+        since = condition_since(failed)
+        evidence = Evidence(view.reference, str(failed.get("message") or RUNTIME_NOT_SUPPORTED_REASON), since)
+        advice = (f"name a {CLUSTER_TRAINING_RUNTIME_KIND} or a {TRAINING_RUNTIME_KIND}, and create the job again",)
+        yield Finding(Cause.RUNTIME_MISSING, Certainty.CERTAIN, (evidence,), since, advice)
+        return
+    kind, name = _runtime_of(view)
+    there = view.runtimes
+    if there is None or view.snapshots or view.jobsets or view.has_ended:
+        return
+    if all(each["metadata"]["name"] != name for each in there):
+        namespace = view.namespace if kind == TRAINING_RUNTIME_KIND else ""
+        evidence = Evidence(ObjectReference(kind, namespace, name), "does not exist")
+        yield Finding(Cause.RUNTIME_MISSING, Certainty.CERTAIN, (evidence,), view.created, _runtime_advice(view))
+
+
+def refused(view: JobView) -> Iterator[Finding]:
+    """Events that tell of pods, Jobs or Services that the API server refuses, unless they are there by now."""
+    if view.has_ended or (view.pods is not None and not missing_pods(view) and view.pods):
+        return
+    found: dict[Cause, list[Event]] = {}
+    for event in view.events or ():
+        if event.reason in _REFUSALS and event.is_warning:
+            found.setdefault(_cause_of_refusal(event.note), []).append(event)
+    for cause, events in found.items():
+        last = events[-1]
+        yield Finding(
+            cause,
+            Certainty.CERTAIN,
+            tuple(_as_evidence(event) for event in reversed(events[-_MOST:])),
+            _first(events),
+            _advice(view, cause, last.note),
+        )
+
+
+def _as_evidence(event: Event) -> Evidence:
+    times = f" ({event.count} times)" if event.count > 1 else ""
+    return Evidence(event.about, f"{event.reason}{times}: {event.note}", event.last)
+
+
+def _first(events: Iterable[Event]) -> datetime | None:
+    return min((each.first for each in events if each.first is not None), default=None)
+
+
+def _cause_of_refusal(text: str) -> Cause:
+    return Cause.QUOTA_EXCEEDED if _QUOTA.search(text) else Cause.REFUSED
+
+
+def _runtime_of(view: JobView) -> tuple[str, str]:
+    reference = view.spec.get("runtimeRef") or {}
+    return str(reference.get("kind") or CLUSTER_TRAINING_RUNTIME_KIND), str(reference.get("name") or "")
+
+
+def _runtime_advice(view: JobView) -> tuple[str, ...]:
+    kind, name = _runtime_of(view)
+    names = sorted(str(each["metadata"]["name"]) for each in view.runtimes or () if each["metadata"]["name"] != name)
+    near = difflib.get_close_matches(name, names, n=1)
+    lines = [f"did you mean {near[0]!r}? the job has to be created again with it"] if near else []
+    if view.runtimes is not None and not near:
+        lines.append(f"runtimes of this kind: {', '.join(names[:10])}" if names else f"there is no {kind} at all")
+    scope = ["-n", view.namespace] if kind == TRAINING_RUNTIME_KIND else []
+    command = " ".join(["kubectl", "get", f"{kind.lower()}s", *scope])
+    return (*lines, f"see which runtimes there are: {command}", "the job goes on by itself when the runtime is created")
+
+
+def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
+    """Say what to do about a refusal, from its words."""
+    if cause is Cause.QUOTA_EXCEEDED:
+        found = _QUOTA.search(message)
+        name = (found["quota"] or found["failed"]) if found else ""
+        return (
+            f"see what the quota allows and who uses it: {kubectl(view, 'describe', 'resourcequota', name)}",
+            "wait until others end, ask for less, or have the quota raised; what is missing is then created by itself",
+        )
+    if cause is not Cause.REFUSED:
+        return ()
+    if webhook := _WEBHOOK.search(message):
+        if webhook["failed"]:
+            return (
+                f"the webhook {webhook['failed']} does not answer: see its Service and its pods",
+                "find it: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o wide",
+            )
+        return (
+            f"the webhook {webhook['denied']} does not allow it: change what it names, or ask who runs it",
+            "the job is tried again by itself",
+        )
+    if _POD_SECURITY in message:
+        namespace = kubectl(view, "describe", "namespace", view.namespace, namespaced=False)
+        return (
+            f"see what the labels of the namespace demand: {namespace}",
+            "set the securityContext that the message names in the runtime, or by spec.runtimePatches",
+        )
+    if not view.is_trainjob:
+        return ("correct what the message names; the job is tried again by itself",)
+    return (
+        "correct what the message names, in the job or in its runtime",
+        f"the runtime of a job is frozen: after correcting it, create the job again ({trainmaster(view, 'restart')})",
+    )

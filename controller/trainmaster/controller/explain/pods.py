@@ -1,0 +1,228 @@
+"""The pods of a job: which of them count now, what each of them is at, and which ones miss. Pure.
+
+Of pods that had the same place one after the other, the newest counts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from trainmaster.controller.container_failures import (
+    JOB_INDEX_LABEL,
+    REPLICATED_JOB_LABEL,
+    RESTART_ATTEMPT_LABEL,
+    container_failures,
+    rank_of,
+)
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView, role_of
+from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION
+from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
+from trainmaster.runtime.jsontree import JsonObject
+
+_LAST: Final = 1 << 31
+_INITIALIZING: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
+"""Reasons for which a container waits in the normal course of things."""
+
+_NAMED: Final = 4
+
+
+class Place(NamedTuple):
+    """What a pod is of a job, and what it shares with those that it replaces."""
+
+    group: str
+    """The ReplicatedJob, or the replica type in small letters."""
+
+    job: int
+    """Which Job of the ReplicatedJob."""
+
+    number: int
+    """Within that."""
+
+
+def place_of(pod: JsonObject) -> Place | None:
+    """Return the place of a pod; None if its labels do not tell."""
+    labels = pod["metadata"].get("labels") or {}
+    if REPLICATED_JOB_LABEL in labels:
+        index = labels.get(COMPLETION_INDEX_ANNOTATION)
+        if index is None:
+            return None
+        return Place(labels[REPLICATED_JOB_LABEL], _number(labels.get(JOB_INDEX_LABEL)), _number(index))
+    if REPLICA_TYPE_LABEL in labels:
+        return Place(labels[REPLICA_TYPE_LABEL].lower(), 0, _number(labels.get(REPLICA_INDEX_LABEL)))
+    return None
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isascii() and text.isdecimal() else 0
+
+
+def current_pods(view: JobView) -> list[JsonObject]:
+    """Return the newest pod of each place, of the last attempt, in the order of ranks."""
+    newest: dict[object, JsonObject] = {}
+    pods = view.pods or ()
+    attempt = max(map(_attempt, pods), default=0)
+    for pod in pods:
+        if _attempt(pod) < attempt:
+            continue
+        place = place_of(pod) or pod["metadata"]["uid"]
+        if place not in newest or _age_order(pod) > _age_order(newest[place]):
+            newest[place] = pod
+    return sorted(newest.values(), key=_order)
+
+
+def _attempt(pod: JsonObject) -> int:
+    return _number((pod["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL))
+
+
+def _age_order(pod: JsonObject) -> tuple[str, bool, str]:
+    metadata = pod["metadata"]
+    return str(metadata.get("creationTimestamp")), not metadata.get("deletionTimestamp"), str(metadata.get("uid"))
+
+
+def _order(pod: JsonObject) -> tuple[int, Place, str]:
+    rank = rank_of(pod)
+    return _LAST if rank is None else rank, place_of(pod) or Place("", 0, 0), pod["metadata"]["name"]
+
+
+def container_statuses(pod: JsonObject) -> list[JsonObject]:
+    """Return the statuses of the containers of a pod, the init containers first."""
+    status = pod.get("status") or {}
+    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
+
+
+def phase_of(pod: JsonObject) -> str:
+    """Return the phase of a pod; a new one is Pending before anybody says so."""
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def is_running(pod: JsonObject) -> bool:
+    """Tell whether all containers of a pod run, or have ended well."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return phase_of(pod) == "Running" and bool(statuses) and all(_goes_on(each) for each in statuses)
+
+
+def _goes_on(status: JsonObject) -> bool:
+    state = status.get("state") or {}
+    ended = state.get("terminated")
+    return "running" in state or (ended is not None and not ended.get("exitCode"))
+
+
+def has_succeeded(pod: JsonObject) -> bool:
+    """Tell whether a pod has done its work."""
+    return phase_of(pod) == "Succeeded"
+
+
+def is_scheduled(pod: JsonObject) -> bool:
+    """Tell whether a pod has a node."""
+    return bool((pod.get("spec") or {}).get("nodeName"))
+
+
+def started_at(pod: JsonObject) -> datetime | None:
+    """Return when the last of the containers that run now was started."""
+    found = [
+        parse_time(((each.get("state") or {}).get("running") or {}).get("startedAt"))
+        for each in container_statuses(pod)
+    ]
+    return max((each for each in found if each is not None), default=None)
+
+
+def condition_of(pod: JsonObject, condition_type: str) -> JsonObject | None:
+    """Return a condition of a pod, or of any object, whatever its status is."""
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == condition_type:
+            found: JsonObject = condition
+            return found
+    return None
+
+
+def has_failed(pod: JsonObject) -> bool:
+    """Tell whether a pod, or a container of it at some time, has failed."""
+    return phase_of(pod) == "Failed" or bool(container_failures(pod))
+
+
+def what_it_waits_for(pod: JsonObject) -> str:
+    """Say in a few words what a pod that does not run is at."""
+    if pod["metadata"].get("deletionTimestamp"):
+        return "it is being deleted"
+    if gates := (pod.get("spec") or {}).get("schedulingGates"):
+        return f"it is held back by scheduling gates: {', '.join(str(gate.get('name')) for gate in gates)}"
+    if not is_scheduled(pod) and phase_of(pod) == "Pending":
+        scheduled = condition_of(pod, "PodScheduled")
+        told = (scheduled or {}).get("message") if (scheduled or {}).get("status") == "False" else None
+        return f"it has no node{f': {told}' if told else ''}"
+    for status in container_statuses(pod):
+        waiting = (status.get("state") or {}).get("waiting")
+        if waiting is not None and str(waiting.get("reason") or "") not in _INITIALIZING:
+            told = f": {waiting['message']}" if waiting.get("message") else ""
+            return f"its container {status.get('name')} waits: {waiting['reason']}{told}"
+    if phase_of(pod) == "Pending":
+        return "its containers are being created"
+    return f"it is {phase_of(pod)}"
+
+
+def wanted_pods(view: JobView) -> Mapping[str, int] | None:
+    """Return how many pods there are to be now, by ReplicatedJob or replica type; None if nobody can tell.
+
+    Of a JobSet whose ReplicatedJobs start one after the other, only those count whose turn has come.
+    """
+    if not view.is_trainjob:
+        return dict(_wanted_replicas(view))
+    if view.jobsets is None:
+        return None
+    return {name: count for jobset in view.jobsets for name, count in _wanted_of(jobset)}
+
+
+def _wanted_replicas(view: JobView) -> Iterator[tuple[str, int]]:
+    for field, value in view.spec.items():
+        if field.endswith("ReplicaSpecs") and isinstance(value, dict):
+            for replica_type, spec in value.items():
+                replicas = (spec or {}).get("replicas")
+                yield replica_type.lower(), 1 if replicas is None else int(replicas)
+
+
+def _wanted_of(jobset: JsonObject) -> Iterator[tuple[str, int]]:
+    spec = jobset.get("spec") or {}
+    if spec.get("suspend"):
+        return
+    counts = {each.get("name"): each for each in (jobset.get("status") or {}).get("replicatedJobsStatus") or ()}
+    replicas = {each["name"]: int(each.get("replicas", 1)) for each in spec.get("replicatedJobs") or ()}
+    in_order = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
+    earlier: list[JsonObject] = []
+    for replicated_job in spec.get("replicatedJobs") or ():
+        needs = [*(replicated_job.get("dependsOn") or ()), *(earlier if in_order else ())]
+        if all(_is_reached(each, counts.get(each.get("name")) or {}, replicas) for each in needs):
+            job = (replicated_job.get("template") or {}).get("spec") or {}
+            parallelism = int(job.get("parallelism", 1))
+            pods = min(parallelism, int(job.get("completions", parallelism)))
+            yield replicated_job["name"], replicas[replicated_job["name"]] * pods
+        earlier.append({"name": replicated_job["name"]})
+
+
+def _is_reached(dependency: JsonObject, count: JsonObject, replicas: Mapping[str, int]) -> bool:
+    states = ("succeeded",) if dependency.get("status") == "Complete" else ("ready", "succeeded", "failed")
+    return sum(int(count.get(each) or 0) for each in states) >= replicas.get(str(dependency.get("name")), 0)
+
+
+def missing_pods(view: JobView) -> Mapping[str, int]:
+    """Return how many pods have not been created, by ReplicatedJob or replica type; none if nobody can tell."""
+    wanted = wanted_pods(view)
+    if wanted is None or view.pods is None:
+        return {}
+    there = Counter(_group_of(pod) for pod in current_pods(view))
+    return {group: count - there[group] for group, count in wanted.items() if count > there[group]}
+
+
+def _group_of(pod: JsonObject) -> str:
+    labels = pod["metadata"].get("labels") or {}
+    return str(labels.get(REPLICATED_JOB_LABEL) or labels.get(REPLICA_TYPE_LABEL, "")).lower()
+
+
+def named(pods: Sequence[JsonObject]) -> str:
+    """Name some pods by what they are: `rank 2, rank 3 and 4 more`."""
+    roles = [role_of(pod) for pod in pods]
+    more = f" and {len(roles) - _NAMED} more" if len(roles) > _NAMED else ""
+    return ", ".join(roles[:_NAMED]) + more
