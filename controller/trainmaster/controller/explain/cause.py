@@ -88,7 +88,7 @@ _ANY: Final = frozenset(Question)
 TEXTS: Final[Mapping[Cause, CauseText]] = {
     Cause.RUNTIME_MISSING: CauseText(
         "the runtime that it names does not exist, or may not be read",
-        _START,
+        frozenset({Question.START, Question.FAILED}),
         ("see which runtimes there are: trainmaster runtimes list", "create the runtime, or name another one"),
     ),
     Cause.REFUSED: CauseText(

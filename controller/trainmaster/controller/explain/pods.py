@@ -13,9 +13,10 @@ from typing import Final, NamedTuple
 from trainmaster.controller.container_failures import (
     JOB_INDEX_LABEL,
     REPLICATED_JOB_LABEL,
-    RESTART_ATTEMPT_LABEL,
     container_failures,
+    container_statuses,
     rank_of,
+    restart_attempt,
 )
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
@@ -64,18 +65,14 @@ def current_pods(view: JobView) -> list[JsonObject]:
     """Return the newest pod of each place, of the last attempt, in the order of ranks."""
     newest: dict[object, JsonObject] = {}
     pods = view.pods or ()
-    attempt = max(map(_attempt, pods), default=0)
+    attempt = max(map(restart_attempt, pods), default=0)
     for pod in pods:
-        if _attempt(pod) < attempt:
+        if restart_attempt(pod) < attempt:
             continue
         place = place_of(pod) or pod["metadata"]["uid"]
         if place not in newest or _age_order(pod) > _age_order(newest[place]):
             newest[place] = pod
     return sorted(newest.values(), key=_order)
-
-
-def _attempt(pod: JsonObject) -> int:
-    return _number((pod["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL))
 
 
 def _age_order(pod: JsonObject) -> tuple[str, bool, str]:
@@ -86,12 +83,6 @@ def _age_order(pod: JsonObject) -> tuple[str, bool, str]:
 def _order(pod: JsonObject) -> tuple[int, Place, str]:
     rank = rank_of(pod)
     return _LAST if rank is None else rank, place_of(pod) or Place("", 0, 0), pod["metadata"]["name"]
-
-
-def container_statuses(pod: JsonObject) -> list[JsonObject]:
-    """Return the statuses of the containers of a pod, the init containers first."""
-    status = pod.get("status") or {}
-    return [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
 
 
 def phase_of(pod: JsonObject) -> str:

@@ -1,6 +1,6 @@
 """Which finding comes first: one that explains others before those; then what is surer; then what was earlier. Pure.
 
-What happened later explains nothing that was before.
+What began later explains nothing that happened before.
 """
 
 from __future__ import annotations
@@ -49,6 +49,9 @@ EXPLAINS: Final[Mapping[Cause, frozenset[Cause]]] = {
 }
 """What follows from a cause: where both are found, that one is its symptom."""
 
+_STATES: Final = frozenset({Cause.SUSPENDED, Cause.GANG_INCOMPLETE, Cause.UNSCHEDULABLE, Cause.ANOTHER_MANAGER_LEADS})
+"""Causes that are not something that happened, but how it is: since when, is no matter of before and after."""
+
 MOST_EVIDENCE: Final = 10
 """Of one finding."""
 
@@ -75,7 +78,9 @@ def explains(finding: Finding, other: Finding) -> bool:
         return False
     if finding.cause in EXPLAINS.get(other.cause, ()):  # each may be the reason of the other one
         return _time(finding) < _time(other) - _SLACK
-    return finding.since is None or other.since is None or finding.since <= other.since + _SLACK
+    if other.cause in _STATES or finding.since is None or other.since is None:
+        return True
+    return finding.since <= other.since + _SLACK
 
 
 def _order(finding: Finding) -> tuple[int, datetime, str]:

@@ -13,9 +13,9 @@ from typing import Final
 
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
-    RESTART_ATTEMPT_LABEL,
     ContainerFailure,
     container_failures,
+    restart_attempt,
 )
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.findings import ObjectReference, reference_to
@@ -90,23 +90,22 @@ def _created_together(objects: Iterable[JsonObject], noun: str) -> Iterator[Mome
     for attempt, of_attempt in _by_attempt(objects):
         times = sorted(filter(None, (parse_time(each["metadata"].get("creationTimestamp")) for each in of_attempt)))
         if times:
-            again = f" again (attempt {attempt})" if attempt else ""
-            yield _span(times, f"{_counted(len(of_attempt), noun)} created{again}")
+            again = f" of attempt {attempt}" if attempt else ""
+            yield _span(times, f"{_counted(len(of_attempt), noun, again)} created")
 
 
 def _span(times: Sequence[datetime], text: str) -> Moment:
     return Moment(times[0], text, until=times[-1] if times[-1] != times[0] else None)
 
 
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun} is" if number == 1 else f"{number} {noun}s are"
+def _counted(number: int, noun: str, which: str = "") -> str:
+    return f"{number} {noun}{which} is" if number == 1 else f"{number} {noun}s{which} are"
 
 
 def _by_attempt(objects: Iterable[JsonObject]) -> list[tuple[int, list[JsonObject]]]:
     attempts: dict[int, list[JsonObject]] = {}
     for each in objects:
-        text = str((each["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL, "0"))
-        attempts.setdefault(int(text) if text.isascii() and text.isdecimal() else 0, []).append(each)
+        attempts.setdefault(restart_attempt(each), []).append(each)
     return sorted(attempts.items())
 
 
@@ -138,8 +137,8 @@ def _pods(view: JobView) -> Iterator[Moment]:
         ):
             known = sorted(each for each in times if each is not None)
             if known:
-                part = f"{len(known)} of {_counted(len(pods), 'pod')}" if len(known) < len(pods) else None
-                yield _span(known, f"{part or _counted(len(known), 'pod')}{again} {what}".replace("  ", " "))
+                part = f"{len(known)} of " if len(known) < len(pods) else ""
+                yield _span(known, f"{part}{_counted(len(pods), 'pod', again)} {what}")
 
 
 def _scheduled_at(pod: JsonObject) -> datetime | None:

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from trainmaster.controller.condition_types import BLOCKED
+from trainmaster.controller.container_failures import restart_attempt
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
@@ -159,8 +160,7 @@ def _neglected_jobset(view: JobView, jobset: JsonObject) -> Evidence | None:
     for job in jobs or ():
         failed = true_conditions(job).get("Failed")
         restarts = (jobset.get("status") or {}).get("restarts") or 0
-        attempt = (job["metadata"].get("labels") or {}).get("jobset.sigs.k8s.io/restart-attempt", "0")
-        if failed is not None and attempt == str(restarts) and _is_old(condition_since(failed), view.now):
+        if failed is not None and restart_attempt(job) == restarts and _is_old(condition_since(failed), view.now):
             name = job["metadata"]["name"]
             return Evidence(about, f"does not take note that its Job {name} has failed", condition_since(failed))
     return None

@@ -1,0 +1,119 @@
+"""ManagerAbsent, AnotherManagerLeads and JobSetControllerAbsent: by what is not done, and by whom one sees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from support.job_views import at, condition, event, job, jobset, moment, pytorchjob, running, trainjob, view
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.findings import Certainty
+from trainmaster.controller.explain.view import Unread, WhyUnread
+from trainmaster.runtime.jsontree import JsonObject
+
+NEGLECTED: dict[str, Any] = {"jobsets": [], "snapshots": [], "pods": []}
+
+
+def lease(renewed: float, *, holder: str = "manager-1") -> JsonObject:
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": at(renewed), "acquireTime": at(0)}
+    return {"metadata": {"name": "trainer.kubeflow.org", "namespace": "kubeflow"}, "spec": spec}
+
+
+def deployment(available: int, *, replicas: int = 1, namespace: str = "kubeflow") -> JsonObject:
+    status = {"availableReplicas": available} if available else {}
+    return {"metadata": {"name": "manager", "namespace": namespace}, "spec": {"replicas": replicas}, "status": status}
+
+
+def test_a_job_that_nobody_looks_at_lacks_a_manager_most_likely() -> None:
+    (found,) = explain(view(**NEGLECTED, now=40)).findings
+    assert (found.cause, found.certainty) == (Cause.MANAGER_ABSENT, Certainty.LIKELY)
+    assert found.evidence[0].text == "has no status, no snapshot and no JobSet"
+
+
+def test_a_manager_has_its_time() -> None:
+    assert not explain(view(**NEGLECTED, now=29)).findings
+
+
+def test_an_expired_lease_or_none_or_no_replica_makes_it_certain() -> None:
+    for fields, text in (
+        ({"leases": [lease(100)]}, "was held by manager-1 last, who does not renew it any more"),
+        ({"leases": []}, "exists in no namespace: nobody leads"),
+        ({"managers": [deployment(0)]}, "in namespace kubeflow has 0 of 1 replicas available"),
+        ({"managers": []}, "there is no Deployment of a manager in any namespace"),
+    ):
+        (found,) = explain(view(**NEGLECTED, **fields)).findings
+        assert found.cause is Cause.MANAGER_ABSENT
+        assert found.evidence[-1].text.endswith(text)
+        assert (found.certainty is Certainty.CERTAIN) == (fields != {"leases": []})
+
+
+def test_a_leader_that_neglects_the_job_is_another_manager() -> None:
+    (found,) = explain(view(**NEGLECTED, leases=[lease(295)])).findings
+    assert (found.cause, found.certainty) == (Cause.ANOTHER_MANAGER_LEADS, Certainty.LIKELY)
+    assert found.evidence[0].text == "in namespace kubeflow is held by manager-1"
+
+
+def test_a_job_for_another_controller_is_left_alone() -> None:
+    managed_by = "kueue.x-k8s.io/multikueue"
+    (found,) = explain(view(trainjob(managedBy=managed_by), **NEGLECTED)).findings
+    assert (found.cause, found.certainty) == (Cause.ANOTHER_MANAGER_LEADS, Certainty.CERTAIN)
+    assert managed_by in found.evidence[0].text
+    (found,) = explain(view(pytorchjob(managedBy=managed_by), pods=[])).findings
+    assert found.evidence[0].text.startswith("spec.runPolicy.managedBy is")
+
+
+def test_an_end_that_the_job_does_not_know_of_tells_that_the_manager_is_away() -> None:
+    ended = jobset(condition("Completed", since=100))
+    pods = [running(rank) for rank in range(4)]
+    (found,) = explain(view(trainjob(status={"jobsStatus": []}), jobsets=[ended], pods=pods)).findings
+    assert (found.cause, found.since) == (Cause.MANAGER_ABSENT, moment(100))
+
+
+def test_a_job_of_kubeflow_org_that_nobody_looks_at_lacks_a_manager() -> None:
+    (found,) = explain(view(pytorchjob(), pods=[])).findings
+    assert found.cause is Cause.MANAGER_ABSENT
+
+
+def test_a_job_that_is_blocked_has_a_manager() -> None:
+    found = explain(view(trainjob(condition("Blocked", "RuntimeNotFound", "x")), **NEGLECTED)).findings
+    assert [each.cause for each in found] == [Cause.RUNTIME_MISSING]
+
+
+def bare_jobset() -> JsonObject:
+    found = jobset(created=1)
+    del found["status"]
+    return found
+
+
+def test_a_jobset_without_a_status_lacks_its_controller() -> None:
+    (found,) = explain(view(jobsets=[bare_jobset()], jobs=[], pods=[])).findings
+    assert (found.cause, found.certainty, found.since) == (
+        Cause.JOBSET_CONTROLLER_ABSENT,
+        Certainty.LIKELY,
+        moment(1),
+    )
+    (found,) = explain(view(jobsets=[bare_jobset()], jobs=[], pods=[], jobset_controllers=[deployment(0)])).findings
+    assert found.certainty is Certainty.CERTAIN
+
+
+def test_a_jobset_whose_controller_is_refused_has_one() -> None:
+    refused = event("JobCreationFailed", "spec.image: Required value", kind="JobSet")
+    found = explain(view(jobsets=[bare_jobset()], jobs=[], pods=[], events=[refused])).findings
+    assert [each.cause for each in found] == [Cause.REFUSED]
+
+
+def test_a_jobset_that_ignores_the_end_of_its_jobs_lacks_its_controller() -> None:
+    failed = job(condition("Failed", "BackoffLimitExceeded", since=100))
+    found = explain(view(jobsets=[jobset()], jobs=[failed], pods=[running(0)])).findings
+    assert found[0].cause is Cause.JOBSET_CONTROLLER_ABSENT
+    restarted = jobset()
+    restarted["status"]["restarts"] = 1
+    found = explain(view(jobsets=[restarted], jobs=[failed], pods=[running(0, attempt=1)])).findings
+    assert all(each.cause is not Cause.JOBSET_CONTROLLER_ABSENT for each in found)
+
+
+def test_where_jobsets_are_not_served_jobset_is_absent() -> None:
+    unread = [Unread("jobsets.jobset.x-k8s.io", WhyUnread.NOT_SERVED, "not served")]
+    (found,) = explain(view(trainjob(status={"x": 1}), jobsets=None, pods=[], unread=unread)).findings
+    assert (found.cause, found.certainty) == (Cause.JOBSET_CONTROLLER_ABSENT, Certainty.CERTAIN)

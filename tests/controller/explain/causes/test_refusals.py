@@ -1,0 +1,112 @@
+"""RuntimeMissing, Refused, PluginFailed and QuotaExceeded, as manager, API server and controllers tell them."""
+
+from __future__ import annotations
+
+import pytest
+from support.job_views import condition, event, job, jobset, moment, running, trainjob, view
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.findings import Certainty
+from trainmaster.runtime.jsontree import JsonObject
+
+QUOTA = (
+    'Error creating: pods "demo-node-0-0-x" is forbidden: exceeded quota: team-quota, requested: pods=1, used: pods=4, '
+    "limited: pods=4"
+)
+
+
+def runtime(name: str) -> JsonObject:
+    return {"kind": "ClusterTrainingRuntime", "metadata": {"name": name}}
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "cause"),
+    [
+        ("RuntimeNotFound", 'ClusterTrainingRuntime "x" not found', Cause.RUNTIME_MISSING),
+        ("RuntimeForbidden", "cannot be read", Cause.RUNTIME_MISSING),
+        ("PluginFailed", "plugin acme failed in build: KeyError", Cause.PLUGIN_FAILED),
+        ("PluginQuarantined", "plugin acme is quarantined", Cause.PLUGIN_FAILED),
+        ("BuildRejected", "plugin acme: no budget", Cause.PLUGIN_FAILED),
+        ("PolicyUnserved", "nobody serves the policy custom", Cause.PLUGIN_FAILED),
+        ("ApplyFailed", 'admission webhook "deny.acme.io" denied the request: no', Cause.REFUSED),
+        ("ApplyFailed", "exceeded quota: jobs, requested: count/jobsets=1", Cause.QUOTA_EXCEEDED),
+        ("JobCreationFailed", "spec.template.spec.containers[0].image: Required value", Cause.REFUSED),
+        ("TrainJobInvalid", "the TrainJob cannot be built: numNodes", Cause.REFUSED),
+        ("RuntimePatchInvalid", "a runtime patch does not fit the runtime", Cause.REFUSED),
+        ("NameTaken", 'JobSet "demo" exists and does not belong to this TrainJob', Cause.REFUSED),
+        ("KindNotServed", "the cluster serves no podgroups.scheduling.volcano.sh", Cause.REFUSED),
+        ("KindNotServed", "the cluster serves no jobsets.jobset.x-k8s.io", Cause.JOBSET_CONTROLLER_ABSENT),
+        ("WorkloadGone", 'JobSet "demo" ran and is gone', Cause.TIME_TO_LIVE_EXPIRED),
+    ],
+)
+def test_what_the_manager_says_stands_in_the_way_is_the_cause(reason: str, message: str, cause: Cause) -> None:
+    blocked = condition("Blocked", reason, message, since=1)
+    found = explain(view(trainjob(blocked), jobsets=[], pods=[])).findings
+    assert found[0].cause is cause
+    assert found[0].certainty is Certainty.CERTAIN
+    assert found[0].since == moment(1)
+    assert message in found[0].evidence[0].text
+    assert found[0].what_next
+
+
+def test_a_name_that_is_near_to_that_of_a_runtime_is_offered() -> None:
+    there = [runtime("torch-distributed-v2"), runtime("xgboost-distributed")]
+    (found,) = explain(view(runtimes=there, snapshots=[], jobsets=[], pods=[], leases=None, now=10)).findings
+    assert found.cause is Cause.RUNTIME_MISSING
+    assert found.what_next[0].startswith("did you mean 'torch-distributed-v2'?")
+    assert str(found.evidence[0].object) == "ClusterTrainingRuntime torch-distributed"
+
+
+def test_runtimes_are_listed_where_none_is_near() -> None:
+    (found,) = explain(view(runtimes=[runtime("mpi")], snapshots=[], jobsets=[], pods=[], now=10)).findings
+    assert "runtimes of this kind: mpi" in found.what_next
+
+
+def test_a_runtime_that_is_frozen_is_not_missed() -> None:
+    snapshot = {"kind": "ConfigMap", "metadata": {"name": "demo-runtime-snapshot", "namespace": "team"}}
+    assert not explain(view(runtimes=[], snapshots=[snapshot], jobsets=[], pods=[], now=10)).findings
+
+
+def test_a_runtime_of_a_kind_that_nobody_serves_is_missing() -> None:
+    failed = condition("Failed", "TrainingRuntimeNotSupported", "unsupported runtime: Foo.acme.io")
+    (found,) = explain(view(trainjob(failed), pods=[], jobsets=[])).findings
+    assert (found.cause, found.evidence[0].text) == (Cause.RUNTIME_MISSING, "unsupported runtime: Foo.acme.io")
+
+
+@pytest.mark.parametrize(
+    ("note", "cause", "advice"),
+    [
+        (QUOTA, Cause.QUOTA_EXCEEDED, "kubectl describe resourcequota team-quota -n team"),
+        ('Error creating: admission webhook "deny.acme.io" denied the request: no', Cause.REFUSED, "deny.acme.io"),
+        (
+            'Error creating: Internal error occurred: failed calling webhook "gone.acme.io": no endpoints',
+            Cause.REFUSED,
+            "gone.acme.io does not answer",
+        ),
+        (
+            'Error creating: pods "x" is forbidden: violates PodSecurity "restricted:latest"',
+            Cause.REFUSED,
+            "kubectl describe namespace team",
+        ),
+    ],
+)
+def test_pods_that_are_refused_are_told_by_events_of_their_job(note: str, cause: Cause, advice: str) -> None:
+    events = [event("FailedCreate", note, kind="Job", name="demo-node-0", first=3, last=200, count=7)]
+    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=[], events=events)).findings[0]
+    assert (found.cause, found.since) == (cause, moment(3))
+    assert found.evidence[0].text == f"FailedCreate (7 times): {note}"
+    assert any(advice in line for line in found.what_next)
+
+
+def test_a_refusal_that_is_over_is_no_cause_any_more() -> None:
+    events = [event("FailedCreate", QUOTA, kind="Job", name="demo-node-0")]
+    pods = [running(rank, started=20) for rank in range(4)]
+    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=pods, events=events))
+    assert not found.findings
+
+
+def test_a_refused_rank_is_the_cause_while_the_others_run() -> None:
+    events = [event("FailedCreate", QUOTA, kind="Job", name="demo-node-0")]
+    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=[running(rank) for rank in range(3)], events=events))
+    assert found.findings[0].cause is Cause.QUOTA_EXCEEDED

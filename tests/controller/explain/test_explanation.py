@@ -1,0 +1,207 @@
+"""`explain`: what is a cause of a state and what is over, Unknown, the failed container, and odd objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.failing_pods import BACKING_OFF, container_status, pod, terminated
+from support.job_views import (
+    NODES,
+    condition,
+    event,
+    job,
+    jobset,
+    moment,
+    pending,
+    pytorchjob,
+    running,
+    trainjob,
+    view,
+)
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.findings import Certainty
+from trainmaster.controller.explain.state import State
+from trainmaster.controller.explain.view import JobView
+from trainmaster.runtime.jsontree import JsonObject
+
+ALL = [running(rank, started=10) for rank in range(NODES)]
+
+
+def test_a_job_that_runs_has_no_findings() -> None:
+    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=ALL, events=[], pod_groups=[], leases=[]))
+    assert (found.state.state, list(found.findings), list(found.overcome)) == (State.RUNNING, [], [])
+
+
+def test_a_job_that_has_just_been_created_has_none_either() -> None:
+    found = explain(view(jobsets=[jobset()], pods=[pending(0)], now=20))
+    assert (found.state.state, list(found.findings)) == (State.WAITING, [])
+
+
+def test_a_job_that_waits_for_long_and_nobody_knows_why_says_what_its_pods_are_at() -> None:
+    creating = pod(0, {"waiting": {"reason": "ContainerCreating"}}, phase="Pending") | {"spec": {"nodeName": "one"}}
+    pulling = event("Pulling", 'Pulling image "train:1"', kind="Pod", name="demo-node-0-0-abcde", warning=False)
+    (found,) = explain(view(jobsets=[jobset()], pods=[creating], events=[pulling])).findings
+    assert (found.cause, found.certainty) == (Cause.UNKNOWN, Certainty.POSSIBLE)
+    assert [each.text for each in found.evidence] == [
+        "rank 0: its containers are being created",
+        'Pulling: Pulling image "train:1"',
+    ]
+    assert "kubectl describe pods -l jobset.sigs.k8s.io/jobset-name=demo -n team" in found.advice[0]
+
+
+def test_what_a_running_job_has_overcome_is_no_cause_and_is_told() -> None:
+    quota = "exceeded quota: team, requested: pods=1"
+    told = condition("Blocked", "ApplyFailed", quota, since=3)
+    found = explain(view(trainjob(told), jobsets=[jobset()], pods=ALL))
+    assert not found.findings
+    assert [each.cause for each in found.overcome] == [Cause.QUOTA_EXCEEDED]
+
+
+def test_a_complete_job_has_no_causes_whatever_happened_before() -> None:
+    failure = pod(0, containers=[container_status(terminated(1, at=20))], phase="Failed")
+    found = explain(view(trainjob(condition("Complete", since=60)), jobsets=[jobset()], pods=[failure]))
+    assert not found.findings
+
+
+def test_a_failed_job_of_which_nobody_knows_anything_is_unknown() -> None:
+    failed = condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60)
+    (found,) = explain(view(trainjob(failed), jobsets=[], jobs=[], pods=[])).findings
+    assert found.cause is Cause.UNKNOWN
+
+
+def test_the_container_that_failed_first_in_the_last_attempt_is_shown_with_its_last_lines() -> None:
+    earlier = pod(3, containers=[container_status(terminated(1, at=5))], phase="Failed")
+    first = pod(1, containers=[container_status(terminated(3, at=40))], phase="Failed", attempt=1)
+    follows = pod(2, containers=[container_status(terminated(1, at=41))], phase="Failed", attempt=1)
+    lines = ["Traceback (most recent call last):", "ValueError: no such file"]
+    logs = {(first["metadata"]["uid"], "node"): lines}
+    found = explain(view(jobsets=[jobset()], pods=[follows, earlier, first], logs=logs)).failed_container
+    assert found is not None
+    assert (found.role, found.failure.exit_code, list(found.lines)) == ("rank 1", 3, lines)
+
+
+def test_the_termination_message_stands_in_for_a_log_that_nobody_read() -> None:
+    ended = container_status(BACKING_OFF, last=terminated(1, message="one\ntwo"), restarts=3)
+    found = explain(view(jobsets=[jobset()], pods=[pod(0, containers=[ended], phase="Running")])).failed_container
+    assert found is not None
+    assert list(found.lines) == ["one", "two"]
+
+
+def rich_view() -> JobView:
+    """A view in which nearly every finder has something to look at."""
+    waiting = condition("QuotaReserved", "Pending", "no quota", status="False")
+    blocked = condition("Blocked", "ApplyFailed", "refused")
+    restarts = container_status(BACKING_OFF, last=terminated(137, reason="OOMKilled"), restarts=2)
+    held = pending(2, "0/1 nodes are available: 1 Insufficient cpu.")
+    held["spec"] = {"schedulingGates": [{"name": "acme.io/budget"}]}
+    group: JsonObject = {"kind": "PodGroup", "apiVersion": "scheduling.volcano.sh/v1beta1"}
+    group |= {"metadata": {"name": "demo", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:01Z"}}
+    group |= {"spec": {"minMember": 4, "queue": "q"}, "status": {"phase": "Pending", "conditions": [blocked]}}
+    queue = {
+        "kind": "Queue",
+        "metadata": {"name": "q"},
+        "spec": {"capability": {"cpu": "1"}},
+        "status": {"state": "Open"},
+    }
+    workload = {
+        "kind": "Workload",
+        "metadata": {"name": "w"},
+        "spec": {"queueName": "q"},
+        "status": {"conditions": [waiting]},
+    }
+    lease = {
+        "metadata": {"name": "l", "namespace": "k"},
+        "spec": {"holderIdentity": "x", "renewTime": "2026-01-01T00:04:59Z"},
+    }
+    deployment = {
+        "metadata": {"name": "d", "namespace": "k"},
+        "spec": {"replicas": 1},
+        "status": {"availableReplicas": 1},
+    }
+    return view(
+        trainjob(blocked, suspend=True, activeDeadlineSeconds=5, ttlSecondsAfterFinished=5),
+        runtimes=[{"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}}],
+        snapshots=[],
+        jobsets=[jobset(condition("Failed"), suspend=True)],
+        jobs=[job(condition("Failed", "BackoffLimitExceeded"))],
+        pods=[running(0), pod(1, containers=[restarts], phase="Running"), held],
+        events=[event("FailedCreate", "exceeded quota: x", kind="Job", name="demo-node-0")],
+        pod_groups=[group],
+        workloads=[workload],
+        queues=[queue],
+        leases=[lease],
+        managers=[deployment],
+        jobset_controllers=[deployment],
+    )
+
+
+def _paths(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, below in members:
+        # Every object and each condition has these; without its name nothing is an object.
+        if key not in ("name", "uid", "metadata", "kind", "namespace"):
+            yield (*path, key)
+        yield from _paths(below, (*path, key))
+
+
+def _without(node: Any, path: tuple[Any, ...]) -> Any:
+    key, *rest = path
+    if isinstance(node, dict):
+        if rest:
+            return {name: _without(each, tuple(rest)) if name == key else each for name, each in node.items()}
+        return {name: each for name, each in node.items() if name != key}
+    if rest:
+        return [_without(each, tuple(rest)) if index == key else each for index, each in enumerate(node)]
+    return [each for index, each in enumerate(node) if index != key]
+
+
+OBJECTS = [
+    each.name for each in fields(JobView) if isinstance(getattr(rich_view(), each.name), list) and each.name != "events"
+]
+
+
+@given(st.data())
+def test_nothing_that_objects_may_lack_makes_it_raise(data: st.DataObject) -> None:
+    """Older versions, other controllers, and definitions of others leave fields out."""
+    found = rich_view()
+    for _ in range(data.draw(st.integers(min_value=1, max_value=6))):
+        name = data.draw(st.sampled_from(["job", *OBJECTS]))
+        value = getattr(found, name)
+        if paths := sorted(_paths(value), key=str):
+            found = replace(found, **{name: _without(value, data.draw(st.sampled_from(paths)))})
+    found = replace(found, is_deleted=data.draw(st.booleans()))
+    assert explain(found).job.name == "demo"
+
+
+@given(st.sets(st.sampled_from([*OBJECTS, "events"])))
+def test_nothing_follows_from_what_nobody_looked_at(unread: set[str]) -> None:
+    """A finding rests on what was read: with less of it there are the same findings, or fewer, or Unknown."""
+    rich = rich_view()
+    everything = {each.cause for each in (*explain(rich).findings, *explain(rich).overcome)} | {Cause.UNKNOWN}
+    nothing: dict[str, Any] = dict.fromkeys(unread)
+    less = explain(replace(rich, **nothing))
+    assert {each.cause for each in (*less.findings, *less.overcome)} <= everything
+
+
+def test_a_job_of_kubeflow_org_is_explained_by_its_pods_and_events() -> None:
+    worker = pod(0, containers=[container_status(terminated(1), name="pytorch")], phase="Failed")
+    worker["metadata"]["labels"] = {
+        "training.kubeflow.org/replica-type": "worker",
+        "training.kubeflow.org/replica-index": "2",
+    }
+    found = explain(view(pytorchjob(condition("Running", since=4)), pods=[worker]))
+    assert (found.state.state, found.state.detail) == (State.RESTARTING, "0 of 4 pods run")
+    assert found.failed_container is not None
+    assert found.failed_container.role == "worker 2"
+
+
+def test_the_time_comes_with_the_view() -> None:
+    found = explain(view(jobsets=[], snapshots=[], pods=[], now=31))
+    assert [each.cause for each in found.findings] == [Cause.MANAGER_ABSENT]
+    assert found.state.since == moment(0)

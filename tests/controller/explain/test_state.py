@@ -1,0 +1,109 @@
+"""The state of a job: one word, since when, and how many of its pods run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.failing_pods import container_status, pod, terminated
+from support.job_views import NODES, at, condition, jobset, moment, pending, pytorchjob, running, trainjob, view
+
+from trainmaster.controller.explain.state import State, state_of
+from trainmaster.runtime.jsontree import JsonObject
+
+ALL = [running(rank, started=10 + rank) for rank in range(NODES)]
+
+
+def test_a_job_whose_pods_all_run_runs_since_the_last_of_them_started() -> None:
+    state = state_of(view(jobsets=[jobset()], pods=ALL))
+    assert (state.state, state.since, state.detail) == (State.RUNNING, moment(13), "4 pods")
+
+
+def test_a_job_waits_while_one_of_its_pods_is_missing_or_does_not_run() -> None:
+    missing = state_of(view(jobsets=[jobset()], pods=ALL[:3]))
+    assert (missing.state, missing.since, missing.detail) == (State.WAITING, moment(0), "3 of 4 pods run")
+    waiting = state_of(view(jobsets=[jobset()], pods=[*ALL[:3], pending(3)]))
+    assert (waiting.state, waiting.detail) == (State.WAITING, "3 of 4 pods run")
+
+
+def test_a_job_that_has_run_and_runs_no_more_as_a_whole_restarts_since_its_last_failure() -> None:
+    failed = pod(3, containers=[container_status(terminated(1, at=40))], phase="Failed")
+    state = state_of(view(jobsets=[jobset()], pods=[*ALL[:3], failed]))
+    assert (state.state, state.since) == (State.RESTARTING, moment(40))
+
+
+def test_a_rank_that_was_replaced_counts_once() -> None:
+    old = pod(3, suffix="first", containers=[container_status(terminated(1, at=40))], phase="Failed", created=1)
+    new = running(3, suffix="later", created=41, started=45)
+    state = state_of(view(jobsets=[jobset()], pods=[*ALL[:3], old, new]))
+    assert (state.state, state.since) == (State.RUNNING, moment(45))
+
+
+def test_pods_of_an_earlier_attempt_do_not_count() -> None:
+    old = [running(rank, attempt=0) for rank in range(NODES)]
+    restarted = jobset()
+    restarted["status"]["restarts"] = 1
+    state = state_of(view(jobsets=[restarted], pods=[*old, running(0, attempt=1)]))
+    assert (state.state, state.detail) == (State.RESTARTING, "1 of 4 pods run")
+
+
+def test_what_depends_on_others_is_not_wanted_before_its_turn() -> None:
+    """While initializers run, nobody waits for the nodes."""
+    ordered = jobset()
+    initializer = {"name": "dataset-initializer", "replicas": 1, "template": {"spec": {"completions": 1}}}
+    ordered["spec"]["replicatedJobs"][0]["dependsOn"] = [{"name": "dataset-initializer", "status": "Complete"}]
+    ordered["spec"]["replicatedJobs"].insert(0, initializer)
+    state = state_of(view(jobsets=[ordered], pods=[running(0, job="dataset-initializer", started=7)]))
+    assert (state.state, state.since) == (State.RUNNING, moment(7))
+    ordered["status"]["replicatedJobsStatus"].append({"name": "dataset-initializer", "succeeded": 1})
+    done = pod(0, terminated(0), job="dataset-initializer", phase="Succeeded")
+    state = state_of(view(jobsets=[ordered], pods=[done]))
+    assert (state.state, state.detail) == (State.WAITING, "1 of 5 pods run")
+
+
+@pytest.mark.parametrize(
+    ("job", "state", "since"),
+    [
+        (trainjob(condition("Complete", since=60)), State.COMPLETE, 60),
+        (trainjob(condition("Failed", "FailedJobs", "jobset failed", since=60)), State.FAILED, 60),
+        (trainjob(condition("Suspended", since=2), suspend=True), State.SUSPENDED, 2),
+        (trainjob(condition("Suspended", since=90, status="False")), State.WAITING, 90),
+        (trainjob(), State.WAITING, 0),
+        (pytorchjob(condition("Succeeded", since=60)), State.COMPLETE, 60),
+        (pytorchjob(condition("Failed", since=60)), State.FAILED, 60),
+        (pytorchjob(condition("Suspended", since=2), suspend=True), State.SUSPENDED, 2),
+    ],
+)
+def test_conditions_come_before_pods(job: JsonObject, state: State, since: float) -> None:
+    found = state_of(view(job, jobsets=[], pods=[]))
+    assert (found.state, found.since) == (state, moment(since))
+
+
+def test_a_suspended_jobset_suspends_the_job() -> None:
+    assert state_of(view(jobsets=[jobset(suspend=True)], pods=[])).state is State.SUSPENDED
+
+
+def test_a_job_that_is_being_deleted_says_so_whatever_its_pods_do() -> None:
+    job = trainjob()
+    job["metadata"]["deletionTimestamp"] = at(100)
+    assert state_of(view(job, jobsets=[jobset()], pods=ALL)).state is State.TERMINATING
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ({}, State.WAITING),
+        ({"jobsStatus": [{"name": "node", "ready": 1}]}, State.RUNNING),
+        ({"jobsStatus": [{"name": "node", "ready": 0, "active": 1}]}, State.WAITING),
+    ],
+)
+def test_without_a_look_at_pods_the_counts_of_the_status_decide(status: Any, state: State) -> None:
+    assert state_of(view(trainjob(status=status), jobsets=None, pods=None)).state is state
+
+
+def test_a_job_of_the_training_operator_wants_the_replicas_of_its_spec() -> None:
+    labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "0"}
+    worker = running(0)
+    worker["metadata"]["labels"] = labels
+    state = state_of(view(pytorchjob(workers=1), pods=[worker]))
+    assert (state.state, state.detail) == (State.WAITING, "1 of 2 pods run")
