@@ -69,6 +69,22 @@ def accelerator_count(resources: JsonObject) -> int:
     return _of_requests_or_limits(resources, _ACCELERATORS)
 
 
+def accelerators_of(resources: JsonObject) -> dict[str, int]:
+    """Return the accelerators that ResourceRequirements ask for by the names of their resources; none that are 0.
+
+    Those that `gpu_count` and `accelerator_count` count, and slices of GPUs each for itself.
+
+    Raises:
+        QuantityError: One of the amounts is no quantity.
+    """
+    amounts = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    gpus = sorted(name for name in amounts if "gpu" in name.lower())
+    others = [name for name in _ACCELERATORS if name in amounts]
+    slices = [name for name in amounts if name.startswith(_MIG_PREFIX)]
+    counts = {name: Quantity.parse(amounts[name]).ceil() for name in (*gpus[:1], *others[:1], *slices)}
+    return {name: count for name, count in counts.items() if count}
+
+
 def cpu_count(resources: JsonObject) -> int:
     """Count whole CPUs, rounded up; 0 when neither requests nor limits name any.
 

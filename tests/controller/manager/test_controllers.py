@@ -15,6 +15,8 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.manager import controllers
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
+from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.framework import Framework, load_plugins
 
 
@@ -37,6 +39,7 @@ async def test_b11_the_configuration_sets_the_number_of_workers(monkeypatch: pyt
         recorder=cast("EventRecorder", None),
         configuration=Configuration(controller=ControllerSection(group_kind_concurrency=concurrency)),
         clock=clock,
+        observer=TrainJobObserver(TrainJobsMetrics(), clock=clock),
     )
     assert workers == {
         "trainjob_controller": 3,

@@ -44,9 +44,10 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     strip_foreign_objects,
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
+from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, GroupVersionKind, StoreListers
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
-from trainmaster.runtime.api.constants import snapshot_name
+from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -140,6 +141,7 @@ class Caches:
         self._unread: dict[GroupVersionKind, tuple[Resource, Store]] = {}
         """Kinds of which only namespaces were declared that are not served: nothing exists of them here."""
 
+        self._workload_informers: list[Informer] = []
         self._watches: list[tuple[Informer, Watch]] = []
         for kind, declared in _by_kind([*OWN_WATCHES, *watches]).items():
             scopes = self._by_kind.setdefault(kind, [])
@@ -155,6 +157,7 @@ class Caches:
                 if any(watch.workload for watch in served):
                     # Of others, a selector or metadata, a deletion may be none, and its state less than there was.
                     informer.add_event_handler(self.deleted_workloads.on_workload_event)
+                    self._workload_informers.append(informer)
                 self._watches += [(informer, watch) for watch in served if watch not in OWN_WATCHES]
         self._declared = {(watch.api_version, watch.kind) for watch in watches}
         self._config_maps = self._by_kind[CONFIG_MAP][0][1]
@@ -186,6 +189,13 @@ class Caches:
         _enqueue_on_change(self._config_maps, _of_both_states(config_map_keys), queue)
         for informer in self.runtimes.values():
             _enqueue_on_change(informer, self._trainjobs_waiting_for(informer.resource), queue)
+
+    def add_observer(self, observer: TrainJobObserver) -> None:
+        """Have whoever follows TrainJobs told of each change of one, or of the JobSet of one."""
+        self.trainjobs.add_event_handler(observer.on_trainjob_event)
+        for informer in self._workload_informers:
+            if _kind_of(informer.resource) == (JOBSET_API_VERSION, JOBSET_KIND):
+                informer.add_event_handler(observer.on_workload_event)
 
     def enqueue_all(self) -> None:
         """Have all TrainJobs reconciled again, after everything else: something that concerns them all has changed."""

@@ -12,6 +12,7 @@ from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
+from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
@@ -31,9 +32,13 @@ def make_controllers(
     recorder: EventRecorder,
     configuration: Configuration,
     clock: Clock,
+    observer: TrainJobObserver,
     plugin_threads: PluginThreads | None = None,
 ) -> list[Controller]:
-    """Make all controllers; from now on the caches fill their queues (M-4)."""
+    """Make all controllers; from now on the caches fill their queues (M-4).
+
+    The observer follows the TrainJobs from now on, and counts from the moment in which this process leads.
+    """
 
     def workers(resource: Resource, default: int) -> int:
         configured = configuration.controller.group_kind_concurrency
@@ -55,13 +60,19 @@ def make_controllers(
         deleted_workloads=caches.deleted_workloads,
         plugin_threads=plugin_threads,
     )
+    caches.add_observer(observer)
+
+    def on_start() -> None:
+        trainjobs.on_start()
+        observer.lead()
+
     controllers = [
         Controller(
             "trainjob_controller",
             trainjobs.reconcile,
             queue,
             workers=workers(TRAINJOBS, TRAINJOB_WORKERS),
-            on_start=trainjobs.on_start,
+            on_start=on_start,
             unobserved=trainjobs.unobserved,
             clock=clock,
         )

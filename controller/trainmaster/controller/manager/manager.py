@@ -57,9 +57,11 @@ from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import require_unique_names
+from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.statusserver import OwnerKinds, StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
+from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.interface import JobKind
@@ -152,6 +154,8 @@ class Manager:
                 reporting_instance=self._identity,
                 clock=self._clock,
             )
+            observer = TrainJobObserver(TrainJobsMetrics(), clock=self._clock)
+            stack.callback(observer.close)
             controllers = make_controllers(
                 client=client,
                 caches=caches,
@@ -160,6 +164,7 @@ class Manager:
                 recorder=recorder,
                 configuration=self._configuration,
                 clock=self._clock,
+                observer=observer,
             )
             jobs = TrainingOperator(
                 client, self._job_kinds, recorder=recorder, configuration=self._configuration, clock=self._clock

@@ -1,0 +1,111 @@
+"""In which state a TrainJob is and why, and what it has reached so far, from it and its JobSet. Pure.
+
+The states are those of `trainmaster explain`; the reasons are those of conditions, as far as they are among these here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeAlias
+
+from trainmaster.controller.condition_types import (
+    BUILD_REJECTED,
+    CONTAINER_FAILED,
+    JOB_CREATION_FAILED,
+    KIND_NOT_SERVED,
+    NAME_TAKEN,
+    PLUGIN_FAILED,
+    PLUGIN_QUARANTINED,
+    RUNTIME_DENIED,
+    RUNTIME_NOT_FOUND,
+)
+from trainmaster.controller.explain.state import State
+from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import REACHED_MAX_RESTARTS
+from trainmaster.controller.reconciling.trainjobs.job_metrics.trainjob_facts import INVALID, TrainJobFacts
+from trainmaster.controller.reconciling.trainjobs.job_metrics.workload_facts import WorkloadFacts
+from trainmaster.runtime.api.constants import COMPLETE, DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON
+
+QUEUED: Final = "Queued"
+"""The reason of a suspended TrainJob that waits for its queue."""
+
+OTHER_REASON: Final = "Other"
+
+REASONS: Final[Mapping[State, tuple[str, ...]]] = {
+    State.WAITING: (
+        "", CONTAINER_FAILED, "ApplyFailed", BUILD_REJECTED, JOB_CREATION_FAILED, KIND_NOT_SERVED, NAME_TAKEN,
+        "ObjectUnreadable", "OtherWorkload", PLUGIN_FAILED, PLUGIN_QUARANTINED, "PolicyUnserved", RUNTIME_DENIED,
+        "RuntimeInvalid", RUNTIME_NOT_FOUND, "RuntimePatchInvalid", "RuntimeSnapshotInvalid", INVALID, "WorkloadGone",
+        OTHER_REASON,
+    ),
+    State.SUSPENDED: ("", QUEUED),
+    State.RUNNING: ("",),
+    State.RESTARTING: ("", CONTAINER_FAILED),
+    State.COMPLETE: ("",),
+    State.FAILED: (
+        "", DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON, "FailedJobs", REACHED_MAX_RESTARTS,
+        "FailJobSetFailurePolicyAction", OTHER_REASON,
+    ),
+}  # fmt: skip
+"""All reasons of each state; empty: there is none to give."""
+
+_KNOWN: Final = {state: frozenset(reasons) for state, reasons in REASONS.items()}
+
+
+Milestones: TypeAlias = int
+"""What a TrainJob reaches once: a sum of the following. Plain numbers, because this is computed for each event."""
+
+JOBSET: Final[Milestones] = 1
+RUNNING: Final[Milestones] = 2
+PROGRESS: Final[Milestones] = 4
+END: Final[Milestones] = 8
+
+
+def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: bool) -> tuple[State, str]:
+    """Return the state and its reason.
+
+    Args:
+        job: The TrainJob.
+        workload: Its JobSet, if there is one.
+        has_run: Whether all of its pods ran at once before.
+    """
+    if job.end:
+        return (State.COMPLETE, "") if job.end == COMPLETE else _known(State.FAILED, job.end_reason)
+    if workload is not None and workload.is_ready and not job.wants_suspend:
+        return State.RUNNING, ""
+    if job.blocked:
+        return _known(State.WAITING, job.blocked)
+    if job.wants_suspend:
+        return State.SUSPENDED, QUEUED if job.is_queued else ""
+    return State.RESTARTING if has_run else State.WAITING, CONTAINER_FAILED if job.failure else ""
+
+
+def reached(job: TrainJobFacts, workload: WorkloadFacts | None) -> Milestones:
+    """Return what a TrainJob has reached by now, as far as it shows now."""
+    milestones = 0
+    if workload is not None:
+        milestones |= JOBSET
+        if workload.is_ready:
+            milestones |= RUNNING
+    if job.progressed:
+        milestones |= PROGRESS
+    if job.end:
+        milestones |= END
+    return milestones
+
+
+def perhaps_reached(job: TrainJobFacts, workload: WorkloadFacts | None) -> Milestones:
+    """Return what a TrainJob that is seen for the first time may have reached before, although it shows no more.
+
+    It has run if it has reported, failed or been restarted; and it may have if it is not in its first suspension, nor
+    comes from that: its generation counts the changes of its spec.
+    """
+    milestones = JOBSET if job.has_jobs else 0
+    restarted = workload is not None and workload.restarts > 0
+    resumed_again = job.generation > (1 if job.wants_suspend else 2) and bool(job.suspension_flipped)
+    if job.end or job.progressed or job.failure or restarted or resumed_again:
+        milestones |= JOBSET | RUNNING
+    return milestones
+
+
+def _known(state: State, reason: str) -> tuple[State, str]:
+    return state, reason if reason in _KNOWN[state] else OTHER_REASON

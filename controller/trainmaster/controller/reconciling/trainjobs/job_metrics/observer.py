@@ -1,0 +1,269 @@
+"""Follows the TrainJobs of the caches, and publishes how they are and how long they take.
+
+Guarantees:
+- It is told by the events of the caches and asks nobody. An event that changes nothing of what counts costs a
+  comparison; none costs more than a few microseconds, however many jobs there are.
+- Every replica follows the jobs, and only the one that leads counts (`lead`). So the gauges are right from the moment
+  in which it does; and what jobs had reached before, when another process led or none, is not counted again.
+- Each time is observed once: when the caches show for the first time that it is over. Times are those that the objects
+  say, to the second, so that a manager that lags, or was away, does not falsify them; only that all pods are ready no
+  object dates.
+- What vanished unseen, was replaced under its name, or is another controller's now, is not counted any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, NamedTuple
+
+from prometheus_client import Histogram
+
+from trainmaster.controller.explain.state import State
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.clock import Clock, parse_time
+from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import UNKNOWN
+from trainmaster.controller.reconciling.trainjobs.job_metrics.job_state import (
+    END,
+    JOBSET,
+    PROGRESS,
+    RUNNING,
+    Milestones,
+    perhaps_reached,
+    reached,
+    state_of,
+)
+from trainmaster.controller.reconciling.trainjobs.job_metrics.trainjob_facts import TrainJobFacts, read_trainjob
+from trainmaster.controller.reconciling.trainjobs.job_metrics.workload_facts import (
+    Demand,
+    WorkloadFacts,
+    read_workload,
+)
+from trainmaster.metrics import trainjobs as families
+from trainmaster.runtime.api.constants import FAILED
+
+_NOTHING = Demand()
+
+
+class _Counted(NamedTuple):
+    """As what a job is counted in the gauges."""
+
+    state: State
+    reason: str
+    runtime: str
+    running: Demand
+    waiting: Demand
+    waiting_state: State
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    """What is known of one TrainJob."""
+
+    facts: TrainJobFacts
+    reached: Milestones = 0
+    counted: _Counted | None = None
+    suspended_since: str | None = None
+    """When the suspension began of which its condition tells; None while it tells of none."""
+
+    never_resumed: bool = False
+    """Whether it was created suspended, and has been ever since."""
+
+    workload: str = ""
+    """The UID of the JobSet whose restarts are known."""
+
+    restarts: int = 0
+    uncounted_restarts: int = 0
+    """Restarts of which the cause is not known yet."""
+
+
+class TrainJobObserver:
+    """Follows all TrainJobs that a manager serves.
+
+    Args:
+        metrics: Where the gauges are.
+        clock: The time.
+        trace_id: Returns the id of the trace that tells of the TrainJob with a UID, for exemplars; empty if none does.
+    """
+
+    def __init__(
+        self,
+        metrics: families.TrainJobsMetrics,
+        *,
+        clock: Clock,
+        trace_id: Callable[[str], str] = lambda _uid: "",
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._trace_id = trace_id
+        self._leads = False
+        self._jobs: dict[str, _Job] = {}
+        self._workloads: dict[str, WorkloadFacts] = {}
+        """JobSets by their key, which is that of their TrainJob."""
+
+    def lead(self) -> None:
+        """Count from now on: this process leads."""
+        self._leads = True
+        self._metrics.publish()
+
+    def close(self) -> None:
+        """Count nothing any more: the manager ends."""
+        self._leads = False
+        self._metrics.withdraw()
+
+    def on_trainjob_event(self, change: Delta) -> None:
+        """Handle an event of a TrainJob."""
+        key, raw = change.key, change.new
+        facts = None if raw is None else read_trainjob(raw)
+        job = self._jobs.get(key)
+        if job is not None and (facts is None or facts.uid != job.facts.uid):
+            self._forget(key, job)
+            job = None
+        if facts is None:
+            return
+        is_known = self._is_known(change)
+        if job is None:
+            job = self._jobs[key] = _Job(facts)
+            if is_known:
+                job.reached = perhaps_reached(facts, self._workload_of(key, facts))
+        elif job.facts == facts:
+            return
+        job.facts = facts
+        self._update(key, job, is_known=is_known)
+
+    def on_workload_event(self, change: Delta) -> None:
+        """Handle an event of a JobSet."""
+        key, raw = change.key, change.new
+        known = self._workloads.get(key)
+        facts = None if raw is None else read_workload(raw, known)
+        if facts == known:
+            return
+        if facts is None:
+            del self._workloads[key]
+        else:
+            self._workloads[key] = facts
+        job = self._jobs.get(key)
+        if job is not None:
+            is_known = self._is_known(change)
+            if is_known and known is None:
+                job.reached |= perhaps_reached(job.facts, self._workload_of(key, job.facts))
+            self._update(key, job, is_known=is_known)
+
+    def _is_known(self, change: Delta) -> bool:
+        """Whether what an event shows was there before this process had to count it."""
+        return not self._leads or change.initial
+
+    def _workload_of(self, key: str, facts: TrainJobFacts) -> WorkloadFacts | None:
+        workload = self._workloads.get(key)
+        return workload if workload is not None and workload.owner == facts.uid else None
+
+    def _update(self, key: str, job: _Job, *, is_known: bool) -> None:
+        facts, workload = job.facts, self._workload_of(key, job.facts)
+        runtimes = self._metrics.runtimes
+        # Only names of which something was built: a name that somebody misspelt takes no place.
+        runtime = runtimes.find(facts.runtime) if workload is None else runtimes.admit(facts.runtime)
+        now = reached(facts, workload)
+        news = now & ~job.reached
+        job.reached |= now
+        if news and not is_known:
+            self._observe(key, facts, workload, runtime, news)
+        self._follow_suspension(key, job, runtime, is_known=is_known)
+        if workload is not None:
+            self._follow_restarts(job, workload, is_known=is_known)
+        if job.uncounted_restarts and (facts.failure or facts.end or (workload is not None and workload.is_ready)):
+            self._count_restarts(key, job, runtime)
+        self._recount(job, workload, runtime)
+
+    def _observe(
+        self, key: str, facts: TrainJobFacts, workload: WorkloadFacts | None, runtime: str, news: Milestones
+    ) -> None:
+        exemplar = self._exemplar(key, facts)
+
+        def observe(histogram: Histogram, until: str | datetime, *labels: str) -> None:
+            if (seconds := _seconds(facts.created, until)) is not None:
+                families.observe(histogram, seconds, runtime, *labels, exemplar=exemplar)
+
+        if news & JOBSET and workload is not None:
+            observe(families.TIME_TO_JOBSET, workload.created)
+        if news & RUNNING:
+            observe(families.TIME_TO_RUNNING, self._clock.now())
+        if news & PROGRESS:
+            observe(families.TIME_TO_PROGRESS, facts.progressed)
+        if news & END:
+            observe(families.TIME_TO_END, facts.ended, facts.end)
+            if facts.end == FAILED:
+                families.count(families.FAILURES, *(facts.failure or UNKNOWN), runtime, exemplar=exemplar)
+
+    def _follow_suspension(self, key: str, job: _Job, runtime: str, *, is_known: bool) -> None:
+        facts = job.facts
+        if facts.wants_suspend and facts.generation == 1:
+            job.never_resumed = True
+        if facts.suspended:
+            if job.suspended_since is None:
+                job.suspended_since = facts.suspension_flipped
+        elif job.suspended_since is not None:
+            histogram, since = families.SUSPENSION, job.suspended_since
+            if job.never_resumed:
+                histogram, since = families.QUEUE_WAIT, facts.created
+            job.suspended_since, job.never_resumed = None, False
+            seconds = _seconds(since, facts.suspension_flipped)
+            if seconds is not None and not is_known and not facts.end:
+                families.observe(histogram, seconds, runtime, exemplar=self._exemplar(key, facts))
+
+    @staticmethod
+    def _follow_restarts(job: _Job, workload: WorkloadFacts, *, is_known: bool) -> None:
+        if job.workload != workload.uid:
+            job.workload, job.restarts = workload.uid, 0
+        more = workload.restarts - job.restarts
+        job.restarts = workload.restarts
+        if more > 0 and not is_known:
+            job.uncounted_restarts += more
+
+    def _count_restarts(self, key: str, job: _Job, runtime: str) -> None:
+        """Count restarts by what is known of their cause; the pods tell of it a little later than the JobSet."""
+        exemplar, failure = self._exemplar(key, job.facts), job.facts.failure or UNKNOWN
+        families.count(families.RESTARTS, *failure, runtime, exemplar=exemplar, by=job.uncounted_restarts)
+        job.uncounted_restarts = 0
+
+    def _recount(self, job: _Job, workload: WorkloadFacts | None, runtime: str) -> None:
+        facts = job.facts
+        state, reason = state_of(facts, workload, has_run=bool(job.reached & RUNNING))
+        running = waiting = _NOTHING
+        if workload is not None and not facts.end:
+            running, waiting = workload.running, workload.waiting
+        waiting_state = State.SUSPENDED if facts.wants_suspend else State.WAITING
+        counted = _Counted(state, reason, runtime, running, waiting, waiting_state)
+        if counted != job.counted:
+            if job.counted is not None:
+                self._count(job.counted, -1)
+            self._count(counted, 1)
+            job.counted = counted
+
+    def _forget(self, key: str, job: _Job) -> None:
+        if job.uncounted_restarts and job.counted is not None:
+            self._count_restarts(key, job, job.counted.runtime)
+        if job.counted is not None:
+            self._count(job.counted, -1)
+        del self._jobs[key]
+
+    def _count(self, counted: _Counted, by: Literal[1, -1]) -> None:
+        metrics, runtime = self._metrics, counted.runtime
+        metrics.count(counted.state, counted.reason, runtime, by)
+        for state, demand in ((State.RUNNING, counted.running), (counted.waiting_state, counted.waiting)):
+            if demand.nodes:
+                metrics.count_nodes(state, runtime, by * demand.nodes)
+            for resource, amount in demand.accelerators:
+                metrics.count_accelerators(state, resource, runtime, by * amount)
+
+    def _exemplar(self, key: str, facts: TrainJobFacts) -> dict[str, str]:
+        return families.exemplar_of(key, self._trace_id(facts.uid))
+
+
+def _seconds(since: str, until: str | datetime) -> float | None:
+    """Return the seconds between two times; none less than 0, and None if one of them is no time."""
+    try:
+        end = until if isinstance(until, datetime) else parse_time(until)
+        return max((end - parse_time(since)).total_seconds(), 0.0)
+    except ValueError:
+        return None

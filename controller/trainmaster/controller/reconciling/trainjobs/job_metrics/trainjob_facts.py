@@ -1,0 +1,99 @@
+"""What counts of a TrainJob for its metrics, from its object as the cache has it. Pure.
+
+Guarantee: nothing that an API server accepted raises; what cannot be read counts as invalid, as in its conditions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED
+from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import Failure, failure_of
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, SUSPENDED
+from trainmaster.runtime.jsontree import JsonObject
+
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+"""A TrainJob that has it is suspended and resumed by Kueue."""
+
+INVALID: Final = "TrainJobInvalid"
+"""The reason of a TrainJob that the API server accepted and that cannot be read."""
+
+
+class TrainJobFacts(NamedTuple):
+    """What counts of one TrainJob; times are RFC 3339, and empty where there is none."""
+
+    uid: str
+    created: str = ""
+    generation: int = 0
+    runtime: str = ""
+    """The name of the runtime that it names."""
+
+    wants_suspend: bool = False
+    """Whether nothing of it may run."""
+
+    is_queued: bool = False
+    """Whether a queue decides on that."""
+
+    suspended: bool = False
+    """Whether its condition says that it is suspended."""
+
+    suspension_flipped: str = ""
+    """When that condition was set, or reset."""
+
+    end: str = ""
+    """`Complete` or `Failed`, once it has ended."""
+
+    end_reason: str = ""
+    ended: str = ""
+    blocked: str = ""
+    """The reason for which it cannot be built, if there is one."""
+
+    failure: Failure | None = None
+    """Why it, or a container of it, has failed, while it has."""
+
+    has_jobs: bool = False
+    """Whether its status tells of Jobs, so that there has been a workload."""
+
+    progressed: str = ""
+    """When it reported its progress last."""
+
+
+def read_trainjob(raw: JsonObject) -> TrainJobFacts | None:
+    """Return what counts of a TrainJob; None if it is another controller's."""
+    try:
+        return _read(raw)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        metadata = raw["metadata"]
+        return TrainJobFacts(str(metadata.get("uid")), str(metadata.get("creationTimestamp")), blocked=INVALID)
+
+
+def _read(raw: JsonObject) -> TrainJobFacts | None:
+    metadata, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
+    if (spec.get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
+        return None
+    conditions: dict[Any, JsonObject] = {each.get("type"): each for each in status.get("conditions") or ()}
+    holding = {name for name, each in conditions.items() if each.get("status") == "True"}
+    # The first end counts, and only one of them is ever set.
+    end = next((each for each in (COMPLETE, FAILED) if each in holding), "")
+    ending = conditions[end] if end else {}
+    failure = None
+    if CONTAINER_FAILED in holding or end == FAILED:
+        failed = ending if end == FAILED else None
+        failure = failure_of(failed, conditions[CONTAINER_FAILED] if CONTAINER_FAILED in holding else None)
+    return TrainJobFacts(
+        uid=metadata["uid"],
+        created=metadata.get("creationTimestamp") or "",
+        generation=metadata.get("generation") or 0,
+        runtime=str(spec["runtimeRef"]["name"]),
+        wants_suspend=spec.get("suspend") is True,
+        is_queued=QUEUE_LABEL in (metadata.get("labels") or ()),
+        suspended=SUSPENDED in holding,
+        suspension_flipped=conditions.get(SUSPENDED, {}).get("lastTransitionTime") or "",
+        end=end,
+        end_reason=str(ending.get("reason") or ""),
+        ended=ending.get("lastTransitionTime") or "",
+        blocked=str(conditions[BLOCKED].get("reason") or "") if BLOCKED in holding else "",
+        failure=failure,
+        has_jobs=bool(status.get("jobsStatus")),
+        progressed=(status.get("trainerStatus") or {}).get("lastUpdatedTime") or "",
+    )

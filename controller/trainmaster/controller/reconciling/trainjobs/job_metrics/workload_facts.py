@@ -1,0 +1,127 @@
+"""What counts of the JobSet of a TrainJob for its metrics: whether all of it runs, restarts, what it asks for. Pure.
+
+Initializers are left out: they come before the training, and a TrainJob does not run before its trainers do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeAlias
+
+from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of
+from trainmaster.runtime.api.constants import ANCESTOR_LABEL, DATASET_INITIALIZER, MODEL_INITIALIZER
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
+from trainmaster.runtime.resource_requirements import accelerators_of
+
+Amounts: TypeAlias = tuple[tuple[str, int], ...]
+"""Devices by the name of their resource."""
+
+_INITIALIZERS = frozenset({DATASET_INITIALIZER, MODEL_INITIALIZER})
+_NO_COUNTS = Counts()
+
+
+class ReplicatedJob(NamedTuple):
+    """A ReplicatedJob that trains."""
+
+    name: str
+    replicas: int
+    pods: int
+    """Of each Job."""
+
+    accelerators: Amounts
+    """Of each pod."""
+
+
+class Demand(NamedTuple):
+    """Pods, and the devices that they ask for."""
+
+    nodes: int = 0
+    accelerators: Amounts = ()
+
+
+class WorkloadFacts(NamedTuple):
+    """What counts of one JobSet."""
+
+    owner: str
+    """The UID of its TrainJob."""
+
+    uid: str
+    generation: int
+    created: str
+    replicated_jobs: tuple[ReplicatedJob, ...] = ()
+    is_ready: bool = False
+    """Whether all pods that train are ready, or have ended well."""
+
+    restarts: int = 0
+    running: Demand = Demand()
+    """What is ready."""
+
+    waiting: Demand = Demand()
+    """What is not, and has not ended well."""
+
+
+def read_workload(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts | None:
+    """Return what counts of a JobSet; None if no TrainJob controls it, or it cannot be read.
+
+    Args:
+        raw: The JobSet.
+        known: What was read of an earlier state; of an unchanged spec it is not computed again.
+    """
+    try:
+        return None if why_unreadable(raw) is not None else _read(raw, known)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _read(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts | None:
+    metadata, status = raw["metadata"], raw.get("status") or {}
+    owner = next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
+    if owner is None:
+        return None
+    uid, generation = metadata["uid"], metadata.get("generation") or 0
+    if known is not None and (known.uid, known.generation) == (uid, generation):
+        jobs = known.replicated_jobs
+    else:
+        jobs = tuple(_training(raw["spec"].get("replicatedJobs") or ()))
+    counts = counts_of(status.get("replicatedJobsStatus") or ())
+    return WorkloadFacts(
+        owner=owner,
+        uid=uid,
+        generation=generation,
+        created=metadata.get("creationTimestamp") or "",
+        replicated_jobs=jobs,
+        is_ready=bool(jobs) and all(_up(each, counts) >= each.replicas for each in jobs),
+        restarts=status.get("restarts") or 0,
+        running=_demand((each, counts.get(each.name, _NO_COUNTS).ready) for each in jobs),
+        waiting=_demand((each, max(each.replicas - _up(each, counts), 0)) for each in jobs),
+    )
+
+
+def _up(job: ReplicatedJob, counts: Mapping[str, Counts]) -> int:
+    count = counts.get(job.name, _NO_COUNTS)
+    return count.ready + count.succeeded
+
+
+def _training(replicated_jobs: Iterable[JsonObject]) -> Iterator[ReplicatedJob]:
+    for each in replicated_jobs:
+        template = each["template"]
+        labels = (template.get("metadata") or {}).get("labels") or {}
+        if labels.get(ANCESTOR_LABEL) in _INITIALIZERS:
+            continue
+        pods = template["spec"].get("parallelism", 1)
+        spec = template["spec"]["template"]["spec"]
+        devices: dict[str, int] = {}
+        for container in spec.get("containers") or ():
+            for name, amount in accelerators_of(container.get("resources") or {}).items():
+                devices[name] = devices.get(name, 0) + amount
+        yield ReplicatedJob(each["name"], each.get("replicas", 1), pods, tuple(devices.items()))
+
+
+def _demand(jobs: Iterable[tuple[ReplicatedJob, int]]) -> Demand:
+    nodes, devices = 0, dict[str, int]()
+    for job, count in jobs:
+        pods = job.pods * count
+        nodes += pods
+        for name, amount in job.accelerators:
+            devices[name] = devices.get(name, 0) + amount * pods
+    return Demand(nodes, tuple(devices.items()))
