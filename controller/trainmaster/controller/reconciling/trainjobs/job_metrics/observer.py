@@ -46,15 +46,16 @@ from trainmaster.runtime.api.constants import FAILED
 _NOTHING = Demand()
 
 
-class _Counted(NamedTuple):
-    """As what a job is counted in the gauges."""
+class _Asked(NamedTuple):
+    """As what the pods of a job are counted in the gauges."""
 
-    state: State
-    reason: str
     runtime: str
     running: Demand
     waiting: Demand
     waiting_state: State
+
+
+_NOTHING_ASKED = _Asked("", _NOTHING, _NOTHING, State.WAITING)
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +64,10 @@ class _Job:
 
     facts: TrainJobFacts
     reached: Milestones = 0
-    counted: _Counted | None = None
+    counted: tuple[State, str, str] | None = None
+    """By which state, reason and runtime it is counted in the gauges."""
+
+    asked: _Asked = _NOTHING_ASKED
     suspended_since: str | None = None
     """When the suspension began of which its condition tells; None while it tells of none."""
 
@@ -228,33 +232,40 @@ class TrainJobObserver:
 
     def _recount(self, job: _Job, workload: WorkloadFacts | None, runtime: str) -> None:
         facts = job.facts
-        state, reason = state_of(facts, workload, has_run=bool(job.reached & RUNNING))
-        running = waiting = _NOTHING
-        if workload is not None and not facts.end:
-            running, waiting = workload.running, workload.waiting
-        waiting_state = State.SUSPENDED if facts.wants_suspend else State.WAITING
-        counted = _Counted(state, reason, runtime, running, waiting, waiting_state)
+        counted = *state_of(facts, workload, has_run=bool(job.reached & RUNNING)), runtime
         if counted != job.counted:
             if job.counted is not None:
-                self._count(job.counted, -1)
-            self._count(counted, 1)
+                self._metrics.count(*job.counted, -1)
+            self._metrics.count(*counted, 1)
             job.counted = counted
+        asked = _NOTHING_ASKED
+        if workload is not None and not facts.end:
+            waiting_state = State.SUSPENDED if facts.wants_suspend else State.WAITING
+            asked = _Asked(runtime, workload.running, workload.waiting, waiting_state)
+        self._ask(job, asked)
+
+    def _ask(self, job: _Job, asked: _Asked) -> None:
+        """Count what a job asks for now instead of what it asked for before."""
+        if asked != job.asked:
+            self._count(job.asked, -1)
+            self._count(asked, 1)
+            job.asked = asked
 
     def _forget(self, key: str, job: _Job) -> None:
-        if job.uncounted_restarts and job.counted is not None:
-            self._count_restarts(key, job, job.counted.runtime)
         if job.counted is not None:
-            self._count(job.counted, -1)
+            if job.uncounted_restarts:
+                self._count_restarts(key, job, job.counted[2])
+            self._metrics.count(*job.counted, -1)
+        self._ask(job, _NOTHING_ASKED)
         del self._jobs[key]
 
-    def _count(self, counted: _Counted, by: Literal[1, -1]) -> None:
-        metrics, runtime = self._metrics, counted.runtime
-        metrics.count(counted.state, counted.reason, runtime, by)
-        for state, demand in ((State.RUNNING, counted.running), (counted.waiting_state, counted.waiting)):
+    def _count(self, asked: _Asked, by: Literal[1, -1]) -> None:
+        metrics, runtime = self._metrics, asked.runtime
+        for state, demand in ((State.RUNNING, asked.running), (asked.waiting_state, asked.waiting)):
             if demand.nodes:
                 metrics.count_nodes(state, runtime, by * demand.nodes)
-            for resource, amount in demand.accelerators:
-                metrics.count_accelerators(state, resource, runtime, by * amount)
+                for resource, amount in demand.accelerators:
+                    metrics.count_accelerators(state, resource, runtime, by * amount)
 
     def _exemplar(self, key: str, facts: TrainJobFacts) -> dict[str, str]:
         return families.exemplar_of(key, self._trace_id(facts.uid))

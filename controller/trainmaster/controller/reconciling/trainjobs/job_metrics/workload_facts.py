@@ -5,10 +5,9 @@ Initializers are left out: they come before the training, and a TrainJob does no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
-from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, DATASET_INITIALIZER, MODEL_INITIALIZER
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 from trainmaster.runtime.resource_requirements import accelerators_of
@@ -17,7 +16,6 @@ Amounts: TypeAlias = tuple[tuple[str, int], ...]
 """Devices by the name of their resource."""
 
 _INITIALIZERS = frozenset({DATASET_INITIALIZER, MODEL_INITIALIZER})
-_NO_COUNTS = Counts()
 
 
 class ReplicatedJob(NamedTuple):
@@ -83,23 +81,29 @@ def _read(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts | None:
         jobs = known.replicated_jobs
     else:
         jobs = tuple(_training(raw["spec"].get("replicatedJobs") or ()))
-    counts = counts_of(status.get("replicatedJobsStatus") or ())
+    counts = {each["name"]: each for each in status.get("replicatedJobsStatus") or ()}
+    is_ready = bool(jobs)
+    running = waiting = Demand()
+    for job in jobs:
+        count = counts.get(job.name) or {}
+        ready = count.get("ready") or 0
+        missing = job.replicas - ready - (count.get("succeeded") or 0)
+        if ready:
+            running = _with(running, job, ready)
+        if missing > 0:
+            is_ready = False
+            waiting = _with(waiting, job, missing)
     return WorkloadFacts(
         owner=owner,
         uid=uid,
         generation=generation,
         created=metadata.get("creationTimestamp") or "",
         replicated_jobs=jobs,
-        is_ready=bool(jobs) and all(_up(each, counts) >= each.replicas for each in jobs),
+        is_ready=is_ready,
         restarts=status.get("restarts") or 0,
-        running=_demand((each, counts.get(each.name, _NO_COUNTS).ready) for each in jobs),
-        waiting=_demand((each, max(each.replicas - _up(each, counts), 0)) for each in jobs),
+        running=running,
+        waiting=waiting,
     )
-
-
-def _up(job: ReplicatedJob, counts: Mapping[str, Counts]) -> int:
-    count = counts.get(job.name, _NO_COUNTS)
-    return count.ready + count.succeeded
 
 
 def _training(replicated_jobs: Iterable[JsonObject]) -> Iterator[ReplicatedJob]:
@@ -117,11 +121,10 @@ def _training(replicated_jobs: Iterable[JsonObject]) -> Iterator[ReplicatedJob]:
         yield ReplicatedJob(each["name"], each.get("replicas", 1), pods, tuple(devices.items()))
 
 
-def _demand(jobs: Iterable[tuple[ReplicatedJob, int]]) -> Demand:
-    nodes, devices = 0, dict[str, int]()
-    for job, count in jobs:
-        pods = job.pods * count
-        nodes += pods
-        for name, amount in job.accelerators:
-            devices[name] = devices.get(name, 0) + amount * pods
-    return Demand(nodes, tuple(devices.items()))
+def _with(demand: Demand, job: ReplicatedJob, count: int) -> Demand:
+    """Add what so many Jobs of a ReplicatedJob ask for."""
+    pods = job.pods * count
+    devices = dict(demand.accelerators)
+    for name, amount in job.accelerators:
+        devices[name] = devices.get(name, 0) + amount * pods
+    return Demand(demand.nodes + pods, tuple(devices.items()))
