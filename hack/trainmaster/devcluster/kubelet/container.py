@@ -14,6 +14,9 @@ Role: TypeAlias = Literal["init", "sidecar", "main"]
 CREATING = "ContainerCreating"
 """The reason of a container that waits for nothing but its creation, or for what all containers of its pod share."""
 
+OOM_KILLED = "OOMKilled"
+"""The reason of a container that used more memory than its limit."""
+
 LOST_REASON = "ContainerStatusUnknown"
 """The reason that Kubernetes gives when nobody knows how a container ended."""
 

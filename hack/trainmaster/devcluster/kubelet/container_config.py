@@ -32,6 +32,7 @@ from trainmaster.devcluster.kubelet.volumes.mounts import (
 )
 from trainmaster.devcluster.settings import Entrypoints
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
 
 LOG_LIMIT = 64 * 2**20
 """The most bytes that the log of a container attempt takes; the newest half of it is always kept."""
@@ -64,6 +65,9 @@ class ContainerConfig:
     environment: dict[str, str]
     directory: Path
     log: Path
+    memory_limit: int
+    """How many bytes of memory its processes may use together; 0: any number."""
+
     rewriter: Rewriter
     """Rewrites what is executed in the container later."""
 
@@ -141,10 +145,16 @@ def generate_container_config(
         environment=environment,
         directory=directory,
         log=log,
+        memory_limit=_memory_limit(container),
         rewriter=rewriter,
         sandbox=sandbox,
         address=address,
     )
+
+
+def _memory_limit(container: JsonObject) -> int:
+    amount = ((container.get("resources") or {}).get("limits") or {}).get("memory")
+    return Quantity.parse(amount).ceil() if amount else 0
 
 
 def _virtual_environment(python: BaseEnvironment, directory: Path) -> VirtualEnvironment:

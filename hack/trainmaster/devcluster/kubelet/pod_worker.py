@@ -18,25 +18,26 @@ from pathlib import Path
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, WriteOptions
-from trainmaster.devcluster.apiserver.resources import PODS, GroupResource
+from trainmaster.devcluster.apiserver.resources import PODS, SECRETS, GroupResource
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container import (
-    CREATING,
     LOST_REASON,
+    OOM_KILLED,
     CreateContainerError,
     PodRejectedError,
     Termination,
-    container_field_path,
 )
 from trainmaster.devcluster.kubelet.container_config import ContainerConfig, command_of, generate_container_config
 from trainmaster.devcluster.kubelet.container_logs import termination_message
 from trainmaster.devcluster.kubelet.device_manager import DeviceManager
 from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.downward_api import PodInfo
+from trainmaster.devcluster.kubelet.image_manager import ImageManager, is_unreachable
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, has_own_ports, job_key, pod_address
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS, Rewriter, job_ports, pod_names
+from trainmaster.devcluster.kubelet.pod_events import PodEvents
 from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES, PodActions, PodLifecycle
 from trainmaster.devcluster.kubelet.pod_status import container_identity, pod_status
 from trainmaster.devcluster.kubelet.prober.handler import validate_probes
@@ -127,6 +128,8 @@ class PodWorker:
         }
         self._pod_info = PodInfo(pod=pod, pod_ip=dependencies.pod_ip(pod), capacity=dependencies.capacity)
         self._files = dependencies.root.pod(self.uid)
+        self._images = ImageManager(backoff=dependencies.settings.restart_backoff, clock=dependencies.clock)
+        self._events = PodEvents(pod, dependencies.events)
         self._wake = asyncio.Event()
         self._probe_manager = ProbeManager(
             pod,
@@ -138,8 +141,6 @@ class PodWorker:
             wake=self._wake.set,
         )
         self._configs: dict[str, ContainerConfig] = {}
-        self._recorded: dict[str, str] = {}
-        """The message of the last Event about a container that waits."""
         self._rewriter: Rewriter | None = None
         self._namespaces: Namespaces | None = None
         self._volume_manager: VolumeManager | None = None
@@ -230,37 +231,17 @@ class PodWorker:
             for name in actions.kill:
                 self._dependencies.supervisor.kill(self._identity(name))
             if not actions.start:
-                self._record_backoffs()
+                for container in self._lifecycle.containers.values():
+                    if container.state == "waiting" and container.reason == "CrashLoopBackOff":
+                        self._events.restart_waits(container)
                 return actions, started
-
-    def _record_backoffs(self) -> None:
-        """Record an event for each container that has begun to wait for its restart."""
-        for name, container in self._lifecycle.containers.items():
-            if container.state == "waiting" and container.reason == "CrashLoopBackOff":
-                if self._recorded.get(name) != container.message:
-                    title = f"{self.name}_{self.namespace}({self.uid})"
-                    message = f"Back-off restarting failed container {name} in pod {title}"
-                    self._warn("BackOff", message, container=name)
-                self._recorded[name] = container.message
-
-    def _record_failure(self, name: str, reason: str, message: str) -> None:
-        """Record an event for a container that cannot be started, once for each new message."""
-        if self._recorded.get(name) != message:
-            self._recorded[name] = message
-            if reason == CREATING:  # what all containers of the pod share is missing
-                self._warn("FailedMount", f"MountVolume.SetUp failed: {message}")
-            else:
-                self._warn("Failed", f"Error: {message}", container=name)
-
-    def _warn(self, reason: str, message: str, *, container: str = "") -> None:
-        field_path = container_field_path(self._pod, container) if container else ""
-        self._dependencies.events.warning(self._pod, reason, message, field_path=field_path)
 
     def _start_container(self, name: str) -> bool:
         container, attempt = self._containers[name], self._lifecycle.containers[name].restarts
         identity, dependencies = self._identity(name), self._dependencies
         try:
             rewriter = self._prepare()
+            self._images.ensure_image_exists(container.get("image") or "")
             config = generate_container_config(
                 container,
                 self._pod_info,
@@ -278,10 +259,10 @@ class PodWorker:
                 address=self._pod_info.pod_ip if dependencies.isolates(self._pod) else None,
             )
         except CreateContainerError as problem:
-            self._record_failure(name, problem.reason, problem.message)
+            self._events.start_failed(name, problem)
             self._lifecycle.deferred(name, reason=problem.reason, message=problem.message, now=dependencies.clock())
         except PodRejectedError as problem:
-            self._record_failure(name, problem.reason, problem.message)
+            self._events.start_failed(name, problem)
             if self._lifecycle.always_restarts:  # a ReplicaSet replaces a failed pod at once: pods without end
                 now = dependencies.clock()
                 self._lifecycle.deferred(name, reason=problem.reason, message=problem.message, now=now)
@@ -296,7 +277,7 @@ class PodWorker:
             self._lifecycle.fail("InternalError", f"container {name!r} cannot be started: {problem!r}", container=name)
         else:
             self._configs[name] = config
-            self._recorded.pop(name, None)
+            self._events.started(name)
             if attempt and self._tasks is not None:  # what was installed may be several GB
                 drop = asyncio.to_thread(self._files.drop_virtual_environments, name, before=attempt)
                 self._tasks.create_task(drop, name=f"drop-{identity}")
@@ -308,8 +289,12 @@ class PodWorker:
     def _prepare(self) -> Rewriter:
         """Check and prepare what the containers of the pod share, once."""
         if self._rewriter is None:
+            named = [each["name"] for each in self._pod["spec"].get("imagePullSecrets") or ()]
+            lookup = self._dependencies.lookup
+            self._events.pull_secrets_missing([name for name in named if lookup(SECRETS, self.namespace, name) is None])
             for container in self._containers.values():
-                command_of(container, self._dependencies.settings.entrypoints)
+                if not is_unreachable(container.get("image") or ""):
+                    command_of(container, self._dependencies.settings.entrypoints)
                 validate_probes(container)
             dependencies, in_namespaces = self._dependencies, self._dependencies.networking.mode == "namespaces"
             ports = {}
@@ -439,12 +424,12 @@ class PodWorker:
             config = self._configs[name]
             path, own = config.environment.get("PATH", ""), self._dependencies.root.root.absolute()
             message = start_error(report.error, argv=config.argv, search_path=path, own=own)
-            self._warn("Failed", f"Error: {message}", container=name)
+            self._events.warn("Failed", f"Error: {message}", container=name)
             return Termination(exit_code=128, reason="StartError", message=message, finished_at=report.at)
         if report.lost:
             reason, message = LOST_REASON, "The process was lost: the supervisor of the container processes ended"
         else:
-            reason = "Completed" if report.code == 0 else "Error"
+            reason = "Completed" if report.code == 0 else OOM_KILLED if report.oom_killed else "Error"
             message = termination_message(
                 self._containers[name], files=self._files, attempt=attempt, failed=report.code != 0
             )

@@ -47,6 +47,8 @@ class Exited:
     code: int
     signal: int
     lost: bool = False
+    oom_killed: bool = False
+    """Whether it was killed because it used more memory than it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class SupervisorClient:
                 "cwd": str(config.directory),
                 "log": str(config.log),
                 "log_limit": LOG_LIMIT,
+                "memory_limit": config.memory_limit,
                 "sandbox": config.sandbox,
                 "address": config.address,
             }
@@ -195,7 +198,7 @@ class SupervisorClient:
                 return
             self._active.discard(identity)
             if message["event"] == "exited":
-                report = Exited(identity, at, message["code"], message["signal"])
+                report = Exited(identity, at, message["code"], message["signal"], oom_killed="oom_killed" in message)
             else:
                 report = Unstartable(identity, at, message["error"])
         self._on_report(report)

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 from trainmaster.devcluster.kubelet.runtime import address_isolation, sandbox
 from trainmaster.devcluster.kubelet.runtime.log_writer import Excerpt, LogFile
+from trainmaster.devcluster.kubelet.runtime.memory import MemoryLimit
 from trainmaster.devcluster.kubelet.runtime.processes import (
     HANDLED,
     KILL,
@@ -48,6 +49,8 @@ class Shim:
         self._status: int | None = None
         self._stopping = False
         self._output = -1
+        self._memory = MemoryLimit(command.get("memory_limit") or 0)
+        self._out_of_memory = False
         self._address: str | None = command.get("address")
         self._binds = -1
         """Where the kernel asks how to bind sockets, if the container has an address of its own."""
@@ -65,8 +68,10 @@ class Shim:
         self._drain(log)
         log.finish()
         code = os.waitstatus_to_exitcode(self._status or 0)
-        output = {} if self._excerpt is None else {"output": _shortened(self._excerpt.text)}
-        report(self.identity, "exited", code=128 - code if code < 0 else code, signal=max(-code, 0), **output)
+        told: dict[str, Any] = {} if self._excerpt is None else {"output": _shortened(self._excerpt.text)}
+        if self._out_of_memory:
+            told["oom_killed"] = True
+        report(self.identity, "exited", code=128 - code if code < 0 else code, signal=max(-code, 0), **told)
 
     def _start(self) -> str:
         """Fork and exec; the text says why that failed. The error pipe closes by itself when exec succeeds."""
@@ -130,7 +135,7 @@ class Shim:
         if self._binds >= 0:
             sources.append(self._binds)
         while self._status is None or (self._stopping and reap(self._on_exit)):
-            ready, _, _ = select.select(sources, (), ())
+            ready, _, _ = select.select(sources, (), (), self._memory.interval)
             if self._output in ready:
                 data = os.read(self._output, 65536)
                 if data:
@@ -149,6 +154,9 @@ class Shim:
                     os.killpg(self._main, signal.SIGTERM)
             if signal.SIGCHLD in received:
                 reap(self._on_exit)
+            if self._memory.is_exceeded():
+                self._out_of_memory = True
+                break
         self._kill_tree()
 
     def _serve_bind(self, sources: list[int]) -> None:

@@ -10,13 +10,14 @@ Guarantees:
 - All output of a container is in its log file before its exit is reported.
 
 The server writes one JSON object per line to standard input: `{"op": "start", "id", "argv", "env", "cwd", "log",
-"log_limit", "sandbox", "address"}`, where `sandbox` is null or what `sandbox.enter` takes, and `address` is null or
-what takes the place of all interfaces (`address_isolation`); `{"op": "execute", "id", "target", "pid", "argv", "env",
-"cwd", "sandbox", "address"}` to run a program in the container whose id is `target` and whose first process is `pid`;
-`{"op": "terminate", "id"}` (SIGTERM to the process group) and `{"op": "kill", "id"}`. Reports come back on standard
-output: `{"id", "event": "started", "pid", "at"}` (of containers only), `{"id", "event": "exited", "code", "signal",
-"at"}` with the beginning of the `output` of what was executed, and `{"id", "event": "unstartable", "error", "at"}`. A
-report is one short write, so that all shims share the pipe.
+"log_limit", "memory_limit", "sandbox", "address"}`, where `memory_limit` is in bytes, `sandbox` is null or what
+`sandbox.enter` takes, and `address` is null or what takes the place of all interfaces (`address_isolation`);
+`{"op": "execute", "id", "target", "pid", "argv", "env", "cwd", "sandbox", "address"}` to run a program in the container
+whose id is `target` and whose first process is `pid`; `{"op": "terminate", "id"}` (SIGTERM to the process group) and
+`{"op": "kill", "id"}`. Reports come back on standard output: `{"id", "event": "started", "pid", "at"}` (of containers
+only), `{"id", "event": "exited", "code", "signal", "at"}` with `oom_killed` of a container that exceeded its
+`memory_limit`, and with the beginning of the `output` of what was executed, and `{"id", "event": "unstartable",
+"error", "at"}`. A report is one short write, so that all shims share the pipe.
 
 It runs isolated from site-packages (`command_line`): it starts in a few milliseconds and forks cheaply.
 """
