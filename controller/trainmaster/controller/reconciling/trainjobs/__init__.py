@@ -7,7 +7,7 @@
 - `status`: the status that follows (pure);
 - `apply`: performs the writes;
 - `first_failure_reporter`: when the pods of a failing TrainJob are read (`failed_pods`), and what is told of them
-  (`first_failures`, `last_words`, `replicated_jobs`: pure);
+  (`first_failures`, `replicated_jobs`: pure);
 - `deleted_workloads`: the last states of workloads that are gone;
 - `event_handlers`: which events concern which TrainJobs, and what the caches keep of each object.
 """

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.controller.reconciling.trainjobs.last_words import LENGTH, last_words
+from trainmaster.controller.last_words import LENGTH, last_words
 
 TRACEBACK = """\
 epoch 3

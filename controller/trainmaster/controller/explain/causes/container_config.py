@@ -1,0 +1,83 @@
+"""ContainerConfigError: containers that cannot be created as written, mostly for want of a ConfigMap or Secret."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.pods import (
+    evidence_of,
+    grouped,
+    one_line,
+    waiting_containers,
+    waiting_pods,
+)
+from trainmaster.controller.explain.findings import Certainty, Finding
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView
+from trainmaster.runtime.jsontree import JsonObject
+
+_REASONS: Final = frozenset(
+    {"CreateContainerConfigError", "CreateContainerError", "RunContainerError", "PreCreateHookError"}
+)
+
+MISSING_OBJECT: Final = re.compile(r'\b(configmap|secret)s? "([^"]+)" not found', re.IGNORECASE)
+"""What the kubelet says of a ConfigMap or Secret that a container or a volume names."""
+
+_MISSING_KEY: Final = re.compile(
+    r"couldn't find key (?P<key>\S+) in (?P<kind>ConfigMap|Secret) [^/\s]+/(?P<name>[^\s,]+)"
+    r"|(?P<kind2>configmap|secret) [^/\s]+/(?P<name2>\S+) has no key '(?P<key2>[^']+)'"
+    r"|references non-existent (?P<kind3>config|secret) key: (?P<key3>\S+)",
+    re.IGNORECASE,
+)
+_KINDS: Final = {"configmap": "ConfigMap", "secret": "Secret", "config": "ConfigMap"}
+_MOUNT: Final = "FailedMount"
+_GOES_ON: Final = "the pods go on by themselves"
+
+
+def container_config_error(view: JobView) -> Iterator[Finding]:
+    """Find containers that cannot be created, and volumes whose ConfigMap or Secret is missing."""
+    told = []
+    for pod in waiting_pods(view):
+        found = False
+        for status, waiting in waiting_containers(pod):
+            if waiting.get("reason") in _REASONS:
+                found = True
+                told.append(
+                    (f"container {status['name']}: {waiting['reason']}: {one_line(waiting.get('message'))}", pod)
+                )
+        events = view.events_about("Pod", pod["metadata"]["name"])
+        mounts = [event.note for event in events if event.reason == _MOUNT and _lacks_something(event.note)]
+        if mounts and not found and not _is_mounted(pod):
+            told.append((one_line(mounts[-1]), pod))
+    groups = grouped(told)
+    if groups:
+        advice = list(dict.fromkeys(_advice(text, view.namespace) for text, _ in groups))
+        times = (parse_time(pods[0]["metadata"].get("creationTimestamp")) for _, pods in groups)
+        since = min((time for time in times if time is not None), default=None)
+        yield Finding(Cause.CONTAINER_CONFIG_ERROR, Certainty.CERTAIN, evidence_of(groups), since, advice)
+
+
+def _lacks_something(note: str) -> bool:
+    return MISSING_OBJECT.search(note) is not None or _MISSING_KEY.search(note) is not None
+
+
+def _is_mounted(pod: JsonObject) -> bool:
+    """Say whether a container of a pod got further than its volumes."""
+    statuses = (pod.get("status") or {}).get("containerStatuses") or ()
+    return any("running" in (each.get("state") or {}) or "terminated" in (each.get("state") or {}) for each in statuses)
+
+
+def _advice(text: str, namespace: str) -> str:
+    if missing := MISSING_OBJECT.search(text):
+        kind, name = _KINDS[missing[1].lower()], missing[2]
+        return f"create the {kind} {name} in the namespace {namespace}, or correct what refers to it; {_GOES_ON}"
+    if key := _MISSING_KEY.search(text):
+        kind = _KINDS[(key["kind"] or key["kind2"] or key["kind3"]).lower()]
+        of = key["name"] or key["name2"]
+        where = f" {of}" if of else ""
+        name = key["key"] or key["key2"] or key["key3"]
+        return f"put the key {name} into the {kind}{where}, or correct what refers to it; {_GOES_ON}"
+    return "correct what the message names, in the job or in its runtime: kubectl describe pod tells more"

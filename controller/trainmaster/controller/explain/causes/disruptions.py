@@ -1,0 +1,162 @@
+"""Evicted, Preempted, NodeLost: pods that the cluster took away, by whom and why, also those that are gone by now.
+
+Pods say it by the condition DisruptionTarget or by the reason for which they failed; events tell of pods that are gone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, pod_condition
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
+from trainmaster.controller.explain.state import State, state_of
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView
+from trainmaster.runtime.jsontree import JsonObject
+
+_CONDITION: Final = "DisruptionTarget"
+_BY_REASON: Final = {
+    "PreemptionByScheduler": Cause.PREEMPTED,
+    "PreemptionByKubeScheduler": Cause.PREEMPTED,
+    "Preempting": Cause.PREEMPTED,
+    "EvictionByEvictionAPI": Cause.EVICTED,
+    "TerminationByKubelet": Cause.EVICTED,
+    "Evicted": Cause.EVICTED,
+    "DeletionByTaintManager": Cause.NODE_LOST,
+    "DeletionByPodGC": Cause.NODE_LOST,
+    "NodeLost": Cause.NODE_LOST,
+    "NodeShutdown": Cause.NODE_LOST,
+    "Terminated": Cause.NODE_LOST,
+}
+"""Reasons of the condition, and of pods that failed as a whole."""
+
+_BY_EVENT: Final = {
+    "Preempted": Cause.PREEMPTED,
+    "Evicted": Cause.EVICTED,
+    "TaintManagerEviction": Cause.NODE_LOST,
+    "NodeNotReady": Cause.NODE_LOST,
+}
+_TAINT_MANAGER: Final = frozenset({"DeletionByTaintManager", "TaintManagerEviction"})
+_OF_LOST_NODES: Final = frozenset(
+    {
+        "node.kubernetes.io/not-ready",
+        "node.kubernetes.io/unreachable",
+        "node.kubernetes.io/out-of-service",
+        "node.cloudprovider.kubernetes.io/shutdown",
+    }
+)
+_PREEMPTOR: Final = re.compile(r"[Pp]reempted by (?:a )?pod (\S+)")
+_RESOURCE: Final = re.compile(r"low on resource: ([\w.-]+)|exceeds? (?:the|its) (?:total )?limit|[Uu]sage of EmptyDir")
+_SETTLED: Final = frozenset({State.RUNNING, State.COMPLETE})
+
+
+def disruptions(view: JobView) -> Iterator[Finding]:
+    """Find pods that were taken away, by cause."""
+    told: dict[Cause, list[tuple[str, JsonObject]]] = {}
+    for pod in view.pods or ():
+        if (found := _disruption(view, pod)) is not None:
+            told.setdefault(found[0], []).append((found[1], pod))
+    findings = {cause: evidence_of(grouped(pods), condition=_CONDITION) for cause, pods in told.items()}
+    if state_of(view).state not in _SETTLED:
+        for cause, evidence in _of_gone_pods(view):
+            if cause not in told:
+                findings.setdefault(cause, []).append(evidence)
+    if lost := list(_lost_nodes(view)):
+        findings.setdefault(Cause.NODE_LOST, []).extend(lost)
+    for cause, of_cause in findings.items():
+        since = min((each.at for each in of_cause if each.at is not None), default=None)
+        advice = _advice(cause, " ".join(each.text for each in of_cause))
+        yield Finding(cause, Certainty.CERTAIN, of_cause, since, advice)
+
+
+def _disruption(view: JobView, pod: JsonObject) -> tuple[Cause, str] | None:
+    """Return why a pod was taken away, and in which words that is told."""
+    condition, status = pod_condition(pod, _CONDITION), pod.get("status") or {}
+    sources = [status] if status.get("phase") == "Failed" else []
+    if condition.get("status") == "True":
+        sources.insert(0, condition)
+    for source in sources:
+        reason = str(source.get("reason") or "")
+        cause = _cause(view, reason, pod["spec"].get("nodeName"))
+        if cause is not None:
+            # A pod under pressure says more than its condition.
+            message = status.get("message") if status.get("reason") else source.get("message")
+            return cause, ": ".join(filter(None, (reason, one_line(message or source.get("message")))))
+    return None
+
+
+def _cause(view: JobView, reason: str, node: str | None) -> Cause | None:
+    cause = _BY_REASON.get(reason) or _BY_EVENT.get(reason)
+    if reason in _TAINT_MANAGER and not _is_lost(view, node):
+        return Cause.EVICTED  # somebody else tainted the node: to drain it, for instance
+    return cause
+
+
+def _is_lost(view: JobView, name: str | None) -> bool:
+    """Say whether a node is gone or does not answer; so it is taken to be where nobody could look."""
+    if view.nodes is None or not name:
+        return True
+    node = next((each for each in view.nodes if each["metadata"]["name"] == name), None)
+    if node is None:
+        return True
+    taints = (node.get("spec") or {}).get("taints") or ()
+    return any(taint.get("key") in _OF_LOST_NODES for taint in taints) or _unready(node) is not None
+
+
+def _unready(node: JsonObject) -> JsonObject | None:
+    ready = pod_condition(node, "Ready")
+    return ready if ready.get("status") in ("False", "Unknown") else None
+
+
+def _of_gone_pods(view: JobView) -> Iterator[tuple[Cause, Evidence]]:
+    """Yield what events tell of pods that are gone, the last of each cause."""
+    last: dict[Cause, Evidence] = {}
+    there = {pod["metadata"]["name"] for pod in view.pods or ()}
+    for event in view.events_about("Pod"):
+        cause = _BY_EVENT.get(event.reason)
+        if cause is None or event.about.name in there:
+            continue
+        if (
+            event.reason in _TAINT_MANAGER
+            and view.nodes is not None
+            and not any(_is_lost(view, _name(n)) for n in view.nodes)
+        ):
+            cause = Cause.EVICTED
+        last[cause] = Evidence(event.about, f"{event.reason}: {one_line(event.note)}", event.last)
+    yield from last.items()
+
+
+def _name(node: JsonObject) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _lost_nodes(view: JobView) -> Iterator[Evidence]:
+    """Yield the nodes that do not answer and on which pods of the job should run."""
+    if view.nodes is None:
+        return
+    phases = {"Running", "Unknown"}
+    used = {pod["spec"].get("nodeName") for pod in view.pods or () if (pod.get("status") or {}).get("phase") in phases}
+    for node in view.nodes:
+        ready = _unready(node)
+        if _name(node) in used and ready is not None:
+            text = f"it is not ready: {ready.get('reason', '')}: {one_line(ready.get('message'))}"
+            yield Evidence(reference_to({"kind": "Node", **node}), text, parse_time(ready.get("lastTransitionTime")))
+
+
+def _advice(cause: Cause, text: str) -> list[str]:
+    if cause is Cause.PREEMPTED:
+        found = _PREEMPTOR.search(text)
+        by = f": kubectl get pods -A -o wide | grep {found[1].rstrip('.')}" if found and "-" in found[1] else ""
+        return [
+            f"give the job a higher priority (priorityClassName), or wait until there is room again{by}",
+            "save checkpoints, so that a restart loses little",
+        ]
+    if cause is Cause.EVICTED and (found := _RESOURCE.search(text)):
+        resource = found[1] or "ephemeral-storage"
+        return [f"ask for the {resource} that it really uses, so that no node is overbooked, or write less"]
+    if cause is Cause.EVICTED:
+        return ["somebody drained the node, or tainted it: save checkpoints, so that a restart loses little"]
+    return list(cause.advice)

@@ -1,0 +1,120 @@
+"""What to do about a container that failed: by cause, exit code and what it said last."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from trainmaster.controller.container_failures import ContainerFailure
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.last_said import clients_joined, unresolved_host
+from trainmaster.controller.explain.view import JobView
+from trainmaster.runtime.quantity import Quantity, QuantityError
+
+_START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
+_NOT_FOUND: Final = (126, 127)
+_DEVICE_MEMORY: Final = re.compile(
+    r"CUDA out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|HIP out of memory|cudaErrorMemory"
+)
+_MISSING_MODULE: Final = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)")
+_SEGFAULT, _ABORT, _BUS = 139, 134, 135
+
+
+def advice_for(
+    view: JobView, cause: Cause, failure: ContainerFailure, *, limit: str, lines: Sequence[str]
+) -> Sequence[str]:
+    """Return what to do, a line each; none where the cause says all there is to say.
+
+    Args:
+        view: The job.
+        cause: Why the container failed.
+        failure: How it failed.
+        limit: Its limit of memory; empty if it has none.
+        lines: The last that it said.
+    """
+    if cause is Cause.OUT_OF_MEMORY:
+        return _more_memory(view, limit)
+    if cause is Cause.INIT_CONTAINER_FAILED:
+        return _initializer(view, failure, lines)
+    if cause is Cause.NAME_RESOLUTION_FAILED:
+        return _names(view, lines)
+    if cause is Cause.RENDEZVOUS_TIMEOUT:
+        return _rendezvous(view, lines)
+    if cause is Cause.CONTAINER_FAILED:
+        return _program(view, failure, lines)
+    return ()
+
+
+def _more_memory(view: JobView, limit: str) -> Sequence[str]:
+    where = "spec.trainer.resourcesPerNode.limits" if view.is_trainjob else "the limits of the container"
+    twice = _doubled(limit)
+    more = f"raise the limit of memory ({where}): it is {limit}, {twice} would be twice that" if twice else ""
+    other = more or f"give the container a limit, and a request, of the memory that it needs ({where})"
+    return [other, "or use less: smaller batches, fewer workers that load data, no copy of the data set in each rank"]
+
+
+def _doubled(amount: str) -> str:
+    try:
+        return str(Quantity.parse(amount) * 2)
+    except QuantityError:
+        return ""
+
+
+def _initializer(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
+    of = failure.replicated_job or failure.container
+    text = "\n".join(lines)
+    advice = [f"read its log: kubectl logs -n {view.namespace} {failure.pod} -c {failure.container}"]
+    if re.search(r"\b40[13]\b|gated|unauthorized|access .{0,40}restricted|forbidden", text, re.IGNORECASE):
+        advice.insert(0, f"give {of} a token that may read what it fetches: spec.initializer, secretRef")
+    elif re.search(r"\b404\b|not found|does not exist|no such", text, re.IGNORECASE):
+        advice.insert(0, f"correct what {of} fetches: spec.initializer, storageUri")
+    return advice
+
+
+def _names(view: JobView, lines: Sequence[str]) -> Sequence[str]:
+    host = unresolved_host(lines)
+    services = [] if view.services is None else [service["metadata"]["name"] for service in view.services]
+    if host and "." in host and not any(part in (view.name, *services) for part in host.split(".")):
+        return [f"see whether pods may reach {host}: egress, a proxy, and the forwarding of the cluster's DNS"]
+    if view.services is not None and not services:
+        return [
+            "the headless Service of the ranks is missing: see whether its controller runs: trainmaster doctor",
+        ]
+    about = host or "the name"
+    return [
+        f"see whether {about} is the name of a rank of this job, and whether the pod of that rank runs",
+        "see whether the cluster's DNS answers: kubectl get pods -n kube-system -l k8s-app=kube-dns",
+    ]
+
+
+def _rendezvous(view: JobView, lines: Sequence[str]) -> Sequence[str]:
+    joined = clients_joined(lines)
+    advice = []
+    if joined:
+        advice.append(f"{joined[0]} of {joined[1]} ranks were there: see why the others started late or not at all")
+    return [
+        *advice,
+        f"see whether all pods ran at that time: kubectl get pods -n {view.namespace} -o wide",
+        "see whether a network policy, a firewall or the wrong network interface keeps ranks apart",
+    ]
+
+
+def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
+    log = f"read its log: trainmaster logs {view.name} -n {view.namespace}"
+    text = "\n".join(lines)
+    if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
+        where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"
+        return [f"correct the command, or use an image that has the program: {where}"]
+    if missing := _MISSING_MODULE.search(text):
+        return [f"install the Python package that has {missing[1]}, in the image or at the start of the command"]
+    if _DEVICE_MEMORY.search(text):
+        return [
+            "a GPU has too little memory: smaller batches, mixed precision, or a model that is spread over more GPUs"
+        ]
+    if failure.exit_code in (_SEGFAULT, _ABORT, _BUS):
+        return [
+            log,
+            "native code crashed: a full /dev/shm, or versions of libraries that do not fit, are common reasons",
+        ]
+    return [log]

@@ -1,0 +1,191 @@
+"""Containers that failed, each with one cause: by its reason, its exit code, and the last that it said.
+
+OutOfMemory, InitContainerFailed, NameResolutionFailed, RendezvousTimeout, WorldSizeMismatch, ContainerFailed. What a
+container fails of because another one had gone before is the weakest finding. Failures of pods that are gone are known
+from the condition ContainerFailed of a TrainJob.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainmaster.controller.container_failures import (
+    OOM_KILLED,
+    REPLICATED_JOB_LABEL,
+    STATUS_UNKNOWN,
+    ContainerFailure,
+    container_failures,
+    meaning_of,
+)
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.failure_advice import advice_for
+from trainmaster.controller.explain.causes.last_said import said_cause
+from trainmaster.controller.explain.causes.pods import labels_of, one_line, pod_condition
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView, role_of
+from trainmaster.controller.last_words import last_words
+from trainmaster.runtime.jsontree import JsonObject
+
+CONTAINER_FAILED: Final = "ContainerFailed"
+"""The condition of a TrainJob that tells of the first failure of each attempt."""
+
+_INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
+_KILLED: Final = 137
+_UNTOLD: Final = frozenset({"", "Error"})
+_CODE: Final = re.compile(r"with exit code (\d+)(?: \((\w+))?")
+_TERMINATED: Final = frozenset({"DeadlineExceeded", "Evicted", "NodeLost", "Preempting", "Terminated", "NodeShutdown"})
+"""Reasons of pods that failed as a whole: their containers only ended with them."""
+
+
+_READ_FROM_WORDS: Final = frozenset({Cause.NAME_RESOLUTION_FAILED, Cause.RENDEZVOUS_TIMEOUT, Cause.WORLD_SIZE_MISMATCH})
+
+
+@dataclass(frozen=True, slots=True)
+class FailedContainer:
+    """A failure of a container, with its pod and the last lines that are known of it."""
+
+    pod: JsonObject
+    failure: ContainerFailure
+    lines: Sequence[str]
+
+    @property
+    def is_initial(self) -> bool:
+        """Whether the container prepares those that train."""
+        names = [each.get("name") for each in self.pod["spec"].get("initContainers") or ()]
+        return self.failure.container in names or labels_of(self.pod).get(REPLICATED_JOB_LABEL) in _INITIALIZERS
+
+    @property
+    def memory_limit(self) -> str:
+        """The limit of its memory; empty if it has none."""
+        spec = self.pod["spec"]
+        containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        found: JsonObject = next((each for each in containers if each.get("name") == self.failure.container), {})
+        return str(((found.get("resources") or {}).get("limits") or {}).get("memory") or "")
+
+    @property
+    def order(self) -> tuple[str, bool, int]:
+        """Sorts failures: the one that is most likely the cause of the others comes first."""
+        return self.failure.order
+
+
+def failed_containers(view: JobView) -> Iterator[Finding]:
+    """Find why containers failed, by cause; of pods that were replaced only if no others tell."""
+    failed = sorted(_last_attempt(_failed(view)), key=lambda each: each.order)
+    if not failed:
+        yield from _from_condition(view)
+        return
+    by_cause: dict[Cause, list[FailedContainer]] = {}
+    for each in failed:
+        by_cause.setdefault(_cause(each), []).append(each)
+    for cause, of_cause in by_cause.items():
+        yield _finding(view, cause, of_cause, is_first=of_cause[0] is failed[0])
+
+
+def _failed(view: JobView) -> Iterator[FailedContainer]:
+    for pod in view.pods or ():
+        status = pod.get("status") or {}
+        if pod_condition(pod, "DisruptionTarget").get("status") == "True" or status.get("reason") in _TERMINATED:
+            continue
+        for failure in container_failures(pod):
+            if failure.superseded or failure.stopped or failure.reason == STATUS_UNKNOWN:
+                continue
+            lines = view.log_of(pod, failure.container) or failure.message.splitlines()
+            yield FailedContainer(pod, failure, lines)
+
+
+def _last_attempt(failed: Iterable[FailedContainer]) -> list[FailedContainer]:
+    known = list(failed)
+    last = max((each.failure.attempt for each in known), default=0)
+    return [each for each in known if each.failure.attempt == last]
+
+
+def _cause(failed: FailedContainer) -> Cause:
+    failure = failed.failure
+    if failure.reason == OOM_KILLED or _is_out_of_memory(failed):
+        return Cause.OUT_OF_MEMORY
+    if failed.is_initial:
+        return Cause.INIT_CONTAINER_FAILED
+    return said_cause(failed.lines) or Cause.CONTAINER_FAILED
+
+
+_KERNEL_SAYS: Final = re.compile(
+    r"oom[-_ ]?kill|out of memory: killed process|memory cgroup out of memory"
+    r"|killed by signal: killed|\(SIGKILL\)|signal 9\b|exitcode\s*: -9\b|exitcode: -9\b",
+    re.IGNORECASE,
+)
+"""What the kernel, a loader of data and torchrun say when a process of theirs was killed."""
+
+
+def _is_out_of_memory(failed: FailedContainer) -> bool:
+    """Say whether a container that nobody called OOMKilled was killed for want of memory all the same."""
+    killed = failed.failure.exit_code == _KILLED
+    return any(_KERNEL_SAYS.search(line) for line in failed.lines) or (killed and bool(failed.memory_limit))
+
+
+def _finding(view: JobView, cause: Cause, failed: list[FailedContainer], *, is_first: bool) -> Finding:
+    first = failed[0]
+    certainty = Certainty.CERTAIN
+    if cause in _READ_FROM_WORDS or (cause is Cause.OUT_OF_MEMORY and first.failure.reason != OOM_KILLED):
+        certainty = Certainty.LIKELY
+    elif first.failure.order[1] or (cause is Cause.CONTAINER_FAILED and not is_first):
+        certainty = Certainty.POSSIBLE  # it lost a peer, or was ended by others
+    evidence = [_described(first, others=len({each.failure.pod for each in failed}) - 1)]
+    evidence += _said(first)
+    limit = _limit(first) if cause is Cause.OUT_OF_MEMORY else ""
+    if limit:
+        evidence.append(Evidence(_reference(first), limit))
+    advice = advice_for(view, cause, first.failure, limit=first.memory_limit, lines=first.lines)
+    return Finding(cause, certainty, evidence, parse_time(first.failure.at), advice)
+
+
+def _described(failed: FailedContainer, *, others: int) -> Evidence:
+    failure = failed.failure
+    reason = "" if failure.reason in _UNTOLD else f", {failure.reason}"
+    meaning = "" if reason else meaning_of(failure.exit_code)
+    and_others = f" and {others} other{'s' if others > 1 else ''}" if others else ""
+    attempt = f", attempt {failure.attempt}" if failure.attempt else ""
+    again = f", restart {failure.run}" if failure.run else ""
+    code = f"exit code {failure.exit_code}{reason}{f' ({meaning})' if meaning else ''}"
+    text = f"{role_of(failed.pod)}{and_others}: container {failure.container} failed with {code}{attempt}{again}"
+    return Evidence(_reference(failed), text, parse_time(failure.at))
+
+
+def _said(failed: FailedContainer) -> list[Evidence]:
+    words = last_words("\n".join(failed.lines))
+    return [Evidence(_reference(failed), f"it said last: {words}")] if words else []
+
+
+def _limit(failed: FailedContainer) -> str:
+    return (
+        f"its limit of memory is {failed.memory_limit}"
+        if failed.memory_limit
+        else "it has no limit of memory of its own"
+    )
+
+
+def _reference(failed: FailedContainer) -> ObjectReference:
+    return reference_to({"kind": "Pod", **failed.pod})
+
+
+def _from_condition(view: JobView) -> Iterator[Finding]:
+    """Find the failure that the TrainJob tells of, when its pods are gone."""
+    condition = view.conditions.get(CONTAINER_FAILED)
+    lines = str((condition or {}).get("message") or "").splitlines()
+    if condition is None or not lines:
+        return
+    line = lines[-1]
+    code = _CODE.search(line)
+    words = line[code.end() :].lstrip(") :") if code else line
+    if condition.get("reason") == OOM_KILLED or (code and code[2] == OOM_KILLED):
+        cause = Cause.OUT_OF_MEMORY
+    elif any(f": {name} (" in line for name in _INITIALIZERS):
+        cause = Cause.INIT_CONTAINER_FAILED
+    else:
+        cause = said_cause([words]) or Cause.CONTAINER_FAILED
+    at = parse_time(condition.get("lastTransitionTime"))
+    evidence = [Evidence(view.reference, one_line(each), at) for each in reversed(lines[-3:])]
+    yield Finding(cause, Certainty.LIKELY if cause in _READ_FROM_WORDS else Certainty.CERTAIN, evidence, at)

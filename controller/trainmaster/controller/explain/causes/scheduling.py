@@ -1,0 +1,216 @@
+"""Unschedulable: pods that no node can take; which resource, taint, selector or device is in the way, and by how much.
+
+The scheduler says it in the condition PodScheduled and in events FailedScheduling; its words name no amounts, no labels
+and, from Kubernetes 1.34 on, no taints: these come from the pods and the nodes. What the scheduler says of claims of
+volumes, of gangs and of queues are other causes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.pods import (
+    evidence_of,
+    grouped,
+    labels_of,
+    one_line,
+    pod_condition,
+    waiting_pods,
+)
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity, QuantityError
+from trainmaster.runtime.resource_requirements import pod_requests
+
+_ELSEWHERE: Final = re.compile(
+    r"persistentvolumeclaim|PersistentVolume|pod ?group|sibling pods|queue |tasks in gang|\bgang\b", re.IGNORECASE
+)
+"""What the scheduler says of volumes, gangs and queues."""
+
+_INSUFFICIENT: Final = re.compile(r"\bInsufficient ([\w./-]+)")
+_NODES: Final = 3
+_GIBI: Final = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class _Obstacle:
+    """What is in the way of a pod on some node, with what helps."""
+
+    evidence: Sequence[Evidence]
+    advice: Sequence[str]
+
+
+def unschedulable(view: JobView) -> Iterator[Finding]:
+    """Find pods that no node can take."""
+    told = [(message, pod) for pod in waiting_pods(view) if (message := scheduling_message(view, pod))]
+    groups = grouped((message, pod) for message, pod in told if not _ELSEWHERE.search(message))
+    if not groups:
+        return
+    evidence, advice = evidence_of(groups, condition="PodScheduled"), []
+    for message, pods in groups:
+        for obstacle in _obstacles(view, pods[0], message):
+            evidence += [each for each in obstacle.evidence if each not in evidence]
+            advice += [each for each in obstacle.advice if each not in advice]
+    times = [parse_time(pod_condition(pod, "PodScheduled").get("lastTransitionTime")) for _, pod in told]
+    since = min((time for time in times if time is not None), default=None)
+    yield Finding(Cause.UNSCHEDULABLE, Certainty.CERTAIN, evidence, since, advice)
+
+
+def scheduling_message(view: JobView, pod: JsonObject) -> str:
+    """Return why a pod has no node, in the words of the scheduler; empty if it has one, or nobody tried."""
+    condition = pod_condition(pod, "PodScheduled")
+    if condition.get("status") == "True" or pod["spec"].get("nodeName"):
+        return ""
+    if condition.get("reason") == "Unschedulable" and condition.get("message"):
+        return str(condition["message"])
+    events = view.events_about("Pod", pod["metadata"]["name"])
+    told = [event.note for event in events if event.reason == "FailedScheduling"]
+    return told[-1] if told else ""
+
+
+def _obstacles(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstacle]:
+    yield from _scarce(view, pod, message)
+    nodes = view.nodes or ()
+    if "untolerated taint" in message:
+        yield _taints(pod, nodes)
+    if "node affinity/selector" in message or "node selector" in message:
+        yield _selector(pod, nodes)
+    if "were unschedulable" in message:
+        cordoned = [node for node in nodes if (node.get("spec") or {}).get("unschedulable")]
+        names = [node["metadata"]["name"] for node in cordoned]
+        yield _Obstacle(
+            [Evidence(_node(node), "it is cordoned: it takes no new pods") for node in cordoned[:_NODES]],
+            [f"let it take pods again: kubectl uncordon {name}" for name in names[:_NODES]],
+        )
+    if "Too many pods" in message:
+        yield _Obstacle([], ["add a node, or wait until other pods end: the nodes run as many pods as they may"])
+    if "no nodes available" in message:
+        yield _Obstacle([], ["see why the cluster has no nodes: kubectl get nodes"])
+    if "resourceclaim" in message or "claims" in message or "device class" in message:
+        yield _Obstacle([], ["see which devices there are: kubectl get resourceslices,deviceclasses"])
+    if "free ports" in message:
+        yield _Obstacle([], ["use no hostPort, or fewer pods for each node"])
+    if "affinity rules" in message or "topology spread" in message:
+        yield _Obstacle([], ["loosen the affinity, or the spread, between pods that the runtime or the job demands"])
+
+
+def _scarce(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstacle]:
+    """Say how much of each scarce resource is asked for, and what the largest node has."""
+    try:
+        requests = pod_requests(pod["spec"])
+    except QuantityError:  # somebody else's server let it in
+        requests = {}
+    where = "spec.trainer.resourcesPerNode" if view.is_trainjob else "the resources of its pod template"
+    for name in dict.fromkeys(_INSUFFICIENT.findall(message)):
+        wanted, largest = requests.get(name), _largest(view.nodes or (), name)
+        if wanted is None or view.nodes is None:
+            continue
+        node, has = largest if largest is not None else (None, Quantity.parse("0"))
+        text = f"it asks for {_readable(wanted)} of {name}"
+        about = reference_to({"kind": "Pod", **pod})
+        if not has:
+            evidence = Evidence(about, f"{text}, which no node has")
+            advice = f"add nodes with {name}, or ask for none: {where}"
+        elif wanted > has and node is not None:
+            missing = _readable(wanted - has)
+            evidence = Evidence(
+                _node(node),
+                f"it is the largest node and has {_readable(has)} of {name}: {missing} too little for a pod",
+            )
+            advice = f"ask for at most {_readable(has)} of {name} for each pod ({where}), or add larger nodes"
+        else:
+            evidence = Evidence(
+                about, f"{text}; the largest node has {_readable(has)}, of which other pods use too much"
+            )
+            advice = f"wait until other pods end, ask for less {name} ({where}), or add nodes"
+        yield _Obstacle([evidence], [advice])
+
+
+def _largest(nodes: Sequence[JsonObject], name: str) -> tuple[JsonObject, Quantity] | None:
+    found = [(node, amount) for node in nodes if (amount := _allocatable(node, name)) is not None]
+    return max(found, key=lambda each: each[1].nano, default=None)
+
+
+def _allocatable(node: JsonObject, name: str) -> Quantity | None:
+    try:
+        return Quantity.parse((node.get("status") or {}).get("allocatable", {})[name])
+    except (KeyError, TypeError, QuantityError):
+        return None
+
+
+def _taints(pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
+    evidence, advice = [], []
+    for node in nodes:
+        for taint in _untolerated(pod, node):
+            text = f"{taint.get('key')}{'=' + taint['value'] if taint.get('value') else ''}:{taint.get('effect')}"
+            evidence.append(Evidence(_node(node), f"it has the taint {text}, which the pods do not tolerate"))
+            name = node["metadata"]["name"]
+            advice.append(f"tolerate {text} in the pods, or remove it: kubectl taint nodes {name} {text}-")
+    return _Obstacle(evidence[:_NODES], advice[:_NODES])
+
+
+def _untolerated(pod: JsonObject, node: JsonObject) -> Iterator[JsonObject]:
+    tolerations = pod["spec"].get("tolerations") or ()
+    for taint in (node.get("spec") or {}).get("taints") or ():
+        if taint.get("effect") != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in tolerations):
+            yield taint
+
+
+def _tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
+    if toleration.get("effect") not in (None, "", taint.get("effect")):
+        return False
+    if not toleration.get("key"):
+        return toleration.get("operator") == "Exists"
+    if toleration["key"] != taint.get("key"):
+        return False
+    return toleration.get("operator") == "Exists" or (toleration.get("value") or "") == (taint.get("value") or "")
+
+
+def _selector(pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
+    spec = pod["spec"]
+    evidence, advice = [], []
+    about = reference_to({"kind": "Pod", **pod})
+    for key, value in sorted((spec.get("nodeSelector") or {}).items()):
+        values = sorted({labels_of(node)[key] for node in nodes if key in labels_of(node)})
+        if value in values:
+            continue
+        there = f"nodes have {key}={', '.join(values[:_NODES])}" if values else "no node has the label"
+        evidence.append(Evidence(about, f"it selects nodes by {key}={value}; {there}"))
+        advice.append(f"select other nodes, or label one: kubectl label node NODE {key}={value}")
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    terms = [
+        " and ".join(
+            _expression(each) for each in (*(term.get("matchExpressions") or ()), *(term.get("matchFields") or ()))
+        )
+        for term in required.get("nodeSelectorTerms") or ()
+    ]
+    if terms:
+        evidence.append(Evidence(about, one_line(f"its node affinity demands {'; or '.join(terms)}")))
+        advice.append("loosen the node affinity of the pods, or label a node as it demands")
+    if not evidence and spec.get("nodeSelector"):
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(spec["nodeSelector"].items()))
+        evidence.append(Evidence(about, one_line(f"it selects nodes by {labels}")))
+        advice.append("see which nodes have these labels together: kubectl get nodes --show-labels")
+    return _Obstacle(evidence, advice)
+
+
+def _expression(expression: JsonObject) -> str:
+    values = ", ".join(map(str, expression.get("values") or ()))
+    return " ".join(filter(None, (expression.get("key"), expression.get("operator"), f"[{values}]" if values else "")))
+
+
+def _node(node: JsonObject) -> ObjectReference:
+    return reference_to({"kind": "Node", **node})
+
+
+def _readable(amount: Quantity) -> str:
+    """Write memory as people speak of it: nodes have an odd number of Ki."""
+    gibibytes = amount.nano / (_GIBI * 10**9)
+    return f"{gibibytes:.1f}".removesuffix(".0") + "Gi" if gibibytes >= 1 else str(amount)
