@@ -51,6 +51,7 @@ from trainmaster.devcluster.controllers.pvcprotection.controller import PvcProte
 from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
 from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
+from trainmaster.devcluster.controllers.tainteviction.controller import TaintEvictionController
 from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
@@ -343,6 +344,7 @@ class Cluster:
                 "scheduler": Scheduler(api),
                 "queues": QueueController(api),
                 "resource-claims": ResourceClaimController(api),
+                "tainteviction": TaintEvictionController(api),
                 "serviceaccounts": ServiceAccountController(api, root_ca=root_ca),
             }
         if GARBAGE_COLLECTION in parts:

@@ -37,6 +37,11 @@ class KubeletSettings:
     """Commands of containers that have none, by their image: images are never pulled."""
 
 
+RESERVED_DOMAIN: Final = ".invalid"
+"""How names end of what never exists, by RFC 2606: registries of images, and storage classes. Of other names nothing is
+known here, so that any will do.
+"""
+
 CONTROLLERS: Final = "controllers"
 GARBAGE_COLLECTION: Final = "gc"
 KUBELET: Final = "kubelet"

@@ -17,13 +17,11 @@ from typing import Final
 
 from trainmaster.devcluster.kubelet.container import CreateContainerError
 from trainmaster.devcluster.kubelet.pod_lifecycle import MAX_RESTART_BACKOFF
+from trainmaster.devcluster.settings import RESERVED_DOMAIN
 
 INVALID_NAME: Final = "InvalidImageName"
 PULL_FAILED: Final = "ErrImagePull"
 PULL_BACKOFF: Final = "ImagePullBackOff"
-
-RESERVED_DOMAIN: Final = ".invalid"
-"""What no registry, and no host at all, is ever called (RFC 2606, RFC 6761)."""
 
 _COMPONENT = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _REFERENCE: Final = re.compile(

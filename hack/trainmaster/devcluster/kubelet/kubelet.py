@@ -35,6 +35,7 @@ from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES
 from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
 from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
+from trainmaster.devcluster.kubelet.volumes.provisioner import provisioning_problem
 from trainmaster.devcluster.kubelet.volumes.volume_manager import claim_directory
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
@@ -71,6 +72,7 @@ class Kubelet:
         self._node = node_object(node_name, capacity=capacity)
         self._supervisor = SupervisorClient(on_report=self._report, clock=clock)
         self._events = EventBroadcaster(api, FIELD_MANAGER)
+        self._volumes = EventBroadcaster(api, "persistentvolume-controller")
         self._dependencies = Dependencies(
             api=api,
             settings=self._settings,
@@ -112,6 +114,7 @@ class Kubelet:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._supervisor.run(), name="kubelet-supervisor")
                 tasks.create_task(self._events.run(), name="kubelet-events")
+                tasks.create_task(self._volumes.run(), name="kubelet-volume-events")
                 tasks.create_task(self._keep_node(), name="kubelet-node")
                 tasks.create_task(self._service_names.run(), name="kubelet-service-names")
                 tasks.create_task(self._follow(PERSISTENT_VOLUME_CLAIMS, self._on_claim, tasks), name="kubelet-claims")
@@ -221,12 +224,15 @@ class Kubelet:
                 directory.rename(trash)
                 tasks.create_task(asyncio.to_thread(shutil.rmtree, trash, ignore_errors=True))
         elif (claim.get("status") or {}).get("phase") != "Bound":
-            tasks.create_task(self._bind(claim))
+            if problem := provisioning_problem(claim):
+                self._volumes.warning(claim, *problem)
+            else:
+                tasks.create_task(self._bind(claim))
 
     # Writing
 
     async def _bind(self, claim: JsonObject) -> None:
-        """Bind a claim: a directory of the host has room for any."""
+        """Bind a claim to a directory of the host."""
         spec = claim["spec"]
         status = {
             "phase": "Bound",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from trainmaster.devcluster.controllers.tainteviction.tolerations import tolerates
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 from trainmaster.runtime.resource_requirements import Resources
@@ -136,19 +137,9 @@ def _matches(expression: JsonObject, actual: Mapping[str, str]) -> bool:
 def _tolerates(tolerations: Iterable[JsonObject], taints: Iterable[JsonObject]) -> bool:
     known = list(tolerations)
     return all(
-        taint["effect"] == "PreferNoSchedule" or any(_tolerates_taint(toleration, taint) for toleration in known)
+        taint["effect"] == "PreferNoSchedule" or any(tolerates(toleration, taint) for toleration in known)
         for taint in taints
     )
-
-
-def _tolerates_taint(toleration: JsonObject, taint: JsonObject) -> bool:
-    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
-        return False
-    if toleration.get("key") and toleration["key"] != taint["key"]:
-        return False
-    if toleration.get("operator", "Equal") == "Exists":
-        return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
 def queue_sort_key(pod: JsonObject) -> tuple[int, str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.scheduler.dynamic_resources import ClaimAllocation, DeviceAllocator, Unallocatable
 from trainmaster.devcluster.scheduler.filters import (
     explain_insufficiency,
@@ -17,6 +18,7 @@ from trainmaster.devcluster.scheduler.filters import (
     fit_error,
     pre_filter_error,
 )
+from trainmaster.devcluster.scheduler.volume_binding import claims_problem
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 from trainmaster.runtime.resource_requirements import Resources, pod_requests
@@ -80,15 +82,16 @@ class Snapshot:
 
     def __init__(
         self,
+        api: Api,
         nodes: Sequence[JsonObject],
         node_infos: NodeInfos,
-        devices: DeviceAllocator,
         *,
         limit: Resources | None = None,
     ) -> None:
         self._nodes = nodes
         self._limit = dict(limit or {})
-        self._devices = devices
+        self._api = api
+        self._devices = DeviceAllocator(api)
         infos = {node["metadata"]["name"]: node_infos.get(node["metadata"]["name"]) for node in nodes}
         self._requested = {name: dict(info.requested) for name, info in infos.items()}
         self._pods = {name: len(info.pods) for name, info in infos.items()}
@@ -100,6 +103,8 @@ class Snapshot:
             claims = self._devices.claims_of(pod)
         except Unallocatable as error:
             return ScheduleResult(pod, None, message=pre_filter_error(str(error), len(self._nodes)))
+        if problem := claims_problem(self._api, pod):
+            return ScheduleResult(pod, None, message=pre_filter_error(problem, len(self._nodes)))
         exceeded = [name for name, left in sorted(self._limit.items()) if requests.get(name, _ZERO) > left]
         if exceeded:
             return ScheduleResult(pod, None, message=pre_filter_error(_over_quota(exceeded), len(self._nodes)))

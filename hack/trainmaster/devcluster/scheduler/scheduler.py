@@ -13,6 +13,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import (
     DEVICE_CLASSES,
     NODES,
+    PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
     RESOURCE_CLAIMS,
@@ -25,7 +26,6 @@ from trainmaster.devcluster.controllers.indexer import Indexer, find
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.devcluster.controllers.resourceclaim.claims import pod_claims
 from trainmaster.devcluster.scheduler.binding import Binder
-from trainmaster.devcluster.scheduler.dynamic_resources import DeviceAllocator
 from trainmaster.devcluster.scheduler.filters import queue_sort_key
 from trainmaster.devcluster.scheduler.gangs.gang_scheduler import GROUP_RESOURCES, GangScheduler
 from trainmaster.devcluster.scheduler.gangs.pod_group import pod_group_of
@@ -64,6 +64,7 @@ class Scheduler(SingleLoopController):
         for resource in GROUP_RESOURCES:
             self._loop.watch(resource, self._group_changed)
         self._loop.watch(RESOURCE_CLAIMS, self._claim_changed)
+        self._loop.watch(PERSISTENT_VOLUME_CLAIMS, self._volume_claim_changed)
         for resource in (RESOURCE_SLICES, DEVICE_CLASSES, VOLCANO_QUEUES):
             self._loop.watch(resource, self._spec_changed)
 
@@ -93,6 +94,14 @@ class Scheduler(SingleLoopController):
         had = event.previous is not None and "allocation" in event.previous.object.get("status", {})
         has = event.type != "DELETED" and "allocation" in event.record.object.get("status", {})
         if event.previous is None or (had and not has):
+            self._requeue_unschedulable()
+
+    def _volume_claim_changed(self, event: Event) -> None:
+        if (
+            event.previous is None
+            or event.type == "DELETED"
+            or event.previous.object.get("status") != event.record.object.get("status")
+        ):
             self._requeue_unschedulable()
 
     def _pod_changed(self, event: Event) -> None:
@@ -157,7 +166,7 @@ class Scheduler(SingleLoopController):
 
     async def _schedule(self, key: ObjectKey, pod: JsonObject) -> None:
         nodes = [record.object for record in self._api.store.list(NODES)]
-        result = Snapshot(nodes, self._node_infos, DeviceAllocator(self._api)).schedule(pod)
+        result = Snapshot(self._api, nodes, self._node_infos).schedule(pod)
         if result.node is not None:
             await self._binder.bind(result)
         else:

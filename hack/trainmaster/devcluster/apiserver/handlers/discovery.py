@@ -24,11 +24,13 @@ _SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "finalize": ("update",),
     "token": ("create",),
     "binding": ("create",),
+    "eviction": ("create",),
 }
 _SUBRESOURCE_KINDS: Mapping[str, JsonObject] = {
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
     "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},
     "binding": {"kind": "Binding"},
+    "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
 }
 """The kinds of subresources that are not of the kind of their resource."""
 

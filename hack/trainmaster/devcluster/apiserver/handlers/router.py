@@ -15,6 +15,7 @@ from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.handlers.create import bind_pod, create_resource, create_token
 from trainmaster.devcluster.apiserver.handlers.delete import delete_collection, delete_resource
+from trainmaster.devcluster.apiserver.handlers.eviction import evict_pod
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource, serve_log
 from trainmaster.devcluster.apiserver.handlers.response import IncludeObject, ResponseEncoder
@@ -34,12 +35,15 @@ _NOT_IMPLEMENTED = frozenset(
     {
         "approval",
         "attach",
-        "eviction",
         "exec",
         "portforward",
         "proxy",
     }
 )
+
+
+_METHODS = {"log": {"GET"}, "finalize": {"PUT"}, "token": {"POST"}, "binding": {"POST"}, "eviction": {"POST"}}
+"""Those of subresources that are not read and written as objects are."""
 
 
 class ResourceHandler:
@@ -109,16 +113,15 @@ class ResourceHandler:
             if subresource in _NOT_IMPLEMENTED:
                 raise errors.not_implemented(f"the {subresource} subresource of {kind.resource}")
             return page_not_found()
-        allowed = {"log": {"GET"}, "finalize": {"PUT"}, "token": {"POST"}, "binding": {"POST"}}.get(
-            subresource, {"GET", "PUT", "PATCH"}
-        )
-        if request.method not in allowed:
+        if request.method not in _METHODS.get(subresource, {"GET", "PUT", "PATCH"}):
             raise errors.method_not_allowed()
         name = info.name or ""
         if subresource == "token":
             return await create_token(self._tokens, request, info)
         if subresource == "binding":
             return await bind_pod(self._api, request, info)
+        if subresource == "eviction":
+            return await evict_pod(self._api, request, info)
         if subresource == "scale":
             return await serve_scale(self._scaler, request, kind, info, name=name)
         if subresource == "log":

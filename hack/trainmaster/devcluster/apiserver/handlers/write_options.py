@@ -99,6 +99,11 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
             "orphanDependents": read_boolean(query, "orphanDependents") if "orphanDependents" in query else None,
             "dryRun": query.getall("dryRun", []),
         }
+    return parse_delete_options(given, user=_user(request))
+
+
+def parse_delete_options(given: JsonObject, *, user: JsonObject | None) -> DeleteOptions:
+    """Read DeleteOptions, which evictions carry as well."""
     preconditions = _checked(given, "preconditions", dict) or {}
     return DeleteOptions(
         propagation=_propagation(given),
@@ -106,7 +111,7 @@ async def read_delete_options(request: web.Request) -> DeleteOptions:
         uid=_checked(preconditions, "uid", str),
         resource_version=_checked(preconditions, "resourceVersion", str),
         dry_run=read_dry_run(_checked(given, "dryRun", list) or [], "DeleteOptions"),
-        user=_user(request),
+        user=user,
     )
 
 

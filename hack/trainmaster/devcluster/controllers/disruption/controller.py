@@ -1,12 +1,13 @@
 """The disruption controller: the status of PodDisruptionBudgets, by which `kubectl get pdb` and drains decide.
 
 How many pods there should be is known of those that belong to a ReplicaSet or a Deployment; of others it is only known
-to a budget that counts what must be available. (Evictions are not served here, so nothing uses a budget up.)
+to a budget that counts what must be available. Evictions that were allowed count until their pods are gone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from trainmaster.devcluster.apiserver.errors import quote
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
@@ -18,12 +19,14 @@ from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController, key_of
 from trainmaster.devcluster.controllers.controller_ref_manager import owner_key
 from trainmaster.devcluster.controllers.indexer import Indexer, find
-from trainmaster.devcluster.controllers.objects import find_condition, is_terminating
+from trainmaster.devcluster.controllers.objects import find_condition, is_terminating, parse_time
 from trainmaster.devcluster.controllers.pods import is_active, is_ready
 from trainmaster.runtime.jsontree import JsonObject
 
 _OPTIONS = WriteOptions(field_manager="disruption-controller")
 _CONDITION = "DisruptionAllowed"
+_DELETION_TIMEOUT = timedelta(minutes=2)
+"""A pod that was to be evicted and is still there after that counts as healthy again."""
 
 
 class _UnknownScale(Exception):
@@ -48,10 +51,10 @@ class DisruptionController(SingleLoopController):
         for budget in self._budgets.by_index(event.key.namespace):
             self._loop.add(key_of(POD_DISRUPTION_BUDGETS, budget))
 
-    async def _reconcile(self, key: ObjectKey) -> None:
+    async def _reconcile(self, key: ObjectKey) -> float | None:
         budget = find(self._api, key)
         if budget is None or is_terminating(budget):
-            return
+            return None
         selector = label_selector_from_object(budget["spec"].get("selector"))
         pods = [
             pod
@@ -68,9 +71,11 @@ class DisruptionController(SingleLoopController):
                 subresource="status",
                 options=_OPTIONS,
             )
+        return _DELETION_TIMEOUT.total_seconds() if status.get("disruptedPods") else None
 
     def _status(self, budget: JsonObject, pods: Sequence[JsonObject]) -> JsonObject:
-        healthy = sum(is_ready(pod) for pod in pods)
+        disrupted = self._disrupted(budget, pods)
+        healthy = sum(is_ready(pod) and pod["metadata"]["name"] not in disrupted for pod in pods)
         try:
             expected, desired = self._expected(budget["spec"], pods)
         except _UnknownScale as problem:
@@ -84,10 +89,17 @@ class DisruptionController(SingleLoopController):
             "disruptionsAllowed": allowed,
             "expectedPods": expected,
             "observedGeneration": budget["metadata"]["generation"],
+            **({"disruptedPods": disrupted} if disrupted else {}),
             "conditions": [
                 self._condition(budget, allowed > 0, "SufficientPods" if allowed else "InsufficientPods", "")
             ],
         }
+
+    def _disrupted(self, budget: JsonObject, pods: Sequence[JsonObject]) -> dict[str, str]:
+        """Return the pods whose eviction was allowed, and when, as far as their deletion is still to come."""
+        there, now = {pod["metadata"]["name"] for pod in pods}, self._api.clock()
+        noted: dict[str, str] = budget["status"].get("disruptedPods") or {}
+        return {name: at for name, at in noted.items() if name in there and now - parse_time(at) < _DELETION_TIMEOUT}
 
     def _expected(self, spec: JsonObject, pods: Sequence[JsonObject]) -> tuple[int, int]:
         """Return how many pods there should be, and how many of them have to be healthy."""

@@ -18,7 +18,6 @@ from trainmaster.devcluster.controllers.indexer import Indexer, find
 from trainmaster.devcluster.controllers.volcanoqueue.controller import DEFAULT_QUEUE
 from trainmaster.devcluster.events import EventRecorder
 from trainmaster.devcluster.scheduler.binding import Binder
-from trainmaster.devcluster.scheduler.dynamic_resources import DeviceAllocator
 from trainmaster.devcluster.scheduler.filters import pre_filter_error, queue_sort_key
 from trainmaster.devcluster.scheduler.gangs import coscheduling, volcano
 from trainmaster.devcluster.scheduler.gangs.plan import GangPlan, plan_gang
@@ -92,7 +91,7 @@ class GangScheduler:
             queue = find(self._api, ObjectKey(VOLCANO_QUEUES, "", name))
             problem = _queue_problem(name, queue)
             if not problem and not is_enqueued(group, members):
-                snapshot = Snapshot(nodes, self._node_infos, DeviceAllocator(self._api))
+                snapshot = Snapshot(self._api, nodes, self._node_infos)
                 problem = enqueue_problem(group, queue, self._others(key), snapshot)
                 if not problem:
                     return GangPlan("Complete")  # it leaves the queue first; its pods come with the next look
@@ -102,7 +101,7 @@ class GangScheduler:
                 return GangPlan("TooFewResources", problem, unschedulable=postponed, enqueue_problem=problem)
             if (queue or {}).get("spec", {}).get("capability"):
                 limit = left_of(queue, [members, *(each.members for each in self._others(key, queue=name))])
-        snapshot = Snapshot(nodes, self._node_infos, DeviceAllocator(self._api), limit=limit)
+        snapshot = Snapshot(self._api, nodes, self._node_infos, limit=limit)
         return plan_gang(requirement, members, snapshot, nodes=len(nodes), waiting=waiting)
 
     def _others(self, key: ObjectKey, *, queue: str | None = None) -> Iterator[Neighbour]:

@@ -1,0 +1,1 @@
+"""Taints that evict, as the taint eviction controller of Kubernetes."""
