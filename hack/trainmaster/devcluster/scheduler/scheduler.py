@@ -3,6 +3,7 @@
 - What is in use is counted from the pods in the store, so nothing is lost by a restart and nothing is counted twice.
 - A pod that does not fit gets the condition PodScheduled=False, reason Unschedulable, and a FailedScheduling event. It
   is looked at again when a pod ends, a node changes or the pod itself changes; by priority, then by age.
+- Pods of a lower priority make room, see `preemption`.
 - Pods that belong to a group, see `gangs`, are bound together or not at all.
 - Pods with scheduling gates, or of another scheduler, are left alone.
 """
@@ -31,6 +32,7 @@ from trainmaster.devcluster.scheduler.gangs.gang_scheduler import GROUP_RESOURCE
 from trainmaster.devcluster.scheduler.gangs.pod_group import pod_group_of
 from trainmaster.devcluster.scheduler.gangs.queue_capacity import is_enqueued_only
 from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
+from trainmaster.devcluster.scheduler.preemption import Preemption
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resource_requirements import pod_requests
 
@@ -49,6 +51,7 @@ class Scheduler(SingleLoopController):
         self._unschedulable: set[ObjectKey] = set()
         """Pods and groups that did not fit."""
         self._binder = Binder(api)
+        self._preemption = Preemption(api, self._binder.events)
         self._gangs = GangScheduler(
             api,
             members=self._members,
@@ -172,6 +175,7 @@ class Scheduler(SingleLoopController):
         else:
             self._unschedulable.add(key)
             await self._binder.mark_unschedulable(pod, result.message)
+            await self._preemption.preempt(pod, nodes)
 
 
 def _has_ended(pod: JsonObject) -> bool:

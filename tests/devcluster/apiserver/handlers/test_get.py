@@ -188,7 +188,6 @@ async def test_metadata_only(devcluster_server: Environment) -> None:
         ("POST", "/api/v1/configmaps", 405),
         ("OPTIONS", "/api/v1/namespaces/default/configmaps", 405),
         ("POST", "/api/v1/namespaces/default/pods/p/exec", 501),
-        ("POST", "/api/v1/namespaces/default/pods/p/eviction", 501),
         ("GET", "/api/v1/namespaces/default/pods/p/portforward", 501),
         ("GET", "/api/v1/nodes/n/proxy/metrics", 501),
         ("PUT", "/apis/batch/v1/namespaces/default/jobs/j/scale", 404),  # no cluster has that

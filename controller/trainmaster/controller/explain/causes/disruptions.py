@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, pod_condition
+from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, pod_condition, spec_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
@@ -80,7 +80,7 @@ def _disruption(view: JobView, pod: JsonObject) -> tuple[Cause, str] | None:
         sources.insert(0, condition)
     for source in sources:
         reason = str(source.get("reason") or "")
-        cause = _cause(view, reason, pod["spec"].get("nodeName"))
+        cause = _cause(view, reason, spec_of(pod).get("nodeName"))
         if cause is not None:
             # A pod under pressure says more than its condition.
             message = status.get("message") if status.get("reason") else source.get("message")
@@ -138,7 +138,7 @@ def _lost_nodes(view: JobView) -> Iterator[Evidence]:
     if view.nodes is None:
         return
     phases = {"Running", "Unknown"}
-    used = {pod["spec"].get("nodeName") for pod in view.pods or () if (pod.get("status") or {}).get("phase") in phases}
+    used = {spec_of(pod).get("nodeName") for pod in view.pods or () if (pod.get("status") or {}).get("phase") in phases}
     for node in view.nodes:
         ready = _unready(node)
         if _name(node) in used and ready is not None:

@@ -23,7 +23,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failure_advice import advice_for
 from trainmaster.controller.explain.causes.last_said import said_cause
-from trainmaster.controller.explain.causes.pods import labels_of, one_line, pod_condition
+from trainmaster.controller.explain.causes.pods import labels_of, one_line, pod_condition, spec_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
@@ -55,13 +55,13 @@ class FailedContainer:
     @property
     def is_initial(self) -> bool:
         """Whether the container prepares those that train."""
-        names = [each.get("name") for each in self.pod["spec"].get("initContainers") or ()]
+        names = [each.get("name") for each in spec_of(self.pod).get("initContainers") or ()]
         return self.failure.container in names or labels_of(self.pod).get(REPLICATED_JOB_LABEL) in _INITIALIZERS
 
     @property
     def memory_limit(self) -> str:
         """The limit of its memory; empty if it has none."""
-        spec = self.pod["spec"]
+        spec = spec_of(self.pod)
         containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
         found: JsonObject = next((each for each in containers if each.get("name") == self.failure.container), {})
         return str(((found.get("resources") or {}).get("limits") or {}).get("memory") or "")

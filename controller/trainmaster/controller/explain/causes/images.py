@@ -7,7 +7,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods import evidence_of, grouped, is_deleted, one_line, waiting_containers
+from trainmaster.controller.explain.causes.pods import (
+    evidence_of,
+    grouped,
+    is_deleted,
+    one_line,
+    spec_of,
+    waiting_containers,
+)
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView
@@ -93,7 +100,7 @@ def image_pull_failed(view: JobView) -> Iterator[Finding]:
 
 def _image_of(pod: JsonObject, status: JsonObject) -> str:
     """Return the image as its author wrote it; the status may have a longer name."""
-    containers = (*(pod["spec"].get("initContainers") or ()), *(pod["spec"].get("containers") or ()))
+    containers = (*(spec_of(pod).get("initContainers") or ()), *(spec_of(pod).get("containers") or ()))
     found: JsonObject = next((each for each in containers if each.get("name") == status["name"]), {})
     return str(found.get("image") or status.get("image") or "")
 
@@ -122,5 +129,5 @@ def _secrets(view: JobView, pod: JsonObject) -> Iterator[Evidence]:
     if missing:
         yield Evidence(about, one_line(missing[-1].note), missing[-1].last)
         return
-    names = [str(each.get("name")) for each in pod["spec"].get("imagePullSecrets") or ()]
+    names = [str(each.get("name")) for each in spec_of(pod).get("imagePullSecrets") or ()]
     yield Evidence(about, f"its pull secrets: {', '.join(names)}" if names else "it has no pull secrets")

@@ -48,7 +48,8 @@ _EXCEPTION: Final = re.compile(
 _OF_LAUNCHERS: Final = re.compile(r"(?:\S*\.)?ChildFailedError|subprocess\.CalledProcessError")
 _LAST: Final = 60
 _HOST: Final = re.compile(
-    r"(?:host(?:name)?|resolve|lookup|addresses of|host=)[ :'\"(=]+([A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9])",
+    r"(?:resolve(?: host(?:name)?)?|host(?:name)?|lookup|addresses of|host=)"
+    r"[ :'\"(=]+([A-Za-z0-9][A-Za-z0-9._-]*[A-Za-z0-9])",
     re.IGNORECASE,
 )
 _JOINED: Final = re.compile(r"(\d+)/(\d+) clients joined")

@@ -87,6 +87,11 @@ def evidence_of(groups: Iterable[tuple[str, list[JsonObject]]], *, condition: st
     ]
 
 
+def spec_of(pod: JsonObject) -> JsonObject:
+    """Return what is wanted of a pod; empty if it does not say."""
+    return pod.get("spec") or {}
+
+
 def labels_of(obj: JsonObject) -> Mapping[str, str]:
     """Return the labels of an object."""
     return obj["metadata"].get("labels") or {}

@@ -19,6 +19,7 @@ from trainmaster.controller.explain.causes.pods import (
     labels_of,
     one_line,
     pod_condition,
+    spec_of,
     waiting_pods,
 )
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
@@ -33,7 +34,7 @@ _ELSEWHERE: Final = re.compile(
 )
 """What the scheduler says of volumes, gangs and queues."""
 
-_INSUFFICIENT: Final = re.compile(r"\bInsufficient ([\w./-]+)")
+_INSUFFICIENT: Final = re.compile(r"\bInsufficient ([\w./-]*\w)")
 _NODES: Final = 3
 _GIBI: Final = 2**30
 
@@ -65,7 +66,7 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
 def scheduling_message(view: JobView, pod: JsonObject) -> str:
     """Return why a pod has no node, in the words of the scheduler; empty if it has one, or nobody tried."""
     condition = pod_condition(pod, "PodScheduled")
-    if condition.get("status") == "True" or pod["spec"].get("nodeName"):
+    if condition.get("status") == "True" or spec_of(pod).get("nodeName"):
         return ""
     if condition.get("reason") == "Unschedulable" and condition.get("message"):
         return str(condition["message"])
@@ -103,7 +104,7 @@ def _obstacles(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstac
 def _scarce(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstacle]:
     """Say how much of each scarce resource is asked for, and what the largest node has."""
     try:
-        requests = pod_requests(pod["spec"])
+        requests = pod_requests(spec_of(pod))
     except QuantityError:  # somebody else's server let it in
         requests = {}
     where = "spec.trainer.resourcesPerNode" if view.is_trainjob else "the resources of its pod template"
@@ -156,7 +157,7 @@ def _taints(pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
 
 
 def _untolerated(pod: JsonObject, node: JsonObject) -> Iterator[JsonObject]:
-    tolerations = pod["spec"].get("tolerations") or ()
+    tolerations = spec_of(pod).get("tolerations") or ()
     for taint in (node.get("spec") or {}).get("taints") or ():
         if taint.get("effect") != "PreferNoSchedule" and not any(_tolerates(each, taint) for each in tolerations):
             yield taint
@@ -173,7 +174,7 @@ def _tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
 
 
 def _selector(pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
-    spec = pod["spec"]
+    spec = spec_of(pod)
     evidence, advice = [], []
     about = reference_to({"kind": "Pod", **pod})
     for key, value in sorted((spec.get("nodeSelector") or {}).items()):

@@ -11,7 +11,7 @@ from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.container_config import MISSING_OBJECT
-from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, waiting_pods
+from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, spec_of, waiting_pods
 from trainmaster.controller.explain.causes.scheduling import scheduling_message
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
@@ -52,7 +52,7 @@ def volume_pending(view: JobView) -> Iterator[Finding]:
 
 def claim_names(pod: JsonObject) -> Iterator[str]:
     """Yield the names of the claims that a pod mounts."""
-    for volume in pod["spec"].get("volumes") or ():
+    for volume in spec_of(pod).get("volumes") or ():
         if claim := volume.get("persistentVolumeClaim"):
             yield str(claim.get("claimName"))
         elif volume.get("ephemeral"):

@@ -7,7 +7,7 @@ from typing import Final
 
 from trainmaster.controller.container_failures import JOBSET_LABEL, REPLICATED_JOB_LABEL
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods import is_deleted, labels_of, who
+from trainmaster.controller.explain.causes.pods import is_deleted, labels_of, spec_of, who
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView
@@ -80,7 +80,7 @@ def _variables(pod: JsonObject) -> Mapping[str, str]:
     """Return the variables of all containers of a pod that have a value of their own."""
     return {
         variable["name"]: str(variable["value"])
-        for container in pod["spec"].get("containers") or ()
+        for container in spec_of(pod).get("containers") or ()
         for variable in container.get("env") or ()
         if variable.get("value") is not None
     }

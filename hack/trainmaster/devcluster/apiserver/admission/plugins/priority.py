@@ -2,7 +2,6 @@
 
 - An unknown class is refused; without a class the global default counts, and without that the number is 0.
 - The number and the preemption policy are given by the class; a pod that brings others is refused.
-- Preemption itself does not happen: a pod that runs is never stopped for another one.
 """
 
 from __future__ import annotations

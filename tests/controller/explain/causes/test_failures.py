@@ -1,0 +1,250 @@
+"""Containers that failed, each with its cause: exit codes, reasons, and the last words of libraries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.pod_views import ended, pod, view
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.failures import failed_containers
+from trainmaster.controller.explain.findings import Certainty, Finding
+from trainmaster.runtime.jsontree import JsonObject
+
+LIMITED = {"containers": [{"name": "node", "image": "i", "resources": {"limits": {"memory": "2Gi"}}}]}
+
+
+def failed(rank: int, exit_code: int, message: str = "", **more: Any) -> JsonObject:
+    spec = more.pop("spec", None)
+    return pod(rank, phase="Failed", spec=spec, **ended(exit_code, message=message, **more))
+
+
+def only(*pods: JsonObject, **known: Any) -> Finding:
+    (finding,) = failed_containers(view(*pods, **known))
+    return finding
+
+
+def test_the_exit_code_the_rank_and_the_last_words() -> None:
+    finding = only(pod(0, phase="Running"), failed(1, 3, "Traceback (most recent call last):\nValueError: no data\n"))
+    assert (finding.cause, finding.certainty) == (Cause.CONTAINER_FAILED, Certainty.CERTAIN)
+    assert [each.text for each in finding.evidence] == [
+        "rank 1: container node failed with exit code 3",
+        "it said last: ValueError: no data",
+    ]
+    assert finding.what_next == ["read its log: trainmaster logs t -n ns"]
+
+
+def test_a_signal_has_its_meaning() -> None:
+    finding = only(failed(0, 139))
+    assert "SIGSEGV" in finding.evidence[0].text
+    assert "/dev/shm" in finding.what_next[1]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "reason"), [(128, "StartError"), (128, "ContainerCannotRun"), (127, "Error"), (126, "Error")]
+)
+def test_a_program_that_is_not_there(exit_code: int, reason: str) -> None:
+    finding = only(failed(0, exit_code, 'exec: "torchrum": executable file not found in $PATH', reason=reason))
+    assert finding.cause is Cause.CONTAINER_FAILED
+    assert "trainer.command" in finding.what_next[0]
+
+
+def test_a_package_that_is_not_there() -> None:
+    finding = only(failed(0, 1, "ModuleNotFoundError: No module named 'transformers'"))
+    assert "transformers" in finding.what_next[0]
+
+
+def test_a_limit_of_memory_and_what_to_raise() -> None:
+    finding = only(failed(0, 137, reason="OOMKilled", spec=LIMITED))
+    assert (finding.cause, finding.certainty) == (Cause.OUT_OF_MEMORY, Certainty.CERTAIN)
+    assert finding.evidence[-1].text == "its limit of memory is 2Gi"
+    assert "it is 2Gi, 4Gi would be twice that" in finding.what_next[0]
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "words", "spec"),
+    [
+        (137, "", LIMITED),
+        (1, "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", None),
+        (1, "torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\n  exitcode  : -9 (pid: 42)", None),
+    ],
+    ids=["137 and a limit", "loader of data", "torchrun"],
+)
+def test_what_was_probably_killed_for_want_of_memory(exit_code: int, words: str, spec: JsonObject | None) -> None:
+    finding = only(failed(0, exit_code, words, spec=spec))
+    assert (finding.cause, finding.certainty) == (Cause.OUT_OF_MEMORY, Certainty.LIKELY)
+
+
+def test_a_kill_without_any_trace_of_memory_is_a_failure_like_others() -> None:
+    finding = only(failed(0, 137))
+    assert finding.cause is Cause.CONTAINER_FAILED
+    assert "often for want of memory" in finding.evidence[0].text
+
+
+def test_the_memory_of_a_gpu_is_another_one() -> None:
+    finding = only(failed(0, 1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."))
+    assert finding.cause is Cause.CONTAINER_FAILED
+    assert "a GPU has too little memory" in finding.what_next[0]
+
+
+def test_the_peers_of_a_rank_without_memory_come_after_it() -> None:
+    peer = failed(0, 1, "torch.distributed.DistNetworkError: Connection reset by peer")
+    findings = list(failed_containers(view(peer, failed(1, 137, reason="OOMKilled", at="2026-11-23T11:50:00Z"))))
+    assert [(each.cause, each.certainty) for each in findings] == [
+        (Cause.OUT_OF_MEMORY, Certainty.CERTAIN),
+        (Cause.CONTAINER_FAILED, Certainty.POSSIBLE),
+    ]
+
+
+def test_an_init_container_and_its_last_words() -> None:
+    init = {"initContainers": [{"name": "fetch", "image": "i"}], "containers": [{"name": "node", "image": "i"}]}
+    status = {
+        "initContainerStatuses": ended(1, message="cannot reach the bucket", container="fetch")["containerStatuses"]
+    }
+    finding = only(pod(0, spec=init, **status))
+    assert finding.cause is Cause.INIT_CONTAINER_FAILED
+    assert finding.evidence[1].text == "it said last: cannot reach the bucket"
+    assert "kubectl logs -n ns t-node-0-0 -c fetch" in finding.what_next[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        ("GatedRepoError: 401 Client Error: access to model x is restricted", "a token"),
+        ("RepositoryNotFoundError: 404 Client Error", "storageUri"),
+    ],
+)
+def test_an_initializer_of_data_or_model(words: str, advice: str) -> None:
+    initializer = failed(0, 1, words, container="dataset-initializer")
+    initializer["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "dataset-initializer"
+    finding = only(initializer)
+    assert finding.cause is Cause.INIT_CONTAINER_FAILED
+    assert advice in finding.what_next[0]
+
+
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        (Cause.NAME_RESOLUTION_FAILED, "socket.gaierror: [Errno -2] Name or service not known"),
+        (Cause.NAME_RESOLUTION_FAILED, "socket.gaierror: [Errno -3] Temporary failure in name resolution"),
+        (
+            Cause.NAME_RESOLUTION_FAILED,
+            "DistNetworkError: The IPv4 network addresses of (t-node-0-0.t, 29500) cannot be retrieved (gai error: -2)",
+        ),
+        (Cause.NAME_RESOLUTION_FAILED, "ssh: Could not resolve hostname t-node-0-1.t: Name or service not known"),
+        (
+            Cause.RENDEZVOUS_TIMEOUT,
+            "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError: timed out after 900 seconds",
+        ),
+        (
+            Cause.RENDEZVOUS_TIMEOUT,
+            "torch.distributed.DistStoreError: Timed out after 301 seconds waiting for clients. 3/4 clients joined.",
+        ),
+        (
+            Cause.RENDEZVOUS_TIMEOUT,
+            "DistNetworkError: The client socket has timed out after 300000ms while trying to connect to (a, 29500).",
+        ),
+        (
+            Cause.RENDEZVOUS_TIMEOUT,
+            "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation",
+        ),
+        (
+            Cause.RENDEZVOUS_TIMEOUT,
+            "torch.distributed.DistBackendError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(x)",
+        ),
+        (
+            Cause.RENDEZVOUS_TIMEOUT,
+            "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks",
+        ),
+        (Cause.RENDEZVOUS_TIMEOUT, "ORTE was unable to reliably start one or more daemons."),
+        (Cause.WORLD_SIZE_MISMATCH, "RuntimeError: rank 4 >= world_size 4, check the launcher"),
+        (Cause.WORLD_SIZE_MISMATCH, "ValueError: world size mismatch: this rank has 4, the store has 8"),
+        (Cause.CONTAINER_FAILED, "ValueError: batch size must divide 128"),
+        (Cause.CONTAINER_FAILED, "AssertionError"),
+        (Cause.CONTAINER_FAILED, "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'"),
+    ],
+)
+def test_what_libraries_say_last(cause: Cause, words: str) -> None:
+    finding = only(failed(2, 1, f'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n{words}\n'))
+    assert finding.cause is cause
+    sure = Certainty.CERTAIN if cause is Cause.CONTAINER_FAILED else Certainty.LIKELY
+    assert finding.certainty is sure
+
+
+def test_a_warning_before_another_exception_is_no_cause() -> None:
+    words = "W socket.cpp: The client socket has failed to connect to (t-node-0-0.t, 29500), retrying\nKeyError: 'loss'"
+    assert only(failed(0, 1, words)).cause is Cause.CONTAINER_FAILED
+
+
+def test_the_last_lines_of_a_log_tell_where_the_message_does_not() -> None:
+    finding = only(
+        failed(0, 1), logs={("t-node-0-0", "node"): ["socket.gaierror: [Errno -2] Name or service not known"]}
+    )
+    assert finding.cause is Cause.NAME_RESOLUTION_FAILED
+
+
+def test_how_many_ranks_were_there_and_which_host_is_unknown() -> None:
+    joined = only(failed(0, 1, "DistStoreError: Timed out after 301 seconds waiting for clients. 3/4 clients joined."))
+    assert joined.what_next[0].startswith("3 of 4 ranks were there")
+    peer = only(failed(1, 1, "ssh: Could not resolve hostname t-node-0-1.t: Name or service not known"))
+    assert "t-node-0-1.t is the name of a rank" in peer.what_next[0]
+    outside = only(failed(1, 1, "ssh: Could not resolve hostname huggingface.co: Name or service not known"))
+    assert "may reach huggingface.co" in outside.what_next[0]
+    no_service = only(failed(1, 1, "gaierror: Name or service not known"), services=[])
+    assert "headless Service of the ranks is missing" in no_service.what_next[0]
+
+
+def test_only_the_last_attempt_counts() -> None:
+    old, new = failed(0, 3), failed(1, 4)
+    new["metadata"]["labels"]["jobset.sigs.k8s.io/restart-attempt"] = "1"
+    assert "exit code 4, attempt 1" in only(old, new).evidence[0].text
+
+
+def test_a_container_that_runs_again_has_recovered() -> None:
+    state = {"running": {"startedAt": "2026-11-23T11:51:00Z"}}
+    last = {"terminated": {"exitCode": 1, "reason": "Error", "finishedAt": "2026-11-23T11:50:30Z"}}
+    status = {"name": "node", "restartCount": 1, "state": state, "lastState": last}
+    assert not list(failed_containers(view(pod(phase="Running", containerStatuses=[status]))))
+    status["state"] = {"waiting": {"reason": "CrashLoopBackOff"}}
+    assert only(pod(phase="Running", containerStatuses=[status])).cause is Cause.CONTAINER_FAILED
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        {"reason": "Evicted", "message": "The node was low on resource: memory."},
+        {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]},
+        {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"},
+    ],
+)
+def test_a_pod_that_was_taken_away_has_not_failed_by_itself(status: JsonObject) -> None:
+    assert not list(failed_containers(view(pod(phase="Failed", **ended(137), **status))))
+
+
+@pytest.mark.parametrize(
+    ("reason", "line", "cause"),
+    [
+        (
+            "OOMKilled",
+            "rank 1 (pod p, container node) failed at T with exit code 137 (OOMKilled: x)",
+            Cause.OUT_OF_MEMORY,
+        ),
+        (
+            "Error",
+            "rank 1 (pod p, container node) failed at T with exit code 1: gaierror: Name or service not known",
+            Cause.NAME_RESOLUTION_FAILED,
+        ),
+        (
+            "Error",
+            "dataset-initializer (pod p, container dataset-initializer) failed with exit code 1: x",
+            Cause.INIT_CONTAINER_FAILED,
+        ),
+        ("Error", "rank 1 (pod p, container node) failed with exit code 3: ValueError: no", Cause.CONTAINER_FAILED),
+    ],
+)
+def test_of_pods_that_are_gone_the_condition_tells(reason: str, line: str, cause: Cause) -> None:
+    message = f"attempt 0: older\nattempt 1: {line}"
+    condition = {"type": "ContainerFailed", "status": "True", "reason": reason, "message": message}
+    finding = only(pod(0), conditions=[condition])
+    assert (finding.cause, finding.evidence[0].text) == (cause, f"attempt 1: {line}")

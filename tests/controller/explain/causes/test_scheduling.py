@@ -1,0 +1,139 @@
+"""Pods that no node can take: what is in the way, on which node, and how much of it is missing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.pod_views import event, node, pod, unscheduled, view
+
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.scheduling import unschedulable
+from trainmaster.controller.explain.findings import Certainty, Finding
+from trainmaster.runtime.jsontree import JsonObject
+
+TAIL = " preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+
+
+def asking(name: str, amount: str) -> JsonObject:
+    return {"containers": [{"name": "node", "image": "i", "resources": {"requests": {name: amount}}}]}
+
+
+def found(spec: JsonObject, message: str, *nodes: JsonObject, pods: int = 1) -> Finding:
+    waiting = [pod(rank, spec=spec, **unscheduled(message)) for rank in range(pods)]
+    (finding,) = unschedulable(view(*waiting, nodes=list(nodes)))
+    assert (finding.cause, finding.certainty) == (Cause.UNSCHEDULABLE, Certainty.CERTAIN)
+    assert finding.since is not None
+    return finding
+
+
+def test_how_much_is_missing_on_the_largest_node() -> None:
+    message = "0/2 nodes are available: 2 Insufficient cpu." + TAIL
+    finding = found(asking("cpu", "6"), message, node("small"), node("n2"), pods=4)
+    assert [each.text for each in finding.evidence] == [
+        f"rank 0 and 3 others: {message}",
+        "it is the largest node and has 4 of cpu: 2 too little for a pod",
+    ]
+    assert finding.what_next == [
+        "ask for at most 4 of cpu for each pod (spec.trainer.resourcesPerNode), or add larger nodes"
+    ]
+
+
+def test_a_resource_that_no_node_has() -> None:
+    finding = found(asking("nvidia.com/gpu", "8"), "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.", node())
+    assert finding.evidence[1].text == "it asks for 8 of nvidia.com/gpu, which no node has"
+    assert "add nodes with nvidia.com/gpu" in finding.what_next[0]
+
+
+def test_a_resource_that_others_use() -> None:
+    finding = found(asking("memory", "12Gi"), "0/1 nodes are available: 1 Insufficient memory.", node())
+    assert (
+        finding.evidence[1].text
+        == "it asks for 12Gi of memory; the largest node has 16Gi, of which other pods use too much"
+    )
+
+
+@pytest.mark.parametrize(
+    "words", ["node(s) had untolerated taint {dedicated: ml}", "node(s) had untolerated taint(s)"], ids=["1.33", "1.34"]
+)
+def test_taints_are_named_also_where_the_scheduler_does_not(words: str) -> None:
+    taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+    tolerated = {"key": "spot", "effect": "NoSchedule"}
+    spec = {"containers": [], "tolerations": [{"key": "spot", "operator": "Exists"}]}
+    message = f"0/1 nodes are available: 1 {words}."
+    finding = found(spec, message, node(taints=[taint, tolerated]))
+    assert finding.evidence[1].text == "it has the taint dedicated=ml:NoSchedule, which the pods do not tolerate"
+    assert finding.what_next == [
+        "tolerate dedicated=ml:NoSchedule in the pods, or remove it: kubectl taint nodes n1 dedicated=ml:NoSchedule-"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("labels", "there"),
+    [({"gpu": "t4"}, "nodes have gpu=t4"), ({}, "no node has the label")],
+)
+def test_the_label_that_no_node_has(labels: JsonObject, there: str) -> None:
+    message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+    finding = found({"containers": [], "nodeSelector": {"gpu": "a100"}}, message, node(labels=labels))
+    assert finding.evidence[1].text == f"it selects nodes by gpu=a100; {there}"
+    assert "kubectl label node NODE gpu=a100" in finding.what_next[0]
+
+
+def test_the_affinity_that_no_node_satisfies() -> None:
+    expression = {"key": "zone", "operator": "In", "values": ["a", "b"]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+    finding = found({"containers": [], "affinity": affinity}, message, node())
+    assert finding.evidence[1].text == "its node affinity demands zone In [a, b]"
+
+
+def test_a_cordoned_node() -> None:
+    finding = found(
+        {"containers": []}, "0/1 nodes are available: 1 node(s) were unschedulable.", node(unschedulable=True)
+    )
+    assert finding.what_next == ["let it take pods again: kubectl uncordon n1"]
+
+
+def test_several_obstacles_are_all_told() -> None:
+    message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+    finding = found(asking("cpu", "9"), message, node(), node("n2", unschedulable=True))
+    assert len(finding.what_next) == 2
+
+
+def test_without_nodes_the_words_of_the_scheduler_stay() -> None:
+    message = "0/3 nodes are available: 3 Insufficient cpu."
+    (finding,) = unschedulable(view(pod(spec=asking("cpu", "9"), **unscheduled(message))))
+    assert [each.text for each in finding.evidence] == [f"rank 0: {message}"]
+    assert finding.what_next
+
+
+def test_the_event_tells_where_the_condition_does_not() -> None:
+    told = event("Pod", "t-node-0-0", "FailedScheduling", "0/1 nodes are available: 1 Too many pods.")
+    (finding,) = unschedulable(view(pod(), events=[told], nodes=[node()]))
+    assert "Too many pods" in finding.evidence[0].text
+
+
+@pytest.mark.parametrize(
+    ("status", "spec"),
+    [
+        (unscheduled('0/1 nodes are available: persistentvolumeclaim "data" not found.'), {}),
+        (unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."), {}),
+        (unscheduled("3/0 tasks in gang unschedulable: pod group is not ready, 3 minAvailable"), {}),
+        (unscheduled("0/1 nodes are available: cannot find enough sibling pods, current pods number: 1."), {}),
+        ({"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]}, {}),
+        ({"conditions": [{"type": "PodScheduled", "status": "True"}]}, {}),
+        ({}, {"nodeName": "n1"}),
+        ({}, {}),
+    ],
+    ids=["claim", "unbound", "volcano", "coscheduling", "gated", "scheduled", "bound", "nobody tried"],
+)
+def test_what_is_another_cause_or_none(status: dict[str, Any], spec: JsonObject) -> None:
+    assert not list(unschedulable(view(pod(spec=spec, **status), nodes=[node()])))
+
+
+def test_a_pod_that_is_deleted_or_runs_is_not_waited_for() -> None:
+    leaving = pod(**unscheduled("0/1 nodes are available: 1 Too many pods."))
+    leaving["metadata"]["deletionTimestamp"] = "2026-11-23T11:59:00Z"
+    running = pod(1, phase="Running", **unscheduled("0/1 nodes are available: 1 Too many pods."))
+    assert not list(unschedulable(view(leaving, running, nodes=[node()])))

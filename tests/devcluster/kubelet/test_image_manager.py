@@ -1,0 +1,101 @@
+"""Images that cannot exist, with the words that kubelet and containerd have for them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.node import Node, eventually, sh
+
+from trainmaster.devcluster.kubelet.image_manager import ImageManager, ImagePullError
+from trainmaster.devcluster.kubelet.kubelet import Kubelet
+from trainmaster.runtime.jsontree import JsonObject
+
+IMAGE = "registry.invalid/team/trainer:1"
+ERROR = (
+    f'failed to pull and unpack image "{IMAGE}": failed to resolve reference "{IMAGE}": failed to do request: Head '
+    '"https://registry.invalid/v2/team/trainer/manifests/1": dial tcp: lookup registry.invalid: no such host'
+)
+
+
+def waiting(pod: JsonObject) -> JsonObject:
+    found: JsonObject = pod["status"]["containerStatuses"][0]["state"].get("waiting") or {}
+    return found
+
+
+async def test_a_registry_that_cannot_exist_keeps_the_container_waiting(node: Node, kubelet: Kubelet) -> None:
+    await node.create({**sh("true"), "image": IMAGE})
+    pod = await node.reached(lambda pod: pod["status"].get("containerStatuses"))
+    assert (pod["status"]["phase"], waiting(pod)) == ("Pending", {"reason": "ErrImagePull", "message": ERROR})
+    pod = await node.reached(lambda pod: waiting(pod).get("reason") == "ImagePullBackOff")
+    assert waiting(pod)["message"] == f'Back-off pulling image "{IMAGE}": ErrImagePull: {ERROR}'
+    wanted = [
+        ("Normal", "Pulling", f'Pulling image "{IMAGE}"'),
+        ("Warning", "Failed", f'Failed to pull image "{IMAGE}": {ERROR}'),
+        ("Warning", "Failed", "Error: ErrImagePull"),
+        ("Normal", "BackOff", f'Back-off pulling image "{IMAGE}"'),
+        ("Warning", "Failed", "Error: ImagePullBackOff"),
+    ]
+    await eventually(lambda: all(event in node.events() for event in wanted))
+
+
+async def test_an_init_container_waits_in_the_same_way_also_without_a_command(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("true"), initContainers=[{"name": "fetch", "image": IMAGE}])
+    pod = await node.reached(lambda pod: pod["status"].get("initContainerStatuses"))
+    assert pod["status"]["initContainerStatuses"][0]["state"]["waiting"]["reason"] == "ErrImagePull"
+    assert waiting(pod) == {"reason": "PodInitializing"}
+
+
+async def test_what_is_no_reference_of_an_image_is_refused(node: Node, kubelet: Kubelet) -> None:
+    await node.create({**sh("true"), "image": "Team/Trainer:1"})
+    pod = await node.reached(lambda pod: pod["status"].get("containerStatuses"))
+    text = (
+        'Failed to apply default image tag "Team/Trainer:1": couldn\'t parse image name "Team/Trainer:1": '
+        "invalid reference format: repository name (Team/Trainer) must be lowercase"
+    )
+    assert waiting(pod) == {"reason": "InvalidImageName", "message": text}
+    await eventually(lambda: ("Warning", "InspectFailed", text) in node.events())
+
+
+async def test_missing_pull_secrets_are_told_and_waited_for_by_nobody(node: Node, kubelet: Kubelet) -> None:
+    await node.create(sh("true"), imagePullSecrets=[{"name": "regcred"}])
+    await node.phase("Succeeded")
+    text = "Unable to retrieve some image pull secrets (regcred); attempting to pull the image may not succeed."
+    await eventually(lambda: ("Warning", "FailedToRetrieveImagePullSecret", text) in node.events())
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "a",
+        "python:3.13-slim",
+        "docker.io/library/any",
+        "localhost:5000/team/x@sha256:" + "a" * 64,
+        "10.0.0.1:5000/x:v1_2",
+        "registry.example.com/deep/er/path__x/y-z.w:T.1",
+        "[::1]:5000/x",
+        "invalid/x:1",
+    ],
+)
+def test_any_other_image_will_do(image: str) -> None:
+    ImageManager(backoff=1.0, clock=lambda: datetime.now(UTC)).ensure_image_exists(image)
+
+
+@pytest.mark.parametrize("image", ["UPPER", "a b", "x:", "x@sha256:short", "/x", "http://x/y:1", "x:tag:tag"])
+def test_what_is_no_reference(image: str) -> None:
+    with pytest.raises(ImagePullError) as caught:
+        ImageManager(backoff=1.0, clock=lambda: datetime.now(UTC)).ensure_image_exists(image)
+    assert caught.value.reason == "InvalidImageName"
+
+
+def test_the_pauses_between_two_attempts_grow() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    images = ImageManager(backoff=1.0, clock=lambda: now)
+    seen = []
+    for _ in range(12):
+        with pytest.raises(ImagePullError) as caught:
+            images.ensure_image_exists(IMAGE)
+        seen.append(caught.value.reason)
+        now += timedelta(seconds=1)
+    attempts = [second for second, reason in enumerate(seen) if reason == "ErrImagePull"]
+    assert attempts == [0, 2, 6]
