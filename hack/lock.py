@@ -3,6 +3,7 @@
     runtime.txt    what `trainmaster` needs, and nothing else: the image of the controller is made of it
     build.txt      hatchling, which builds the wheel
     local.txt      what the extra `local` adds
+    tracing.txt    what the extra `tracing` adds
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`
     types.txt      pyright, for `make check`
     deploy.txt     programs that render and check what is in deploy/, for `make test` and `make check`

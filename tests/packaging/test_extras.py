@@ -45,11 +45,18 @@ sys.meta_path.insert(0, Hidden())
 IMPORTS = """
 import importlib, pkgutil
 
+tracing = "trainmaster.controller.tracing."
 for portion in ("controller", "runtime", "plugins", "metrics"):
     package = importlib.import_module(f"trainmaster.{portion}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        if module.name.startswith(tracing) and module.name != f"{tracing}installed":
+            continue
         if not module.name.endswith(("__main__", ".live_reporter", ".display.frame")):
             importlib.import_module(module.name)
+
+from trainmaster.controller.configuration import Tracing
+from trainmaster.controller.tracing.installed import new_tracing
+assert new_tracing(Tracing(endpoint="collector:4318")) is None
 """
 
 
@@ -117,6 +124,7 @@ def test_every_module_of_the_controller_does_with_the_base_installation(installe
     assert {"rich", "cel_expr_python", "jsonpatch", "jsonpointer", "pytest"} <= hidden()
     done = installed.python("-c", IMPORTS, hidden=hidden())
     assert done.returncode == 0, done.stderr
+    assert "`pip install 'trainmaster[tracing]'`" in done.stdout, "traces are the extra that a manager may lack"
 
 
 def test_the_overview_lists_what_there_is(installed: Installation) -> None:

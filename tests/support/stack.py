@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics, Webhook
 from trainmaster.controller.job_kinds import job_kinds
@@ -35,6 +36,9 @@ from trainmaster.devcluster.crds.install import (
 from trainmaster.devcluster.settings import ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.framework import Framework, load_plugins
+
+if TYPE_CHECKING:
+    from trainmaster.controller.tracing.tracing import Tracing
 
 KUBECONFIG_VARIABLE = "TRAINMASTER_TEST_KUBECONFIG"
 
@@ -98,6 +102,7 @@ async def manager(
     configuration: Configuration = QUIET,
     clock: Clock | None = None,
     guard: PluginGuard | None = None,
+    tracing: Tracing | None = None,
 ) -> AsyncIterator[Manager]:
     """Run a manager in this process while the block runs; its caches are filled when the block begins."""
     stop, filled = asyncio.Event(), asyncio.Event()
@@ -111,6 +116,7 @@ async def manager(
         clock=clock,
         job_kinds=kinds,
         on_caches_synced=filled.set,
+        tracing=tracing,
     )
     task = asyncio.create_task(running.run(stop))
     waiting = asyncio.create_task(filled.wait())

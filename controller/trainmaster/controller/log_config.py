@@ -20,7 +20,8 @@ from trainmaster.controller.redaction import redact_all
 
 Format = Literal["json", "console"]
 
-_FIRST: Final = ("ts", "level", "event", "logger", "controller", "namespace", "name", "reconcile_id")
+_RECONCILED: Final = ("controller", "namespace", "name", "reconcile_id", "trace_id", "span_id")
+_FIRST: Final = ("ts", "level", "event", "logger", *_RECONCILED)
 _LEVELS: Final = {"warning": "warn", "critical": "fatal"}
 _OURS: Final = "trainmaster.controller."
 

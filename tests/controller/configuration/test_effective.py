@@ -110,6 +110,24 @@ def test_servers_that_are_not_in_each_others_way_may_have_one_port(sections: dic
             {"plugins": {"disabled": ["torch"], "options": {"torch": {}}}},
             "plugins.options.torch: no effect: the plugin is in plugins.disabled",
         ),
+        (
+            {"tracing": {"samplingRatePerMillion": 10}},
+            "tracing.samplingRatePerMillion: no effect: tracing.endpoint is not set, so there are no traces",
+        ),
+        (
+            {"tracing": {"endpoint": "collector:4318"}},
+            (
+                "tracing.samplingRatePerMillion: it is 0, so no reconcile is traced, only admission requests that "
+                "the API server traces"
+            ),
+        ),
+        (
+            {"tracing": {"endpoint": "http://collector:4317", "samplingRatePerMillion": 10}},
+            (
+                "tracing.endpoint: 4317 is the port of OTLP over gRPC by convention; OTLP over HTTP, which is "
+                "spoken here, has 4318"
+            ),
+        ),
     ],
 )
 def test_what_has_no_effect_is_told(sections: dict[str, Any], notice: str) -> None:

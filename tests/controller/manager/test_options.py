@@ -88,6 +88,12 @@ PROVED: dict[str, str] = {
     "plugins.quarantine.period": (
         "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
     ),
+    "tracing.endpoint": (
+        "tests/controller/tracing/test_manager.py::test_k14_a_reconcile_is_a_span_with_its_requests_and_plugin_calls"
+    ),
+    "tracing.samplingRatePerMillion": (
+        "tests/controller/tracing/test_manager.py::test_k14_a_review_is_in_the_trace_of_the_api_server_that_asks"
+    ),
     "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
     "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_m9_they_are_off_unless_switched_on",
     "shutdownDelayDuration": (

@@ -12,7 +12,7 @@ import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from typing import Any, Final
 
 import structlog
@@ -50,8 +50,10 @@ from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.plugins.options import PluginOptions
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.tracing.installed import new_tracing
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid
+from trainmaster.runtime.framework.calls import Observer
 from trainmaster.runtime.version import __version__
 
 log = structlog.get_logger(__name__)
@@ -152,9 +154,11 @@ async def _run(
     )
     loaded.tell()
     guard = guard_of(loaded, configuration.plugins)
+    tracing = new_tracing(configuration.tracing)
+    observer: Observer = PluginCallObserver()
     framework = Framework(
         loaded.plugins,
-        observer=PluginCallObserver(),
+        observer=observer if tracing is None else tracing.plugin_calls(observer),
         guard=guard,
         failure_policies=configuration.plugins.failure_policy,
         not_loaded=loaded.failed,
@@ -180,6 +184,7 @@ async def _run(
     stop = asyncio.Event()
     with _stopping_on_signals(stop), stack_dumps_on_signal():
         async with (
+            tracing or nullcontext(),
             monitored_loop(),
             background_task(process.collect_periodically(), name="heap"),
             _following(arguments, configuration, overrides, apply, plugin_options),
@@ -192,6 +197,7 @@ async def _run(
                 status_server=status_server,
                 job_kinds=kinds,
                 on_caches_synced=process.freeze,
+                tracing=tracing,
             )
             manager.healthz.add_readyz_check("plugins", lambda: None, note=lambda: plugins_detail(loaded, guard))
             await manager.run(stop)

@@ -18,7 +18,7 @@ from trainmaster.controller.configuration.effective import (
     complete,
     effective_configuration,
 )
-from trainmaster.controller.configuration.fields import LONGEST_SHUTDOWN_DELAY, OFF, parse_address, seconds
+from trainmaster.controller.configuration.fields import LONGEST_SHUTDOWN_DELAY, OFF, parse_address, seconds, traces_url
 from trainmaster.controller.configuration.loading import (
     ConfigurationInvalid,
     Problem,
@@ -42,6 +42,7 @@ from trainmaster.controller.configuration.types import (
     Plugins,
     StatusServer,
     Tls,
+    Tracing,
     TrainingOperator,
     Webhook,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "Problem",
     "StatusServer",
     "Tls",
+    "Tracing",
     "TrainingOperator",
     "Webhook",
     "complete",
@@ -79,4 +81,5 @@ __all__ = [
     "parse_address",
     "parse_configuration",
     "seconds",
+    "traces_url",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from contextlib import suppress
 from typing import Annotated, Final
+from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field
 
@@ -29,6 +30,9 @@ _SHORTEST_LIMIT: Final = 0.01
 _LONGEST_LIMIT: Final = 60.0
 """Seconds that one call of a plugin may take at least, since machines have their pauses, and at most."""
 
+_TRACES_PATH: Final = "/v1/traces"
+"""Where a receiver of OTLP over HTTP takes traces, by default."""
+
 _UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
@@ -44,6 +48,24 @@ def parse_address(address: str) -> tuple[str | None, int]:
     return host.strip("[]") or None, int(port)
 
 
+def traces_url(endpoint: str) -> str:
+    """Return the URL that traces are posted to: `host:port` is HTTP, and the path is OTLP's unless there is one.
+
+    Raises:
+        ValueError: It is neither `host:port` nor a URL, or has something in it that does not belong there.
+    """
+    try:
+        parts = urlsplit(endpoint if "://" in endpoint else f"http://{endpoint}")
+        has_port = parts.port is not None
+    except ValueError:
+        raise ValueError("it has no host, or no port, that can be; write it as collector:4318, or as a URL") from None
+    if parts.username is not None or parts.query or parts.fragment:
+        raise ValueError("must have neither credentials nor a query; OTEL_EXPORTER_OTLP_HEADERS is for credentials")
+    if parts.scheme not in ("http", "https") or not parts.hostname or not ("://" in endpoint or has_port):
+        raise ValueError(f"{endpoint!r} must be host:port, as collector:4318, or a URL of http or https")
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/") or _TRACES_PATH, "", ""))
+
+
 def seconds(duration: str) -> float:
     """Convert a Go duration such as `1m30s` to seconds."""
     return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(ms|s|m|h)", duration))
@@ -53,6 +75,12 @@ def _bindable(address: str) -> str:
     if address != OFF:
         parse_address(address)
     return address
+
+
+def _collector(endpoint: str) -> str:
+    if endpoint:
+        traces_url(endpoint)
+    return endpoint
 
 
 def _positive(duration: str) -> str:
@@ -162,6 +190,7 @@ TimeLimit = Annotated[Duration, AfterValidator(_limiting)]
 Period = Annotated[Duration, AfterValidator(_positive)]
 ShutdownDelay = Annotated[Duration, AfterValidator(_drainable)]
 Address = Annotated[str, AfterValidator(_bindable)]
+Collector = Annotated[str, AfterValidator(_collector)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 KindName = Annotated[str, AfterValidator(_known_kind)]
 JobKindName = Annotated[str, AfterValidator(_known_scheme)]

@@ -17,6 +17,7 @@ from trainmaster.controller.configuration.fields import (
     HTTP,
     Address,
     CipherSuite,
+    Collector,
     Domain,
     Duration,
     Endpoint,
@@ -253,6 +254,23 @@ class Logging(_Section):
     )
 
 
+class Tracing(_Section):
+    """Traces of what the manager does, in the terms of Kubernetes' `TracingConfiguration`."""
+
+    endpoint: Collector = Field(
+        "",
+        description="The collector that takes traces by OTLP over HTTP: `host:port`, which is HTTP, or a URL, whose "
+        "path is `/v1/traces` unless it has one. Takes `pip install 'trainmaster[tracing]'`; see "
+        "[tracing](tracing.md).",
+        json_schema_extra={"default": "no traces"},
+    )
+    sampling_rate_per_million: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0,
+        description="Of a million objects, so many have their reconciles traced, each with all of them; and so many of "
+        "a million admission requests that nobody traces yet. Those that the API server traces are traced in any case.",
+    )
+
+
 class Quarantine(_Section):
     """When plugins that are not ours are not called for a while."""
 
@@ -353,6 +371,7 @@ class Configuration(_Section):
     )
     tls: Tls = Tls()
     logging: Logging = Field(Logging(), json_schema_extra=OURS)
+    tracing: Tracing = Field(Tracing(), json_schema_extra=OURS)
     plugins: Plugins = Field(Plugins(), json_schema_extra=OURS)
     training_operator: TrainingOperator = Field(TrainingOperator(), json_schema_extra=OURS)
     enable_debugging_handlers: bool = Field(

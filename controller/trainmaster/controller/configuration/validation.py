@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from itertools import combinations
+from typing import Final
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from trainmaster.controller.configuration.fields import HTTP, OFF, parse_address
+from trainmaster.controller.configuration.fields import HTTP, OFF, parse_address, traces_url
 from trainmaster.controller.configuration.loading import Problem
-from trainmaster.controller.configuration.types import Configuration, TrainingOperator
+from trainmaster.controller.configuration.types import Configuration, Tracing, TrainingOperator
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 
+_OTLP_GRPC: Final = 4317
 _ANY_HOST = frozenset({None, "", "0.0.0.0", "::"})  # noqa: S104 - how files say it
 
 
@@ -69,6 +72,7 @@ def notices(configuration: Configuration, features: Mapping[str, bool]) -> Itera
     """
     yield from _server_notices(configuration, features)
     yield from _training_operator_notices(configuration.training_operator)
+    yield from _tracing_notices(configuration.tracing)
     election = configuration.leader_election
     if not election.leader_elect:
         yield from _without_effect("leaderElection", election, "leaderElection.leaderElect is false")
@@ -129,6 +133,22 @@ def _training_operator_notices(section: TrainingOperator) -> Iterator[Problem]:
             "trainingOperator.gangSchedulerName",
             "pods wait for a scheduler of that very name; the chart of scheduler-plugins calls its own "
             "scheduler-plugins-scheduler",
+        )
+
+
+def _tracing_notices(section: Tracing) -> Iterator[Problem]:
+    if not section.endpoint:
+        yield from _without_effect("tracing", section, "tracing.endpoint is not set, so there are no traces")
+        return
+    if urlsplit(traces_url(section.endpoint)).port == _OTLP_GRPC:
+        yield Problem(
+            "tracing.endpoint",
+            f"{_OTLP_GRPC} is the port of OTLP over gRPC by convention; OTLP over HTTP, which is spoken here, has 4318",
+        )
+    if not section.sampling_rate_per_million:
+        yield Problem(
+            "tracing.samplingRatePerMillion",
+            "it is 0, so no reconcile is traced, only admission requests that the API server traces",
         )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -10,13 +13,16 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.threads import PluginThreads
-from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.reconciling.controller import Controller, ReconcileTracer
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.runtime.framework import Framework
+
+if TYPE_CHECKING:
+    from trainmaster.controller.tracing.tracing import Tracing
 
 TRAINJOB_WORKERS = 16
 """Reconciles wait for the server most of the time, so many fit into one process."""
@@ -34,6 +40,7 @@ def make_controllers(
     clock: Clock,
     observer: TrainJobObserver,
     plugin_threads: PluginThreads | None = None,
+    tracing: Tracing | None = None,
 ) -> list[Controller]:
     """Make all controllers; from now on the caches fill their queues (M-4).
 
@@ -43,6 +50,9 @@ def make_controllers(
     def workers(resource: Resource, default: int) -> int:
         configured = configuration.controller.group_kind_concurrency
         return configured.get(f"{resource.kind}.{resource.group}", default)
+
+    def tracer(name: str, resource: Resource, store: Store) -> ReconcileTracer | None:
+        return None if tracing is None else tracing.reconciles(name, resource.kind, store.uid)
 
     def queue_of(name: str) -> WorkQueue:
         return WorkQueue(clock=clock, metrics=WorkQueueMetrics(name))
@@ -75,14 +85,23 @@ def make_controllers(
             on_start=on_start,
             unobserved=trainjobs.unobserved,
             clock=clock,
+            tracer=tracer("trainjob_controller", TRAINJOBS, caches.trainjobs.store),
         )
     ]
     for resource in RUNTIMES.values():
         name = f"{resource.kind.lower()}_controller"
         queue = queue_of(name)
         caches.add_runtime_handlers(resource, queue)
-        reconciler = RuntimeReconciler(client, resource, caches.runtimes[resource].store)
+        store = caches.runtimes[resource].store
+        reconciler = RuntimeReconciler(client, resource, store)
         controllers.append(
-            Controller(name, reconciler.reconcile, queue, workers=workers(resource, RUNTIME_WORKERS), clock=clock)
+            Controller(
+                name,
+                reconciler.reconcile,
+                queue,
+                workers=workers(resource, RUNTIME_WORKERS),
+                clock=clock,
+                tracer=tracer(name, resource, store),
+            )
         )
     return controllers

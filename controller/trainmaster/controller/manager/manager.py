@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -39,6 +40,7 @@ from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import TRIES
+from trainmaster.controller.kube.rest.transport import HttpTransport
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX, NewClient
 from trainmaster.controller.manager.controllers import make_controllers
@@ -67,6 +69,9 @@ from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch
 
+if TYPE_CHECKING:
+    from trainmaster.controller.tracing.tracing import Tracing
+
 log = structlog.get_logger(__name__)
 
 
@@ -84,6 +89,7 @@ class Manager:
         status_server: The server to which trainers report, where the feature is on.
         job_kinds: The kinds of jobs of `kubeflow.org/v1`, and others like them; none: they are switched off.
         on_caches_synced: Called once, when the caches have synced for the first time.
+        tracing: Records what is done as traces; without it nothing is.
     """
 
     def __init__(
@@ -99,7 +105,9 @@ class Manager:
         status_server: StatusServer | None = None,
         job_kinds: Sequence[JobKind] = (),
         on_caches_synced: Callable[[], object] = lambda: None,
+        tracing: Tracing | None = None,
     ) -> None:
+        self._tracing = tracing
         self._rest_config = rest_config
         self._configuration = configuration
         self._framework = framework
@@ -165,9 +173,15 @@ class Manager:
                 configuration=self._configuration,
                 clock=self._clock,
                 observer=observer,
+                tracing=self._tracing,
             )
             jobs = TrainingOperator(
-                client, self._job_kinds, recorder=recorder, configuration=self._configuration, clock=self._clock
+                client,
+                self._job_kinds,
+                recorder=recorder,
+                configuration=self._configuration,
+                clock=self._clock,
+                tracing=self._tracing,
             )
             controllers += jobs.controllers
             require_unique_names(controllers)
@@ -256,6 +270,10 @@ class Manager:
         limiter = None
         if limits.qps and limits.burst:
             limiter = RateLimiter(qps=limits.qps, burst=limits.burst, clock=self._clock)
+        transport = None
+        if self._tracing is not None:
+            http = HttpTransport(self._rest_config, clock=self._clock)
+            transport = self._tracing.transport(http, server=self._rest_config.server)
         return KubeClient(
             self._rest_config,
             user_agent=user_agent,
@@ -264,6 +282,7 @@ class Manager:
             limiter=limiter,
             missing_rights=self._missing_rights,
             clock=self._clock,
+            transport=transport,
         )
 
     def _plugin_threads(self, stack: AsyncExitStack) -> PluginThreads | None:
@@ -311,8 +330,9 @@ class Manager:
             clock=self._clock,
         )
         service = self._configuration.cert_management.webhook_service_name
+        handlers, tracing = admission.handlers(), self._tracing
         return WebhookServer(
-            admission.handlers(),
+            handlers if tracing is None else tracing.handlers(handlers),
             workers,
             settings,
             self._configuration.tls,
@@ -320,4 +340,5 @@ class Manager:
             verifications=certificates.verifications if certificates is not None else tuple,
             now=certificates.now if certificates is not None else None,
             called=None if certificates is not None else f"{service}.{operator_namespace()}.svc",
+            middlewares=() if tracing is None else (tracing.review_middleware(),),
         )

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 import structlog
@@ -57,6 +57,9 @@ from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.podgroup import GangScheduler, SchedulerPlugins, Volcano, gang_scheduler
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
+
+if TYPE_CHECKING:
+    from trainmaster.controller.tracing.tracing import Tracing
 
 log = structlog.get_logger(__name__)
 
@@ -136,6 +139,7 @@ class TrainingOperator:
         recorder: Where events go.
         configuration: The configuration file.
         clock: The time.
+        tracing: Records reconciles as traces.
     """
 
     def __init__(
@@ -146,8 +150,10 @@ class TrainingOperator:
         recorder: EventRecorder,
         configuration: Configuration,
         clock: Clock,
+        tracing: Tracing | None = None,
     ) -> None:
         self._client = client
+        self._tracing = tracing
         self._clock = clock
         self._gang = gang_of(configuration)
         # Who serves some namespaces has no right to look at anything beyond them.
@@ -251,14 +257,16 @@ class TrainingOperator:
             recorder=ControllerRecorder(self._recorder, kind.controller_name),
             clock=self._clock,
         )
+        name, tracing = kind.controller_name, self._tracing
         controller = Controller(
-            kind.controller_name,
+            name,
             reconciler.reconcile,
             queue,
             workers=self._concurrency.get(f"{kind.kind}.{kind.group}", JOB_WORKERS),
             on_start=reconciler.on_start,
             unobserved=reconciler.unobserved,
             clock=self._clock,
+            tracer=None if tracing is None else tracing.reconciles(name, kind.kind, informer.store.uid),
         )
         return _Served(kind, resource, informer, controller, children)
 

@@ -48,7 +48,7 @@ class PluginCallObserver:
 
     def __call__(self, plugin: str, phase: str, seconds: float, error: BaseException | None) -> None:
         """Take in one call."""
-        observe_plugin_call(plugin, phase, seconds, "success" if error is None else _result_of(error))
+        observe_plugin_call(plugin, phase, seconds, "success" if error is None else result_of(error))
         if error is not None and not isinstance(error, Rejected) and self._is_new(plugin, phase, error):
             log.error(
                 "a plugin failed",
@@ -79,7 +79,8 @@ class PluginCallObserver:
             return True
 
 
-def _result_of(error: BaseException) -> CallResult:
+def result_of(error: BaseException) -> CallResult:
+    """Return what a call is counted as that raised an error."""
     match error:
         case Rejected():
             return "rejected"

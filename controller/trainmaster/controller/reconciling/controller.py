@@ -19,6 +19,8 @@ Guarantees:
   reconcile.
 - K-5: every log line of a reconcile, those of the code below it included, carries its own id.
 - K-6: on stop, workers finish what they are at.
+- K-14: with a tracer each reconcile that it records is a span, with what went wrong in it, and its log lines carry the
+  ids of trace and span. Without one nothing is done for it.
 - K-7, K-8: the metrics of controller-runtime, every series from the start.
 - C-3: a key whose own write no event will ever tell of, because what was written has vanished meanwhile, is reconciled
   again within two minutes.
@@ -32,6 +34,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 import structlog
 
@@ -67,6 +71,29 @@ RECONCILE_TIMEOUT = 120.0
 """Seconds; far above what any number of retries within one reconcile adds up to."""
 
 
+class ReconcileSpan(Protocol):
+    """The record of one reconcile in a trace."""
+
+    trace_id: str
+    span_id: str
+
+    def add_error(self, error: BaseException | str) -> None:
+        """Take note of what went wrong."""
+
+    def set_result(self, result: ResultLabel) -> None:
+        """Take note of how it ended."""
+
+
+class ReconcileTracer(Protocol):
+    """Records the reconciles of one controller, or some of them, as spans."""
+
+    def reconcile(self, key: str) -> AbstractContextManager[ReconcileSpan | None]:
+        """Make what happens within the block a part of the reconcile of a key; None: it is not recorded."""
+
+    def current(self) -> ReconcileSpan | None:
+        """Return the span of the reconcile that this is called in."""
+
+
 class Controller:
     """Runs one reconcile function with a number of workers.
 
@@ -79,6 +106,7 @@ class Controller:
         unobserved: Names the keys that should have been reconciled again after a write of theirs.
         timeout: Seconds that one reconcile may take.
         clock: The time; by default that of the machine.
+        tracer: Records reconciles as spans.
     """
 
     def __init__(
@@ -92,6 +120,7 @@ class Controller:
         unobserved: Callable[[], Iterable[str]] = tuple,
         timeout: float = RECONCILE_TIMEOUT,
         clock: Clock | None = None,
+        tracer: ReconcileTracer | None = None,
     ) -> None:
         self.name = name
         self.queue = queue
@@ -101,6 +130,7 @@ class Controller:
         self._unobserved = unobserved
         self._timeout = timeout
         self._clock = clock or SystemClock()
+        self._tracer = tracer
         self._series: ControllerSeries = controller_series(name)
         self._series.max_concurrent.set(workers)
 
@@ -135,14 +165,25 @@ class Controller:
                 on_first_key()
                 on_first_key = None
             try:
-                await self._process(key)
+                if self._tracer is None:
+                    await self._process(key)
+                else:
+                    await self._trace(key, self._tracer)
             finally:
                 self.queue.done(key)
             # A settled object is reconciled without a single wait, and a queue full of them answers without one, too:
             # thousands of keys, as after a start, would be one step of the event loop.
             await self._clock.sleep(0)
 
-    async def _process(self, key: str) -> None:
+    async def _trace(self, key: str, tracer: ReconcileTracer) -> None:
+        with tracer.reconcile(key) as span:
+            if span is None:
+                await self._process(key)
+                return
+            with structlog.contextvars.bound_contextvars(trace_id=span.trace_id, span_id=span.span_id):
+                span.set_result(await self._process(key))
+
+    async def _process(self, key: str) -> ResultLabel:
         namespace, _, name = key.rpartition("/")
         with structlog.contextvars.bound_contextvars(
             controller=self.name, namespace=namespace, name=name, reconcile_id=secrets.token_hex(4)
@@ -155,6 +196,7 @@ class Controller:
                 self._series.active_workers.dec()
                 self._series.duration.observe(self._clock.monotonic() - started)
             self._series.reconciles[result].inc()
+            return result
 
     async def _run_reconcile(self, key: str) -> Outcome | None:
         """Run the reconcile; None means that it failed."""
@@ -174,9 +216,11 @@ class Controller:
                 self._log_errors([error])
             else:
                 self._series.timeouts.inc()
+                self._add_error(f"it took longer than {self._timeout:g} s and was cancelled")
                 log.error("reconcile took too long and was cancelled, trying again", seconds=self._timeout)
         except Forbidden as error:
             if error.told:
+                self._add_error(error)
                 return Requeue(str(error), at_latest=UNTIL_GRANTED)
             self._log_errors([error])
         except BaseExceptionGroup as group:
@@ -193,6 +237,7 @@ class Controller:
     def _log_errors(self, errors: list[BaseException]) -> None:
         """Log what went wrong, each error at the level that it deserves."""
         for error in errors:
+            self._add_error(error)
             if isinstance(error, NotLeading):
                 # The election ends this process, and tells why; a line for each reconcile would bury that.
                 log.debug("this process does not lead any more", error=str(error))
@@ -207,12 +252,18 @@ class Controller:
                 self._series.panics.inc()
                 log.error("reconcile failed with an unforeseen error, trying again", exc_info=error)
 
+    def _add_error(self, error: BaseException | str) -> None:
+        span = self._tracer.current() if self._tracer is not None else None
+        if span is not None:
+            span.add_error(error)
+
     def _requeue(self, key: str, outcome: Outcome | None) -> ResultLabel:
         if outcome is None:
             self.queue.add_rate_limited(key)
             return "error"
         if isinstance(outcome, TerminalError):
             log.error("reconcile failed for good, waiting for a change", reason=outcome.reason)
+            self._add_error(outcome.reason)
             self._series.errors.inc()
             self._series.terminal_errors.inc()
             return "error"

@@ -15,7 +15,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from typing import Any, Final, Never
 import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
+from aiohttp.typedefs import Middleware
 
 from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import Clock
@@ -83,6 +84,7 @@ class WebhookServer:
         verifications: How API servers verify our certificate, where that is known.
         now: Returns the time that counts for it; by default that of the clock.
         called: The name by which API servers call us, if a certificate for another one is to be told of.
+        middlewares: What stands around each request.
     """
 
     def __init__(
@@ -96,7 +98,9 @@ class WebhookServer:
         verifications: Verifications = tuple,
         now: Callable[[], datetime] | None = None,
         called: str | None = None,
+        middlewares: Sequence[Middleware] = (),
     ) -> None:
+        self._middlewares = middlewares
         self._handlers = handlers
         self._workers = workers
         self._clock = clock
@@ -149,14 +153,17 @@ class WebhookServer:
         """
         try:
             await wait_for_sync()
-            await self._server.run(application(self._handlers, workers=self._workers, clock=self._clock))
+            app = application(self._handlers, workers=self._workers, clock=self._clock, middlewares=self._middlewares)
+            await self._server.run(app)
         finally:
             self._workers.close()
 
 
-def application(handlers: Mapping[str, Handler], *, workers: Workers, clock: Clock) -> web.Application:
+def application(
+    handlers: Mapping[str, Handler], *, workers: Workers, clock: Clock, middlewares: Sequence[Middleware] = ()
+) -> web.Application:
     """Build the application: a path for each webhook."""
-    app = web.Application()
+    app = web.Application(middlewares=middlewares)
     refused = RateLimiter(qps=0.1, burst=1, clock=clock)
 
     def route(path: str, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:

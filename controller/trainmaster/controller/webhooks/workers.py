@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
@@ -100,7 +101,8 @@ class Worker:
         try:
             timed = partial(self._timed, size, partial(function, *args, **kwargs))
             if self._executor is not None:
-                return await asyncio.get_running_loop().run_in_executor(self._executor, timed)
+                context = copy_context()  # what traces say of the review is in it
+                return await asyncio.get_running_loop().run_in_executor(self._executor, context.run, timed)
             await self._turn.acquire()
             # The turn ends when the loop has made one, not at once.
             asyncio.get_running_loop().call_soon(self._turn.release)

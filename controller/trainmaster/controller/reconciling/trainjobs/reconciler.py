@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -269,7 +270,8 @@ class TrainJobReconciler:
                 return Plan(problem=blocking(error))
         if self._trainjobs.size(key) + observed.size <= LARGE:
             return decide()
-        return await asyncio.get_running_loop().run_in_executor(self._planner, decide)
+        # What log lines and traces say of the TrainJob goes along.
+        return await asyncio.get_running_loop().run_in_executor(self._planner, copy_context().run, decide)
 
     async def _report(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
         try:
