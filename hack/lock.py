@@ -11,6 +11,7 @@
     examples.txt   what every script in examples/ imports
     frameworks.txt JAX, XGBoost and what else `make test` trains with
     torch.txt      PyTorch, and what it needs
+    docs.txt       MkDocs, for `make docs`
     lowest.txt     the oldest versions that pyproject.toml allows `trainmaster`, for `make test-lowest`
     heavy.txt      TensorFlow and PaddlePaddle, with what runs the tests, for `make test-frameworks`
 
@@ -49,6 +50,7 @@ GROUPS = {
     "examples": ("examples",),
     "frameworks": ("frameworks",),
     "torch": ("torch",),
+    "docs": ("docs",),
 }
 """Dependency groups of pyproject.toml by lock file; runtime.txt has the project's dependencies, build.txt those of its
 build system, and extras have files of their names."""

@@ -90,6 +90,11 @@ def field(definition_name: str, *path: str) -> Schema:
     return node
 
 
+def definition_names() -> list[str]:
+    """Return the names of all types of Kubernetes that have fields."""
+    return sorted(name for name, node in _definitions().items() if node.get("properties"))
+
+
 @cache
 def _definitions() -> dict[str, Any]:
     folder = Path(kubernetes_validate.__file__).parent / "kubernetes-json-schema" / f"v{KUBERNETES_VERSION}.0-local"

@@ -30,7 +30,7 @@ def command(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("shell", choices=SHELLS)
+    parser.add_argument("shell", choices=SHELLS, help="the shell that is to complete")
     parser.set_defaults(run=run)
 
 

@@ -104,6 +104,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
+def full_parser() -> argparse.ArgumentParser:
+    """Return the parser with all commands, as the reference of the command line shows them."""
+    parser, commands = _parser()
+    offered = _offered()
+    for name in (*COMMANDS, *offered):
+        _add(name, offered, commands, asked=True)
+    return parser
+
+
 def _parser() -> tuple[argparse.ArgumentParser, Any]:
     """Return the parser of the command line, and what commands are added to."""
     parser = argparse.ArgumentParser(

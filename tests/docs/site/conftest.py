@@ -1,0 +1,37 @@
+"""The documentation as a site: its hooks, and what `make docs` has built."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module, util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+DOCSITE = ROOT / "hack/docsite"
+
+
+@pytest.fixture(scope="session")
+def site() -> Path:
+    """The directory of the built site."""
+    directory = os.environ.get("TRAINMASTER_SITE")
+    if not directory:
+        pytest.skip("TRAINMASTER_SITE names no site: `make docs` builds and checks one")
+    return Path(directory)
+
+
+@pytest.fixture(scope="session")
+def hooks() -> ModuleType:
+    """The folder of the hooks, as a package."""
+    if util.find_spec("mkdocs") is None:
+        pytest.skip("MkDocs is not installed: `make docs` does that")
+    sys.path.insert(0, str(DOCSITE))
+    try:
+        for name in ("commonmark", "navigation", "repository", "scripts"):
+            import_module(f"hooks.{name}")
+        return import_module("hooks")
+    finally:
+        sys.path.remove(str(DOCSITE))
