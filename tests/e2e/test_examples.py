@@ -1,4 +1,4 @@
-"""The examples and the guides, as users run them, on a whole embedded cluster with real processes.
+"""The examples, the guides, the concepts and the first pages, as users run them, on a whole embedded cluster.
 
 What needs a framework runs where that is installed: `make test` installs JAX and XGBoost; PyTorch, whose default build
 for Linux comes with CUDA, is there after `make run`.
@@ -18,13 +18,15 @@ import pytest
 from support.commands import trainmaster
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDES = sorted(path for path in (ROOT / "docs/guides").glob("*.md") if path.stem != "README")
-GUIDES.append(ROOT / "docs/v1-jobs.md")
+DOCS = ROOT / "docs"
+GUIDES = sorted(path for path in [*DOCS.glob("guides/*.md"), *DOCS.glob("concepts/*.md")] if path.stem != "README")
+GUIDES = [path for path in GUIDES if "\n```sh\n" in path.read_text(encoding="utf-8")]
+GUIDES += [DOCS / "first-job.md", DOCS / "first-job-on-a-cluster.md", DOCS / "v1-jobs.md"]
 NEEDED = {"torch-digits": "torch", "jax-digits": "jax", "xgboost-digits": "xgboost", "v1/pytorchjob": "torch"}
 TIMEOUT = 240
 
 pytestmark = [
-    pytest.mark.slow(seconds=73),
+    pytest.mark.slow(seconds=90),
     pytest.mark.timeout(TIMEOUT),
     pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn, which has the data, is missing"),
 ]

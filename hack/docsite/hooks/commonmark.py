@@ -1,7 +1,7 @@
 """Lists of CommonMark, which the pages are written in and code hosts show, in the words of Python-Markdown.
 
 What belongs to an item of a list is indented by the width of its marker in CommonMark (two or three columns), and by
-four columns for each level in Python-Markdown; an item may follow a paragraph without an empty line there, and not here.
+four columns for each level in Python-Markdown, where an item takes an empty line between itself and a paragraph before.
 What is in fences moves along with them, otherwise as it is.
 """
 

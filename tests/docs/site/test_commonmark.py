@@ -1,4 +1,4 @@
-"""Lists are on the site what they are for code hosts: the pages are CommonMark, and the site is made by Python-Markdown."""
+"""Lists are on the site what they are for code hosts: pages are CommonMark, the site is made by Python-Markdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 
 
 class Outline(HTMLParser):
-    """The items of lists, the blocks of code and the tables of a page, each with the lists around it and its first words."""
+    """Items of lists, blocks of code and tables of a page, each with the lists around it and its first words."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -61,5 +61,6 @@ def test_lists_code_and_tables_of_a_page_are_those_of_commonmark(page: Path, hoo
 def test_what_belongs_to_an_item_is_indented_for_python_markdown(hooks: ModuleType) -> None:
     text = "Text:\n- one\n\n  more\n  ```sh\n    code\n  ```\n  - two\n    goes on\n1. three\n\n   four\n\nfive\n"
     assert hooks.commonmark.python_markdown(text) == (
-        "Text:\n\n- one\n\n    more\n    ```sh\n      code\n    ```\n\n    - two\n        goes on\n1. three\n\n    four\n\nfive\n"
+        "Text:\n\n- one\n\n    more\n    ```sh\n      code\n    ```\n\n"
+        "    - two\n        goes on\n1. three\n\n    four\n\nfive\n"
     )
