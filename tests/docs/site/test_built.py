@@ -124,7 +124,7 @@ async def test_no_page_is_wider_than_a_phone(site: Path, tmp_path: Path) -> None
     async with browser_page(tmp_path) as page:
         await page.emulate(width=390, height=800)
         wide = {}
-        for name in ("index", "configuration", "differences", "guides/gpus", "reference/cli", "reference/trainer-v1alpha1"):
+        for name in ("index", "configuration", "differences", "guides/gpus", "reference/cli", "reference/kubeflow-v1"):
             await page.open(f"file://{site}/{name}.html")
             wide[name] = await page.evaluate("document.documentElement.scrollWidth")
         assert {name: width for name, width in wide.items() if width > 390} == {}
