@@ -28,6 +28,7 @@ COMMANDS = {
     "list": "jobs.list",
     "attach": "jobs.attach",
     "logs": "jobs.logs",
+    "explain": "explain.command",
     "delete": "jobs.delete",
     "suspend": "jobs.suspend",
     "resume": "jobs.resume",

@@ -91,8 +91,9 @@ def is_suspended(view: JobView) -> bool:
 
 
 def _words_of(condition: JsonObject) -> str:
-    """Say how a job ended, in the words of its status: the first line of them."""
-    return next(iter(str(condition.get("message") or condition.get("reason") or "").splitlines()), "")
+    """Say how a job ended, in the words of its status, without those about the container that failed."""
+    words = str(condition.get("message") or condition.get("reason") or "").partition("; attempt ")[0]
+    return next(iter(words.splitlines()), "")
 
 
 def _active(view: JobView) -> JobState:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
     ContainerFailure,
@@ -22,7 +23,7 @@ from trainmaster.controller.explain.findings import ObjectReference, reference_t
 from trainmaster.controller.explain.pods import condition_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
-from trainmaster.runtime.api.constants import COMPLETE, FAILED
+from trainmaster.runtime.api.constants import COMPLETE, DEADLINE_EXCEEDED_REASON, FAILED
 from trainmaster.runtime.jobs.constants import RESTARTING, SUCCEEDED, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -33,8 +34,10 @@ _MOST_FAILURES: Final = 10
 _MOST_WARNINGS: Final = 10
 _LONGEST_NOTE: Final = 300
 
-_TOLD_OTHERWISE: Final = frozenset({"BackOff"})
-"""Reasons of events that repeat what containers tell."""
+_TOLD_OTHERWISE: Final = frozenset(
+    {"BackOff", CONTAINER_FAILED, "BackoffLimitExceeded", DEADLINE_EXCEEDED_REASON, "FailedJobs", "ReachedMaxRestarts"}
+)
+"""Reasons of events that repeat what containers and conditions tell."""
 
 _NOTABLE: Final = frozenset({"Killing", "Preempted", "Preempting", "TaintManagerEviction", "Evicted", "RestartJobSet"})
 """Reasons of events that are no warnings."""
@@ -59,7 +62,8 @@ class Moment:
 
 def timeline(view: JobView) -> Sequence[Moment]:
     """Return what happened to a job."""
-    moments = [*_objects(view), *_conditions(view), *_pods(view), *_failures(view), *_warnings(view)]
+    # Of what has the same second, what follows from others comes later.
+    moments = [*_objects(view), *_pods(view), *_failures(view), *_warnings(view), *_conditions(view)]
     moments.sort(key=lambda moment: moment.at)
     if len(moments) <= MOST:
         return moments
@@ -177,7 +181,9 @@ def _warnings(view: JobView) -> Iterator[Moment]:
     """Return what controllers and nodes said, of many that say the same of one kind one."""
     groups: dict[tuple[str, str], list[Event]] = {}
     for event in view.events or ():
-        if event.first is None or event.reason in _TOLD_OTHERWISE or not (event.is_warning or event.reason in _NOTABLE):
+        # Of a job that is gone nothing else tells.
+        notable = event.is_warning or event.reason in _NOTABLE
+        if event.first is None or not (view.is_deleted or (notable and event.reason not in _TOLD_OTHERWISE)):
             continue
         groups.setdefault((event.about.kind, event.reason), []).append(event)
     kept = sorted(groups.values(), key=lambda events: max(filter(None, (each.last for each in events))))

@@ -121,6 +121,8 @@ class JobView:
     """The last lines of containers, by UID of the pod and name of the container; of those that were read."""
 
     unread: Sequence[Unread] = ()
+    command_options: Sequence[str] = ()
+    """What commands of kubectl and trainmaster need besides to reach the cluster, as `--kubeconfig FILE`."""
 
     @property
     def kind(self) -> str:

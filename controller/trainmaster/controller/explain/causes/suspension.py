@@ -24,8 +24,12 @@ QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 _KUEUE: Final = "Kueue"
 _RESERVED, _EVICTED, _ADMITTED = "QuotaReserved", "Evicted", "Admitted"
-_COMMANDS: Final = {"trainmaster-cli": "by `trainmaster suspend`", "kubectl-edit": "by kubectl edit"}
-"""How managers of fields write that people know by another name."""
+_COMMANDS: Final = {
+    "trainmaster-cli": "by `trainmaster suspend`",
+    "kubectl-client-side-apply": "by kubectl apply",
+    "kubectl": "by kubectl apply --server-side",
+}
+"""What managers of fields are that people know by another name; the others of kubectl are `kubectl-COMMAND`."""
 
 
 def suspended(view: JobView) -> Iterator[Finding]:
@@ -123,7 +127,7 @@ def _who(obj: JsonObject, *path: str) -> tuple[str, datetime | None]:
 
 
 def _by(manager: str) -> str:
-    return _COMMANDS.get(manager, f"by {manager}")
+    return _COMMANDS.get(manager) or f"by {manager.replace('kubectl-', 'kubectl ', 1)}"
 
 
 def _workload_evidence(workload: JsonObject, conditions: dict[str, JsonObject]) -> Iterator[Evidence]:

@@ -1,9 +1,10 @@
-"""What the status of a job tells of containers that failed, for the case that their pods are gone by now."""
+"""What the manager has told of containers that failed, for the case that their pods, or the job, are gone by now."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.condition_types import CONTAINER_FAILED
@@ -29,18 +30,27 @@ _DISRUPTIONS: Final = (
 
 
 def told_by_status(view: JobView) -> Iterator[Finding]:
-    """The failure that the conditions of the job tell of, if no pod tells of any."""
+    """The failure that conditions of the job tell of, or events if it is gone, where no pod tells of any."""
     if any(container_failures(pod) for pod in view.pods or ()):
         return
-    for name in (CONTAINER_FAILED, FAILED):
-        condition = view.conditions.get(name) or {}
-        told = list(_FAILURE.finditer(str(condition.get("message") or "")))
+    for text, at in _texts(view):
+        told = list(_FAILURE.finditer(text))
         if told:
             last = told[-1]
-            since = parse_time(last["at"]) or condition_since(condition)
+            since = parse_time(last["at"]) or at
             evidence = Evidence(view.reference, last[0].strip(), since)
             yield Finding(_cause(last), Certainty.CERTAIN, (evidence,), since)
             return
+
+
+def _texts(view: JobView) -> Iterator[tuple[str, datetime | None]]:
+    """Return where the manager may have told of failures, what tells of the last one first."""
+    for name in (CONTAINER_FAILED, FAILED):
+        condition = view.conditions.get(name) or {}
+        yield str(condition.get("message") or ""), condition_since(condition)
+    for event in reversed(list(view.events_about(view.kind, view.name))):
+        if event.reason == CONTAINER_FAILED and view.is_deleted:
+            yield event.note, event.last
 
 
 def _cause(told: re.Match[str]) -> Cause:

@@ -1,0 +1,65 @@
+"""The last lines of containers that failed: those of the first failures of the last attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any, Final
+
+from trainmaster.controller.cli.explain.reader import Reader
+from trainmaster.controller.cli.follow.pod_logs import last_lines
+from trainmaster.controller.container_failures import ContainerFailure, container_failures, container_statuses
+from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.redaction import redact
+from trainmaster.runtime.jsontree import JsonObject
+
+_MOST: Final = 4
+"""Containers whose logs are read: of those that fail together, the first ones tell why."""
+
+_TIMEOUT: Final = 10.0
+
+
+async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
+    """Return the field `logs` of a view."""
+    found = [(failure, pod) for pod in view.pods or () for failure in container_failures(pod) if not failure.stopped]
+    last = max((failure.attempt for failure, _ in found), default=0)
+    first = sorted((pair for pair in found if pair[0].attempt == last), key=lambda pair: pair[0].order)[:_MOST]
+    logs = await asyncio.gather(*(_lines(reader, failure, pod) for failure, pod in first))
+    return {
+        "logs": {
+            (failure.pod_uid, failure.container): tuple(lines)
+            for (failure, _), lines in reversed(list(zip(first, logs, strict=True)))
+            if lines
+        }
+    }
+
+
+async def _lines(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:
+    since, ended = _started(failure, pod), parse_time(failure.at)
+    # What it printed last may have been read a moment after its end.
+    until = "9999" if ended is None else (ended + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%S.999999Z")
+    try:
+        async with asyncio.timeout(_TIMEOUT):
+            lines = await last_lines(
+                reader.client,
+                namespace=reader.namespace,
+                pod=failure.pod,
+                container=failure.container,
+                previous=failure.superseded,
+                since=since,
+                until=until,
+            )
+    except TimeoutError:
+        return []
+    return redact("\n".join(lines)).splitlines()
+
+
+def _started(failure: ContainerFailure, pod: JsonObject) -> str:
+    """Return when the run began that failed."""
+    for status in container_statuses(pod):
+        for name in ("state", "lastState"):
+            ended = (status.get(name) or {}).get("terminated") or {}
+            if status["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:
+                return str(ended.get("startedAt") or pod["metadata"]["creationTimestamp"])
+    return str(pod["metadata"]["creationTimestamp"])

@@ -1,0 +1,202 @@
+"""What the state of a job makes one look at: runtime, queues, gangs, quotas, claims, nodes, controllers and logs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
+from trainmaster.controller.cli.explain.ownership import created_since, owners_of
+from trainmaster.controller.cli.explain.reader import Reader
+from trainmaster.controller.cli.explain.resources import (
+    CLAIMS,
+    CLUSTER_QUEUES,
+    DEPLOYMENTS,
+    LOCAL_QUEUES,
+    NODES,
+    POD_GROUPS,
+    RESOURCE_QUOTAS,
+    STORAGE_CLASSES,
+    VOLCANO_QUEUES,
+    WORKLOADS,
+)
+from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
+from trainmaster.controller.explain.causes.suspension import queue_of
+from trainmaster.controller.explain.pods import condition_of, is_running, is_scheduled
+from trainmaster.controller.explain.state import State, state_of
+from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.kube.rest.resources import LEASES, SERVICES
+from trainmaster.controller.manager.roles import NAME
+from trainmaster.controller.resources import RUNTIMES
+from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, VOLCANO_API_VERSION
+from trainmaster.runtime.jsontree import JsonObject
+
+_TRAINER_LABELS: Final = "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager"
+_JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
+_MOST_CLAIMS: Final = 10
+_MOST_NODES: Final = 5
+
+Fields = dict[str, Any]
+"""Fields of a view."""
+
+
+async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
+    """Look at what may be the reason of a state."""
+    state = state_of(view).state
+    if state in (State.COMPLETE, State.DELETED):
+        return view
+    looks: list[Any] = []
+    if state is not State.FAILED:
+        if view.is_trainjob and not view.jobsets and not view.snapshots:
+            looks.append(_runtimes(reader, view))
+        if _is_neglected(view):
+            looks.append(_controllers(reader, view))
+        if state is State.SUSPENDED or queue_of(view):
+            looks.append(_kueue(reader, view))
+        if state in (State.WAITING, State.RESTARTING):
+            looks += [_gangs(reader, view), _quotas(reader), _claims(reader, view), _services(reader, view)]
+    if not all(map(_is_well, view.pods or ())):
+        looks.append(_nodes(reader, view))
+        looks.append(read_failed_logs(reader, view))
+    found: Fields = {}
+    for fields in await asyncio.gather(*looks):
+        found |= fields
+    return replace(view, **found)
+
+
+def _is_well(pod: JsonObject) -> bool:
+    ready = condition_of(pod, "Ready") or {}
+    return is_running(pod) and ready.get("status") != "False"
+
+
+def _is_neglected(view: JobView) -> bool:
+    """Tell whether a controller should have done more for the job by now."""
+    if view.created is None or view.now - view.created < PATIENCE:
+        return False
+    if not view.is_trainjob:
+        return not view.status or not view.pods
+    return (
+        not view.jobsets or not view.jobs or any(condition_of(each, "Failed") for each in (*view.jobs, *view.jobsets))
+    )
+
+
+async def _runtimes(reader: Reader, view: JobView) -> Fields:
+    reference = view.spec.get("runtimeRef") or {}
+    resource = RUNTIMES.get(str(reference.get("kind") or CLUSTER_TRAINING_RUNTIME_KIND))
+    name = str(reference.get("name") or "")
+    if resource is None or not name:
+        return {}
+    runtimes = await reader.read(resource, name)
+    if runtimes == []:
+        runtimes = await reader.read_all(resource)
+    return {"runtimes": runtimes}
+
+
+async def _controllers(reader: Reader, view: JobView) -> Fields:
+    """Look for the manager, and for JobSet's controller if that has something to do."""
+    leases, by_name, by_label = await asyncio.gather(
+        reader.read_all(LEASES, fields=f"metadata.name={LEASE}", everywhere=True),
+        reader.read_all(DEPLOYMENTS, fields=f"metadata.name={NAME}", everywhere=True),
+        reader.read_all(DEPLOYMENTS, labels=_TRAINER_LABELS, everywhere=True),
+    )
+    found: Fields = {"leases": leases, "managers": _joined(by_name, by_label)}
+    if view.jobsets:
+        lists = [
+            reader.read_all(DEPLOYMENTS, fields=f"metadata.name={name}", everywhere=True)
+            for name in _JOBSET_DEPLOYMENTS
+        ]
+        found["jobset_controllers"] = _joined(*await asyncio.gather(*lists))
+    return found
+
+
+def _joined(*lists: Sequence[JsonObject] | None) -> Sequence[JsonObject] | None:
+    """Put lists together, each object once; None if one of them is not known."""
+    joined: dict[str, JsonObject] = {}
+    for each in lists:
+        if each is None:
+            return None
+        joined |= {item["metadata"]["uid"]: item for item in each}
+    return list(joined.values())
+
+
+async def _kueue(reader: Reader, view: JobView) -> Fields:
+    owners = {view.uid, *(each["metadata"]["uid"] for each in view.jobsets or ())}
+    listed = await reader.read_all(WORKLOADS)
+    if listed is None:
+        return {"workloads": None}
+    workloads = [each for each in listed if any(owner.get("uid") in owners for owner in owners_of(each))]
+    names = {str((each.get("spec") or {}).get("queueName") or "") for each in workloads} - {""}
+    local = [await reader.read(LOCAL_QUEUES, name) for name in sorted(names)]
+    if not workloads or any(each is None for each in local):
+        return {"workloads": workloads}
+    queues = [queue for each in local for queue in each or ()]
+    clusters = {str((each.get("spec") or {}).get("clusterQueue") or "") for each in queues} - {""}
+    for name in sorted(clusters):
+        queues += await reader.read(CLUSTER_QUEUES, name) or ()
+    return {"workloads": workloads, "queues": queues}
+
+
+async def _gangs(reader: Reader, view: JobView) -> Fields:
+    named = f"metadata.name={view.name}"
+    lists = await asyncio.gather(*(reader.read_all(resource, fields=named) for resource in POD_GROUPS))
+    groups = created_since(_joined(*lists), view)
+    found: Fields = {"pod_groups": groups}
+    queues = [
+        str((each.get("spec") or {}).get("queue") or "default")
+        for each in groups or ()
+        if each["apiVersion"] == VOLCANO_API_VERSION
+    ]
+    for name in queues[:1]:
+        found["queues"] = await reader.read(VOLCANO_QUEUES, name)
+    return found
+
+
+async def _quotas(reader: Reader) -> Fields:
+    return {"quotas": await reader.read_all(RESOURCE_QUOTAS)}
+
+
+async def _claims(reader: Reader, view: JobView) -> Fields:
+    volumes = [volume for pod in view.pods or () for volume in (pod.get("spec") or {}).get("volumes") or ()]
+    names = {str((each.get("persistentVolumeClaim") or {}).get("claimName") or "") for each in volumes} - {""}
+    if not names:
+        return {}
+    claims: list[JsonObject] = []
+    for each in await asyncio.gather(*(reader.read(CLAIMS, name) for name in sorted(names)[:_MOST_CLAIMS])):
+        if each is None:
+            return {}
+        claims += each
+    found: Fields = {"claims": claims}
+    if any((each.get("status") or {}).get("phase") != "Bound" for each in claims):
+        found["storage_classes"] = await reader.read_all(STORAGE_CLASSES)
+    return found
+
+
+async def _services(reader: Reader, view: JobView) -> Fields:
+    if not view.is_trainjob:
+        return {"services": await reader.read_all(SERVICES, labels=f"training.kubeflow.org/job-name={view.name}")}
+    services: list[JsonObject] = []
+    for jobset in view.jobsets or ():
+        name = ((jobset.get("spec") or {}).get("network") or {}).get("subdomain") or view.name
+        found = await reader.read(SERVICES, str(name))
+        if found is None:
+            return {}
+        services += found
+    return {"services": services} if view.jobsets else {}
+
+
+async def _nodes(reader: Reader, view: JobView) -> Fields:
+    """Look at all nodes if a pod seeks one, else at those that pods have."""
+    pods = view.pods or ()
+    if not all(map(is_scheduled, pods)):
+        return {"nodes": await reader.read_all(NODES)}
+    names = sorted({pod["spec"]["nodeName"] for pod in pods if not _is_well(pod)})
+    if len(names) > _MOST_NODES:
+        return {"nodes": await reader.read_all(NODES)}
+    nodes: list[JsonObject] = []
+    for each in await asyncio.gather(*(reader.read(NODES, name) for name in names)):
+        if each is None:
+            return {}
+        nodes += each
+    return {"nodes": nodes}

@@ -1,0 +1,105 @@
+"""Reading what may be read: what is refused, not served or not answered is noted, and keeps nobody from the rest.
+
+Guarantees:
+- Nothing is written.
+- It is bounded: of a collection `MOST` objects at most are read, in pages.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from trainmaster.controller.explain.view import Unread, WhyUnread
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.runtime.jsontree import JsonObject
+
+MOST: Final = 5000
+_PAGE: Final = 500
+
+
+class Reader:
+    """Reads objects of one cluster.
+
+    Args:
+        client: How.
+        namespace: Of the job.
+    """
+
+    def __init__(self, client: KubeClient, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.unread: list[Unread] = []
+        """What could not be read, each resource once."""
+
+    async def read_all(
+        self,
+        resource: Resource,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        everywhere: bool = False,
+        is_optional: bool = True,
+    ) -> list[JsonObject] | None:
+        """List objects of the namespace, or of all; None if nobody says.
+
+        Args:
+            resource: Which.
+            labels: A label selector.
+            fields: A field selector.
+            everywhere: Whether those of all namespaces are wanted.
+            is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
+        """
+        namespace = self.namespace if resource.namespaced and not everywhere else None
+        found: list[JsonObject] = []
+        token: str | None = None
+        try:
+            while True:
+                page = await self.client.list(
+                    resource,
+                    namespace,
+                    label_selector=labels,
+                    field_selector=fields,
+                    limit=_PAGE,
+                    continue_token=token,
+                )
+                found += [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in page["items"]]
+                token = (page.get("metadata") or {}).get("continue")
+                if not token:
+                    return found
+                if len(found) >= MOST:
+                    self._note(resource, WhyUnread.FAILED, f"there are more than {MOST} of them; the first were read")
+                    return found
+        except NotFound:
+            if not is_optional:
+                self._note(resource, WhyUnread.NOT_SERVED, f"this cluster does not serve them: {resource.remedy}")
+                return None
+            return found
+        except KubeError as error:
+            self._failed(resource, "list", error)
+            return None
+
+    async def read(self, resource: Resource, name: str) -> list[JsonObject] | None:
+        """Read one object of the namespace: a list of it, or of none; None if nobody says."""
+        try:
+            found = await self.client.get(resource, self.namespace if resource.namespaced else None, name)
+        except NotFound:
+            return []
+        except KubeError as error:
+            self._failed(resource, "get", error)
+            return None
+        return [{"apiVersion": resource.api_version, "kind": resource.kind, **found}]
+
+    def _failed(self, resource: Resource, verb: str, error: KubeError) -> None:
+        if isinstance(error, Unauthorized):
+            raise error  # it holds for every request
+        if isinstance(error, Forbidden):
+            where = f" in namespace {self.namespace}" if resource.namespaced else ""
+            self._note(resource, WhyUnread.FORBIDDEN, f"you have no right to {verb} them{where}")
+        else:
+            self._note(resource, WhyUnread.FAILED, str(error))
+
+    def _note(self, resource: Resource, why: WhyUnread, text: str) -> None:
+        if all(each.what != resource.name for each in self.unread):
+            self.unread.append(Unread(resource.name, why, text))

@@ -1,0 +1,126 @@
+"""An explanation as people read it; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from trainmaster.controller.cli.follow.excerpts import excerpt
+from trainmaster.controller.cli.jobs.table import human_duration
+from trainmaster.controller.container_failures import meaning_of
+from trainmaster.controller.explain.causes.limits import seconds_to_live
+from trainmaster.controller.explain.explanation import PATIENCE, Explanation, FailedContainer
+from trainmaster.controller.explain.findings import Evidence, Finding
+from trainmaster.controller.explain.state import State
+from trainmaster.controller.explain.timeline import Moment
+from trainmaster.controller.explain.view import JobView
+
+_LONGEST: Final = 1000
+"""Characters of a piece of evidence."""
+
+_FINE: Final = frozenset({State.RUNNING, State.COMPLETE})
+
+
+def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
+    """Return the lines that are printed of an explanation."""
+    yield _state(explanation, view)
+    if not explanation.findings:
+        yield f"  {_nothing_wrong(explanation)}"
+    if (left := seconds_to_live(view)) is not None:
+        yield f"  it will be deleted in {human_duration(left.total_seconds())}: its ttlSecondsAfterFinished"
+    for number, finding in enumerate(explanation.findings, 1):
+        yield ""
+        yield from _finding(f"{number}. ", finding, view.now)
+    if explanation.failed_container is not None and explanation.findings:
+        yield ""
+        yield from _failed_container(explanation.failed_container, view.now)
+    if explanation.overcome:
+        yield ""
+        yield "it has overcome:"
+        for finding in explanation.overcome:
+            told = finding.evidence[0]
+            since = f", {_ago(finding.since, view.now)}" if finding.since else ""
+            yield f"  {finding.cause}{since}: {told.object}: {_cut(told.text)}"
+    if explanation.timeline:
+        yield ""
+        yield from _timeline(explanation.timeline)
+    if explanation.unread:
+        yield ""
+        yield "could not look at:"
+        for each in explanation.unread:
+            yield f"  {each.what}: {_cut(each.text)}"
+
+
+def _state(explanation: Explanation, view: JobView) -> str:
+    state = explanation.state
+    since = f" for {human_duration((view.now - state.since).total_seconds())}" if state.since is not None else ""
+    detail = f" ({_cut(state.detail)})" if state.detail else ""
+    return f"{view.kind} {view.namespace}/{view.name}: {state.state}{since}{detail}"
+
+
+def _nothing_wrong(explanation: Explanation) -> str:
+    state = explanation.state.state
+    if state in _FINE:
+        return "all is well"
+    if state is State.DELETED:
+        return "it is gone, and no event tells why"
+    return f"nothing is wrong so far; ask again if that is still so in {PATIENCE.total_seconds():.0f} seconds"
+
+
+def _finding(prefix: str, finding: Finding, now: datetime) -> Iterator[str]:
+    yield f"{prefix}{finding.cause} ({finding.certainty.word}): {finding.cause.summary}"
+    indent = " " * len(prefix)
+    for evidence in finding.evidence:
+        yield f"{indent}{_evidence(evidence, now)}"
+    yield f"{indent}what to do:"
+    for line in finding.what_next:
+        yield f"{indent}- {line}"
+
+
+def _evidence(evidence: Evidence, now: datetime) -> str:
+    about = str(evidence.object).strip()
+    at = f" ({_ago(evidence.at, now)})" if evidence.at is not None else ""
+    return f"{about}: {_cut(evidence.text)}{at}"
+
+
+def _failed_container(failed: FailedContainer, now: datetime) -> Iterator[str]:
+    failure = failed.failure
+    meaning = meaning_of(failure.exit_code)
+    told = ", ".join(each for each in (failure.reason if failure.reason != "Error" else "", meaning) if each)
+    moment = datetime.fromisoformat(failure.at) if failure.at else None
+    at = f", {_ago(moment, now)}" if moment is not None else ""
+    attempt = f"; attempt {failure.attempt}" if failure.attempt else ""
+    yield (
+        f"first failure: {failed.role}: container {failure.container} of pod {failure.pod} ended with exit code "
+        f"{failure.exit_code}{f' ({told})' if told else ''}{at}{attempt}"
+    )
+    if failed.lines:
+        yield "  its last lines:"
+        for line in excerpt(failed.lines):
+            yield f"  | {line}"
+    else:
+        yield "  nobody knows its last lines any more"
+
+
+def _timeline(moments: Sequence[Moment]) -> Iterator[str]:
+    start = moments[0].at
+    yield f"timeline (UTC, and time since the beginning, {_stamp(start)[:10]}):"
+    rows = [(_stamp(each.at)[11:], f"+{human_duration((each.at - start).total_seconds())}", each) for each in moments]
+    width = max(len(since) for _, since, _ in rows)
+    for at, since, each in rows:
+        until = f", until +{human_duration((each.until - start).total_seconds())}" if each.until is not None else ""
+        yield f"  {at}  {since:<{width}}  {_cut(each.text)}{until}"
+
+
+def _stamp(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _ago(moment: datetime | None, now: datetime) -> str:
+    return "" if moment is None else f"{human_duration((now - moment).total_seconds())} ago"
+
+
+def _cut(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4]} ..."
