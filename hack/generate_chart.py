@@ -1,6 +1,6 @@
 """Write what the Helm chart has from elsewhere, or check with --check that it is up to date.
 
-- Definitions, webhooks, runtimes, alerts and dashboard are those of deploy/: a chart cannot read outside of itself.
+- Definitions, webhooks, runtimes, alerts and dashboards are those of deploy/: a chart cannot read outside of itself.
 - Rules of the manager's roles, by where they are granted.
 - values.schema.json: of values.yaml, whose keys are all that there are, and of the options of the configuration file.
 - README.md, with the table of the values and their comments.
@@ -37,7 +37,7 @@ COPIED: Final = {
     "runtimes/*.yaml": "runtimes",
     "webhooks/*.yaml": "webhooks",
     "components/monitoring/prometheus_rule.yaml": "",
-    "components/monitoring/trainmaster.json": "",
+    "components/monitoring/dashboards/*.json": "dashboards",
     "overlays/kubeflow-platform/*roles.yaml": "",
     "overlays/data-cache/cluster_role.yaml": "",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gzip
-import json
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -260,9 +259,16 @@ def test_another_release_has_other_names_throughout() -> None:
     assert named == {"our-lease", "short-webhook-cert"}
     rule = one(objects, "PrometheusRule", "ours-controller-manager")
     assert {'job="ours-controller-manager"' in each["expr"] for each in rule["spec"]["groups"][0]["rules"]} == {True}
-    dashboard = json.loads(one(objects, "ConfigMap", "ours-dashboard")["data"]["trainmaster.json"])
-    assert all('job="ours-controller-manager"' in panel["targets"][0]["expr"] for panel in dashboard["panels"])
+    dashboard = one(objects, "ConfigMap", "ours-dashboard-trainjobs")["data"]["trainmaster-trainjobs.json"]
+    assert "controller-manager" not in dashboard, "it is the reader who chooses"
     assert {obj["metadata"]["labels"].get("team") for obj in objects.values()} == {"a"}
+
+
+def test_alerts_say_where_their_runbooks_are() -> None:
+    objects = template(monitoring={"enabled": True, "runbooks": "https://docs.example.com/runbooks/"})
+    rules = [rule for group in one(objects, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
+    for rule in rules:
+        assert rule["annotations"]["runbook_url"] == f"https://docs.example.com/runbooks/{rule['alert']}.md"
 
 
 def test_definitions_stay_when_the_release_goes() -> None:

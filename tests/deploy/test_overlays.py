@@ -173,7 +173,10 @@ def test_monitoring_adds_objects_and_changes_none() -> None:
     assert {(kind, name) for kind, _, name in added} == {
         ("ServiceMonitor", MANAGER),
         ("PrometheusRule", MANAGER),
-        ("ConfigMap", "kubeflow-trainer-dashboard"),
+        *(
+            ("ConfigMap", f"kubeflow-trainer-dashboard{which}")
+            for which in ("", "-trainjobs", "-controller", "-plugins", "-webhooks", "-v1-jobs")
+        ),
         ("ServiceAccount", "kubeflow-trainer-metrics-reader"),
         ("Secret", "kubeflow-trainer-metrics-reader"),
         ("ClusterRole", "kubeflow-trainer-metrics-reader"),

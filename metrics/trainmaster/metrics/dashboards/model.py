@@ -1,0 +1,133 @@
+"""What a dashboard is, whatever draws it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from trainmaster.metrics.promql import AnyFamily, Expression, Matcher, Queries, UnknownLabel, aggregate
+
+QUERIES: Final = Queries(target='job=~"$job",namespace=~"$namespace"', window="$__rate_interval")
+"""Of the targets that the variables of a dashboard select. A target without a namespace is one of all of them."""
+
+Kind: TypeAlias = Literal["timeseries", "stat"]
+"""Lines over time, or the newest value of each, large."""
+
+Unit: TypeAlias = Literal["short", "ops", "reqps", "s", "bytes", "Bps", "percentunit"]
+"""As Grafana calls them."""
+
+Color: TypeAlias = Literal["green", "yellow", "orange", "red", "blue", "text"]
+
+_LEGEND_LABEL: Final = re.compile(r"\{\{(\w+)\}\}")
+
+WHOLE_WIDTH: Final = 24
+"""Columns of a dashboard."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """An expression, and what its lines are called; `{{label}}` stands for the value of a label."""
+
+    expression: Expression
+    legend: str
+
+    def __post_init__(self) -> None:
+        unknown = set(_LEGEND_LABEL.findall(self.legend)) - self.expression.labels
+        if unknown:
+            raise UnknownLabel(f"{self.expression.text} has no label {', '.join(unknown)} for {self.legend!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Panel:
+    """A diagram or a figure."""
+
+    title: str
+    description: str
+    """What it means, and what to do when it looks bad."""
+
+    queries: tuple[Query, ...]
+    unit: Unit = "short"
+    kind: Kind = "timeseries"
+    width: int = 8
+    height: int = 8
+    is_stacked: bool = False
+    """Whether the lines add up to something."""
+
+    base: Color = "green"
+    """Its color below all steps."""
+
+    steps: tuple[tuple[float, Color], ...] = ()
+    """From which value on it has which color. Diagrams have a mark at each."""
+
+    may_be_empty: str = ""
+    """Why there may be no data although all is well; empty: there always are."""
+
+
+def total(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
+    """Return the sums of the series of a gauge, by some labels."""
+    return aggregate("sum", QUERIES.series(family, **where), *by)
+
+
+def largest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
+    """Return the largest of the series of a gauge, by some labels."""
+    return aggregate("max", QUERIES.series(family, **where), *by)
+
+
+def smallest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
+    """Return the smallest of the series of a gauge, by some labels."""
+    return aggregate("min", QUERIES.series(family, **where), *by)
+
+
+def quantiles(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:
+    """Return the median and the 99th percentile of what a histogram observed, by some labels."""
+    name = " ".join(f"{{{{{label}}}}}" for label in by)
+    return (
+        Query(QUERIES.quantile(0.5, histogram, *by, **where), f"{name} p50".strip()),
+        Query(QUERIES.quantile(0.99, histogram, *by, **where), f"{name} p99".strip()),
+    )
+
+
+def rates(counter: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:
+    """Return how often something happens in a second, by some labels."""
+    name = " ".join(f"{{{{{label}}}}}" for label in by)
+    return (Query(QUERIES.rate(counter, *by, **where), name),)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Panels below a heading."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variable:
+    """What the reader of a dashboard chooses, from the values of a label."""
+
+    name: str
+    label: str
+    values: Expression
+    """Series with the label of this name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """A page of panels."""
+
+    uid: str
+    """Also the name of its file."""
+
+    title: str
+    description: str
+    """Whom it answers which question."""
+
+    rows: tuple[Row, ...]
+    variables: tuple[Variable, ...] = ()
+    """Besides those that every dashboard has: the source, the job and the namespace."""
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """All panels, in the order in which they are read."""
+        return tuple(panel for row in self.rows for panel in row.panels)

@@ -1,0 +1,105 @@
+"""Each alert fires when it should and else stays silent, in Prometheus' own words; and each has a page."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.alerts import manager, plugins, requests, servers, trainjobs
+from support.alerts.scenario import Case, Scenario
+from support.debian import program
+
+from trainmaster.metrics.alerts import GROUPS, Alert, alert_rule, rule_groups
+
+RUNBOOKS = Path(__file__).resolve().parents[3] / "docs/runbooks"
+
+ALERTS = {alert.name: alert for alerts in GROUPS.values() for alert in alerts}
+CASES: dict[str, Case] = {
+    name: case for each in (manager, plugins, requests, servers, trainjobs) for name, case in each.CASES.items()
+}
+
+SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+
+
+def test_the_rules_are_what_prometheus_takes(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(json.dumps({"groups": rule_groups(GROUPS)}))
+    checked = subprocess.run(
+        [program("promtool"), "check", "rules", rules], capture_output=True, text=True, check=False
+    )
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(ALERTS)} rules found" in checked.stdout
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_it_fires_and_stays_silent(name: str, tmp_path: Path) -> None:
+    alert, case = ALERTS[name], CASES[name]
+    assert case.fires, "nothing makes it fire"
+    assert case.silent, "nothing leaves it silent"
+    metrics = set(re.findall(r"(\w+)\{", alert.expression.text))
+    for scenario in case.silent:
+        seen = {each.partition("{")[0] for each in scenario.series}
+        assert any(metric in seen for metric in metrics) or "up" in seen, "it is silent because there is nothing"
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(json.dumps({"groups": [{"name": "one", "rules": [alert_rule(alert)]}]}))
+    tests = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "1m",
+        "tests": [scenario_test(alert, scenario) for scenario in (*case.fires, *case.silent)],
+    }
+    written = tmp_path / "tests.yaml"
+    written.write_text(json.dumps(tests))
+    done = subprocess.run([program("promtool"), "test", "rules", written], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def scenario_test(alert: Alert, scenario: Scenario) -> dict[str, object]:
+    return {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in scenario.series.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": scenario.at,
+                "alertname": alert.name,
+                "exp_alerts": [
+                    {
+                        "exp_labels": {**labels, "severity": alert.severity},
+                        "exp_annotations": told_of(alert, labels),
+                    }
+                    for labels in scenario.labels
+                ],
+            }
+        ],
+    }
+
+
+def told_of(alert: Alert, labels: dict[str, str]) -> dict[str, str]:
+    def told(text: str) -> str:
+        return re.sub(r"\{\{ \$labels\.(\w+) \}\}", lambda found: labels[found[1]], text)
+
+    return {name: told(text) for name, text in alert_rule(alert)["annotations"].items()}
+
+
+def test_every_alert_is_tried_and_no_other() -> None:
+    assert CASES.keys() == ALERTS.keys()
+    assert len(ALERTS) == sum(map(len, GROUPS.values())), "two alerts have the same name"
+
+
+@pytest.mark.parametrize("name", ALERTS)
+def test_it_has_a_page_that_says_what_to_do(name: str) -> None:
+    page = RUNBOOKS / f"{name}.md"
+    assert ALERTS[name].runbook == f"docs/runbooks/{name}.md"
+    text = page.read_text()
+    assert text.startswith(f"# {name}\n")
+    assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS
+    bodies = [body.strip() for body in re.split(r"^## .*$", text, flags=re.MULTILINE)[1:]]
+    assert all(len(body) > 40 for body in bodies), "a section says nothing"
+    assert "```" in bodies[SECTIONS.index("Diagnosis")], "no command to look with"
+    assert f"`{ALERTS[name].severity}`" in text, "it does not say how bad it is"
+
+
+def test_there_is_no_page_of_an_alert_that_is_gone() -> None:
+    assert {page.stem for page in RUNBOOKS.glob("Trainmaster*.md")} == ALERTS.keys()

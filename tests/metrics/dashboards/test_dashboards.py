@@ -1,0 +1,110 @@
+"""Dashboards are whole: each panel is explained, laid out, and asks for what exists."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.debian import program
+
+from trainmaster.controller.debugging.handlers import INDEX
+from trainmaster.controller.explain.state import State
+from trainmaster.metrics.dashboards import DASHBOARDS, Dashboard, Panel, Query, grafana_dashboard
+from trainmaster.metrics.promql import Queries, UnknownLabel
+from trainmaster.metrics.queue import DEPTH
+
+PANELS = [(dashboard.uid, panel) for dashboard in DASHBOARDS for panel in dashboard.panels]
+OF_ALL = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
+VARIABLE = re.compile(r"\$(\w+)")
+
+
+def test_there_are_some_and_each_has_a_uid_of_its_own() -> None:
+    assert [each.uid for each in DASHBOARDS] == [
+        "trainmaster", "trainmaster-trainjobs", "trainmaster-controller", "trainmaster-plugins", "trainmaster-webhooks",
+        "trainmaster-v1-jobs",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("uid", "panel"), PANELS, ids=[f"{uid}/{panel.title}" for uid, panel in PANELS])
+def test_a_panel_says_what_it_means(uid: str, panel: Panel) -> None:
+    assert panel.title
+    assert len(panel.description) > 40
+    assert panel.description.endswith(".")
+    assert panel.queries
+    lines = [query.legend for query in panel.queries]
+    assert len(set(lines)) == len(lines), "two lines of a diagram have the same name"
+    for debugged in re.findall(r"/debug/\w+", panel.description):
+        assert debugged in INDEX, uid
+
+
+@OF_ALL
+def test_titles_are_unique_and_every_row_has_panels(dashboard: Dashboard) -> None:
+    titles = [panel.title for panel in dashboard.panels]
+    assert len(set(titles)) == len(titles)
+    assert all(row.panels for row in dashboard.rows)
+
+
+@OF_ALL
+def test_panels_lie_beside_each_other(dashboard: Dashboard) -> None:
+    made = grafana_dashboard(dashboard)["panels"]
+    boxes = [panel["gridPos"] for panel in made]
+    assert len({panel["id"] for panel in made}) == len(made)
+    assert all(box["x"] >= 0 and box["x"] + box["w"] <= 24 for box in boxes)
+    for one, other in itertools.combinations(boxes, 2):
+        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        assert beside or below, (one, other)
+
+
+@OF_ALL
+def test_it_uses_the_variables_that_it_has(dashboard: Dashboard) -> None:
+    made = grafana_dashboard(dashboard)
+    variables = [variable["name"] for variable in made["templating"]["list"]]
+    assert variables[:3] == ["datasource", "job", "namespace"]
+    assert len(set(variables)) == len(variables)
+    used = set(VARIABLE.findall(json.dumps([panel.get("targets", []) for panel in made["panels"]])))
+    assert used - {"__rate_interval"} == set(variables) - {"datasource"}
+    for panel in made["panels"]:
+        if panel["type"] != "row":
+            assert {target["datasource"]["uid"] for target in panel["targets"]} == {"${datasource}"}
+    assert made["uid"] == dashboard.uid
+    assert "id" not in made, "Grafana gives it one"
+    assert "__inputs" not in made, "who imports it is asked for nothing"
+
+
+@OF_ALL
+def test_prometheus_takes_every_query(dashboard: Dashboard, tmp_path: Path) -> None:
+    made = grafana_dashboard(dashboard)
+    asked = [target["expr"] for panel in made["panels"] for target in panel.get("targets", [])]
+    asked += [annotation["expr"] for annotation in made["annotations"]["list"]]
+    filled = [VARIABLE.sub(".*", expression.replace("$__rate_interval", "5m")) for expression in asked]
+    rules: list[dict[str, Any]] = [{"record": f"a:{n}", "expr": text} for n, text in enumerate(filled)]
+    path = tmp_path / "rules.yaml"
+    path.write_text(json.dumps({"groups": [{"name": "panels", "rules": rules}]}))
+    checked = subprocess.run([program("promtool"), "check", "rules", path], capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
+    assert f"{len(asked)} rules found" in checked.stdout
+
+
+def test_states_are_those_that_jobs_have() -> None:
+    selected = {
+        state
+        for _, panel in PANELS
+        for query in panel.queries
+        for states in re.findall(r'\bstate=~?"([^"]*)"', query.expression.text)
+        for state in states.split("|")
+    }
+    assert selected
+    assert selected <= {str(state) for state in State}
+
+
+def test_a_legend_names_labels_that_are_left() -> None:
+    depth = Queries(target="", window="5m").series(DEPTH)
+    assert Query(depth, "{{controller}} {{priority}}").legend
+    with pytest.raises(UnknownLabel, match="has no label colour for"):
+        Query(depth, "{{colour}}")

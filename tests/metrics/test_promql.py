@@ -1,0 +1,90 @@
+"""Expressions are made of families, and cannot name what these do not have."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.metrics import cache, controller, process, queue
+from trainmaster.metrics.promql import (
+    BY_LINUX,
+    UP,
+    Queries,
+    UnknownLabel,
+    absent,
+    aggregate,
+    collected,
+    like,
+    name_of,
+    top,
+    unlike,
+)
+from trainmaster.metrics.registry import REGISTRY
+
+QUERIES = Queries(target='job="a"', window="5m")
+
+
+def test_a_counter_has_a_rate_and_a_gauge_a_value() -> None:
+    assert QUERIES.rate(controller.ERRORS, "controller").text == (
+        'sum by (controller) (rate(controller_runtime_reconcile_errors_total{job="a"}[5m]))'
+    )
+    assert QUERIES.series(queue.DEPTH, controller=like("a.*"), name=unlike("b")).text == (
+        'workqueue_depth{job="a",controller=~"a.*",name!~"b"}'
+    )
+    with pytest.raises(TypeError, match="queue_depth is a gauge"):
+        QUERIES.rate(queue.DEPTH)
+    with pytest.raises(TypeError, match="reconcile_errors_total counts"):
+        QUERIES.series(controller.ERRORS)
+
+
+def test_a_histogram_has_quantiles_rates_and_sums() -> None:
+    rate = 'rate(trainmaster_event_loop_lag_seconds_{}{{job="a"}}[5m])'
+    assert QUERIES.quantile(0.99, process.LOOP_LAG, "pod").text == (
+        f"histogram_quantile(0.99, sum by (pod, le) ({rate.format('bucket')}))"
+    )
+    assert QUERIES.sum_rate(process.LOOP_LAG).text == f"sum ({rate.format('sum')})"
+    assert QUERIES.rate(process.LOOP_LAG).text == f"sum ({rate.format('count')})"
+
+
+@pytest.mark.parametrize("wrong", ["colour", "le"])
+def test_a_label_that_a_family_does_not_have_is_refused(wrong: str) -> None:
+    with pytest.raises(UnknownLabel, match=f"workqueue_depth.* has no label {wrong}; it has controller, "):
+        QUERIES.series(queue.DEPTH, **{wrong: "red"})
+    with pytest.raises(UnknownLabel, match=f"has no label {wrong}"):
+        aggregate("sum", QUERIES.series(queue.DEPTH), wrong)
+    with pytest.raises(UnknownLabel, match=f"has no label {wrong}"):
+        QUERIES.quantile(0.5, queue.QUEUE_DURATION, wrong)
+
+
+def test_series_of_different_labels_do_not_meet() -> None:
+    errors, all_of_them = QUERIES.rate(controller.ERRORS, "controller"), QUERIES.rate(controller.RECONCILES)
+    with pytest.raises(UnknownLabel, match="have different labels"):
+        errors / all_of_them
+
+
+def test_operators_keep_to_their_operands() -> None:
+    a, b = QUERIES.series(UP), QUERIES.series(UP, pod="b")
+    assert ((a + b) * 2 - 1 > 0.5).text == '(((up{job="a"} + up{job="a",pod="b"}) * 2) - 1) > 0.5'
+    assert ((a > 1) & (b < 2)).text == '(up{job="a"} > 1) and (up{job="a",pod="b"} < 2)'
+    assert (a > 1).unless(b).or_zero().text == '((up{job="a"} > 1) unless up{job="a",pod="b"}) or vector(0)'
+    assert absent(a > 0).text == 'absent(up{job="a"} > 0)'
+    assert top(5, a).text == 'topk(5, up{job="a"})'
+    assert (a > 10_000_000).text == 'up{job="a"} > 10000000'
+
+
+def test_families_of_collectors_are_found_by_their_names() -> None:
+    assert collected("trainmaster_gc_pause_seconds").labels == ("generation",)
+    with pytest.raises(LookupError, match="no collector of the registry makes trainmaster_nothing"):
+        collected("trainmaster_nothing")
+
+
+def test_what_is_said_to_come_from_the_client_library_does() -> None:
+    """Where there is /proc."""
+    made = {sample.name for metric in REGISTRY.collect() for sample in metric.samples}
+    assert {name_of(family) for family in BY_LINUX} <= made
+
+
+def test_what_happens_within_a_time_is_counted_from_the_first_on() -> None:
+    name = 'trainmaster_informer_failures_total{job="a"}'
+    assert QUERIES.within("1h").count(cache.FAILURES, "resource").text == (
+        f"sum by (resource) ((increase({name}[1h]) and {name} offset 1h) or {name})"
+    )

@@ -1,0 +1,1 @@
+"""For each alert, series that make it fire, and others that look alike and do not."""

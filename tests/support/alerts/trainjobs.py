@@ -1,0 +1,156 @@
+"""Scenarios of the alerts about jobs."""
+
+from __future__ import annotations
+
+from support.alerts.scenario import Case, always, fires, growing, observed, series, silent, then
+
+_RUNTIME = {"runtime": "torch-distributed"}
+_ENDED = "trainmaster_trainjob_time_to_end_seconds_count"
+_STARTED = "trainmaster_trainjob_time_to_running_seconds_count"
+_FAILURES = "trainmaster_trainjob_failures_total"
+_RESTARTS = "trainmaster_trainjob_restarts_total"
+
+
+def _ends(*, failed: float, complete: float) -> dict[str, str]:
+    return {
+        series(_ENDED, result="Failed", **_RUNTIME): growing(failed),
+        series(_ENDED, result="Complete", **_RUNTIME): growing(complete),
+    }
+
+
+def _jobs(state: str, values: str) -> dict[str, str]:
+    return {series("trainmaster_trainjobs", state=state, reason="", **_RUNTIME): values}
+
+
+def _v1(*, failed: str | None, successful: str | None) -> dict[str, str]:
+    made = {"failed": failed, "successful": successful}
+    labels = {"job_namespace": "team-a", "framework": "pytorch"}
+    return {
+        series(f"training_operator_jobs_{name}_total", **labels): values
+        for name, values in made.items()
+        if values is not None
+    }
+
+
+def _reports(values: str) -> dict[str, str]:
+    return {series("trainmaster_progress_reports_total", code="200"): values}
+
+
+CASES = {
+    "TrainmasterTrainJobsFail": Case(
+        fires=(
+            fires(_ends(failed=1, complete=0.5)),
+            fires({series(_ENDED, result="Failed", **_RUNTIME): "_x150 12x300"}),
+        ),
+        silent=(
+            silent(_ends(failed=0.5, complete=1)),
+            silent(_ends(failed=0.1, complete=0)),
+            silent(_ends(failed=0, complete=1)),
+        ),
+    ),
+    "TrainmasterTrainJobsFailAlike": Case(
+        fires=(
+            fires(
+                {
+                    series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): growing(0.2),
+                    series(_FAILURES, cause="Evicted", exit_class="none", **_RUNTIME): growing(0.01),
+                },
+                cause="NodeLost",
+            ),
+            # Once for each of many runtimes: no series ever grows.
+            fires(
+                {
+                    series(_FAILURES, cause="ImagePullFailed", exit_class="none", runtime=f"runtime-{n}"): "_x150 1x300"
+                    for n in range(7)
+                },
+                cause="ImagePullFailed",
+            ),
+        ),
+        silent=(
+            silent({series(_FAILURES, cause="ContainerFailed", exit_class="error", **_RUNTIME): growing(1)}),
+            silent({series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): "0x150 3x300"}),
+            silent({series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): always(300)}),
+        ),
+    ),
+    "TrainmasterTrainJobsRestart": Case(
+        fires=(
+            fires(
+                {series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): growing(0.5)}, cause="Preempted"
+            ),
+        ),
+        silent=(
+            silent({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): growing(0.2)}),
+            silent({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): always(100)}),
+        ),
+    ),
+    "TrainmasterTrainJobsDoNotStart": Case(
+        fires=(
+            fires(_jobs("Waiting", always(5)) | {series(_STARTED, **_RUNTIME): always(7)}),
+            fires(_jobs("Waiting", always(5))),
+        ),
+        silent=(
+            silent(_jobs("Waiting", always(5)) | {series(_STARTED, **_RUNTIME): growing(0.1)}),
+            silent(_jobs("Waiting", then((150, 5), (5, 0), (400, 5))) | {series(_STARTED, **_RUNTIME): always(7)}),
+            silent(_jobs("Suspended", always(5)) | {series(_STARTED, **_RUNTIME): always(7)}),
+        ),
+    ),
+    "TrainmasterTrainJobsWaitLong": Case(
+        fires=(
+            fires(
+                observed(
+                    "trainmaster_trainjob_time_to_running_seconds",
+                    {"600.0": 1, "1800.0": 2, "3600.0": 4, "+Inf": 4},
+                    **_RUNTIME,
+                ),
+                **_RUNTIME,
+            ),
+        ),
+        silent=(
+            silent(
+                observed(
+                    "trainmaster_trainjob_time_to_running_seconds",
+                    {"600.0": 3.8, "1800.0": 3.9, "3600.0": 4, "+Inf": 4},
+                    **_RUNTIME,
+                )
+            ),
+        ),
+    ),
+    "TrainmasterJobSetsLate": Case(
+        fires=(
+            fires(
+                observed(
+                    "trainmaster_trainjob_time_to_jobset_seconds",
+                    {"30.0": 1, "60.0": 2, "120.0": 4, "+Inf": 4},
+                    **_RUNTIME,
+                )
+            ),
+        ),
+        silent=(
+            silent(
+                observed(
+                    "trainmaster_trainjob_time_to_jobset_seconds",
+                    {"30.0": 4, "60.0": 4, "120.0": 4, "+Inf": 4},
+                    **_RUNTIME,
+                )
+            ),
+        ),
+    ),
+    "TrainmasterNoProgress": Case(
+        fires=(fires(_reports("0+5x60 300x300") | _jobs("Running", always(3))),),
+        silent=(
+            silent(_reports(growing(5)) | _jobs("Running", always(3))),
+            silent(_reports("0+5x60 300x300") | _jobs("Running", always(0))),
+            silent(_reports(always(0)) | _jobs("Running", always(3))),
+        ),
+    ),
+    "TrainmasterV1JobsFail": Case(
+        fires=(
+            fires(_v1(failed=growing(1), successful=growing(0.5)), framework="pytorch"),
+            fires(_v1(failed=growing(1), successful=None), framework="pytorch"),
+        ),
+        silent=(
+            silent(_v1(failed=growing(0.5), successful=growing(1))),
+            silent(_v1(failed=growing(0.1), successful=None)),
+        ),
+    ),
+}
