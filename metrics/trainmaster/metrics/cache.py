@@ -3,6 +3,7 @@
 Guarantees:
 - K-7: constructing `InformerMetrics` creates every series of that informer at zero.
 - S-10: `trainmaster_informer_undelivered` is the part of a snapshot that event handlers have not been called with yet.
+- `trainmaster_informer_age_seconds` tells of a cache that stands still: servers send bookmarks about once a minute.
 - S-20: lists, watches, restarts of watches by cause, events, and the size of each cache are counted.
 """
 
@@ -44,6 +45,12 @@ RESOURCE_VERSION = Gauge(
     "trainmaster_informer_resource_version", "Newest resource version that the store reached", ("resource",),
     registry=REGISTRY,
 )  # fmt: skip
+AGE = Gauge(
+    "trainmaster_informer_age_seconds",
+    "Seconds since the store heard of the server last, by a list, an event or a bookmark; of several namespaces the "
+    "most; 0 for a kind that the server does not serve",
+    ("resource",), registry=REGISTRY,
+)  # fmt: skip
 SNAPSHOTS = Counter(
     "trainmaster_informer_snapshots_total", "Snapshots taken", ("resource", "method"), registry=REGISTRY
 )
@@ -69,6 +76,7 @@ class InformerMetrics:
         self._undelivered = UNDELIVERED.labels(resource)
         self._unreadable = UNREADABLE.labels(resource)
         self._resource_version = RESOURCE_VERSION.labels(resource)
+        self._age = AGE.labels(resource)
         methods: tuple[SnapshotMethod, ...] = get_args(SnapshotMethod)
         self._snapshots = {method: SNAPSHOTS.labels(resource, method) for method in methods}
         causes: tuple[RestartCause, ...] = get_args(RestartCause)
@@ -78,9 +86,15 @@ class InformerMetrics:
         self._failures = FAILURES.labels(resource)
 
     def measure(
-        self, *, objects: Callable[[], float], size: Callable[[], float], resource_version: Callable[[], float]
+        self,
+        *,
+        objects: Callable[[], float],
+        size: Callable[[], float],
+        resource_version: Callable[[], float],
+        age: Callable[[], float],
     ) -> None:
         """Read the state of the store from these at every scrape: cheaper than counting each event."""
+        self._age.set_function(age)
         self._objects.set_function(objects)
         self._bytes.set_function(size)
         self._resource_version.set_function(resource_version)

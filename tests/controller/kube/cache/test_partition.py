@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.informers import Ear, Script, bookmark, event, pod, running
+from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.cache.informer import Informer
@@ -166,3 +167,35 @@ async def test_a_namespace_waits_for_what_it_is_told_to_wait_for(server: Server,
         gates["b"].set()
         await settle()
         assert server.asked == ["b"]
+
+
+async def test_a_cache_is_as_old_as_what_it_heard_of_the_server_last(server: Server, clock: VirtualClock) -> None:
+    """In namespaces it is the one that waits longest; a bookmark is enough, also one that says nothing new."""
+
+    def age() -> float | None:
+        return value_of("trainmaster_informer_age_seconds", {"resource": "aging"})
+
+    async with running(Informer(server, PODS, namespaces=["a", "b"], clock=clock, name="aging")):
+        await clock.advance(3)
+        assert age() == 3
+        for namespace in ("a", "b"):
+            await server.namespaces[namespace].send(bookmark(5, end=True))
+        assert age() == 0
+        await clock.advance(60)
+        await server.namespaces["a"].send(event("ADDED", pod_in("a", "one", 6)))
+        assert age() == 60
+        await server.namespaces["b"].send(bookmark(5))
+        assert age() == 0
+        await clock.advance(20)
+        await server.namespaces["b"].send(bookmark(7))
+        assert age() == 20
+
+
+async def test_what_the_server_does_not_serve_is_not_old(server: Server, clock: VirtualClock) -> None:
+    server.refusals = {None: absent()}
+    async with running(Informer(server, PODS, clock=clock, name="absent")):
+        await clock.advance(600)
+        assert value_of("trainmaster_informer_age_seconds", {"resource": "absent"}) == 0
+        server.refusals = {None: Forbidden(status=403)}
+        await clock.advance(600)
+        assert value_of("trainmaster_informer_age_seconds", {"resource": "absent"}) == 1200

@@ -225,7 +225,7 @@ async def test_s20_all_series_are_there_at_zero(client: KubeClient) -> None:
         for sample in family.samples
         if sample.labels.get("resource") == "untouched"
     }
-    assert len({name for name in names if name.startswith("trainmaster_informer_")}) == 11
+    assert len({name for name in names if name.startswith("trainmaster_informer_")}) == 12
 
 
 async def test_r27_a_trouble_is_told_once_and_so_is_its_end(server: Any, informer: Informer, until: Until) -> None:

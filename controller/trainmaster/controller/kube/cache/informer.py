@@ -130,7 +130,6 @@ class Informer:
         self._random = random
         self.name = name or resource.name
         self._metrics = InformerMetrics(self.name)
-        _measure(self._metrics, self.store)
         self._registrations: list[_Registration] = []
         self._resync_wanted = asyncio.Event()
         self._synced = asyncio.Event()
@@ -146,6 +145,7 @@ class Informer:
             )
             for namespace in (resource.namespaced and namespaces) or (None,)
         }
+        _measure(self._metrics, self.store, self._partitions.values())
         self._reflectors = [
             Reflector(
                 client,
@@ -386,13 +386,16 @@ class Informer:
             self._log.exception("handler failed", key=delta.key)
 
 
-def _measure(metrics: InformerMetrics, store: Store) -> None:
-    """Let metrics look at a store without keeping it alive."""
-    seen = weakref.ref(store)
+def _measure(metrics: InformerMetrics, store: Store, partitions: Iterable[Partition]) -> None:
+    """Let metrics look at a store and at who fills it, without keeping them alive."""
+    seen, filling = weakref.ref(store), weakref.WeakSet(partitions)
 
     def look(attribute: Callable[[Store], float]) -> Callable[[], float]:
         return lambda: attribute(alive) if (alive := seen()) is not None else 0
 
     metrics.measure(
-        objects=look(len), size=look(lambda each: each.bytes), resource_version=look(lambda each: each.resource_version)
+        objects=look(len),
+        size=look(lambda each: each.bytes),
+        resource_version=look(lambda each: each.resource_version),
+        age=lambda: max((each.age for each in filling), default=0.0),
     )

@@ -96,6 +96,7 @@ class Partition:
         self.undelivered = 0
         """Changes of a snapshot that event handlers have not heard of yet."""
 
+        self._heard_at = clock.monotonic()
         self.to_entry = collector.to_entry
         self._collector = collector
         self._lookout = lookout
@@ -110,8 +111,14 @@ class Partition:
         """Whether the server does not serve the kind."""
         return self.failure is not None and self.failure.is_not_served
 
+    @property
+    def age(self) -> float:
+        """Seconds since it heard of the server last: by a snapshot, an event or a bookmark; 0 of what is not served."""
+        return 0.0 if self.is_absent else self._clock.monotonic() - self._heard_at
+
     async def replace(self, entries: list[Entry], resource_version: str) -> None:
         """Take a complete snapshot."""
+        self._heard_at = self._clock.monotonic()
         await self._collector.replace(self, entries, resource_version)
         self._lookout.note(self, is_not_served=False)
         if not self.has_synced:
@@ -120,10 +127,12 @@ class Partition:
 
     def handle_event(self, event: WatchEvent, resource_version: str) -> None:
         """Take one event."""
+        self._heard_at = self._clock.monotonic()
         self._collector.handle_event(self, event, resource_version)
 
     def update_resource_version(self, resource_version: str) -> None:
         """Take a bookmark."""
+        self._heard_at = self._clock.monotonic()
         self._collector.update_resource_version(self, resource_version)
 
     def set_failure(self, failure: ListWatchFailure | None) -> bool:
