@@ -57,6 +57,7 @@ class ObservedJobs:
         self,
         name: str = "demo",
         *,
+        namespace: str = "team",
         owner: str = "uid-1",
         uid: str = "",
         created: int = 0,
@@ -80,7 +81,7 @@ class ObservedJobs:
                 "kind": "JobSet",
                 "metadata": {
                     "name": name,
-                    "namespace": "team",
+                    "namespace": namespace,
                     "uid": uid or f"jobset-of-{owner}",
                     "generation": 1,
                     "creationTimestamp": self.at(created),

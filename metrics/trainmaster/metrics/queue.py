@@ -19,8 +19,8 @@ from trainmaster.metrics.registry import REGISTRY
 
 _LABELS = ("name", "controller")
 _BUCKETS = tuple(1e-8 * 10**exponent for exponent in range(12))
-_PRIORITIES_AT_MOST = 25
-_TOO_MANY_PRIORITIES = "exceeded_cardinality_limit"
+PRIORITIES_AT_MOST = 25
+TOO_MANY_PRIORITIES = "exceeded_cardinality_limit"
 
 DEPTH = Gauge("workqueue_depth", "Keys that are ready to be handed out", (*_LABELS, "priority"), registry=REGISTRY)
 ADDS = Counter("workqueue_adds_total", "Keys that became ready", _LABELS, registry=REGISTRY)
@@ -93,8 +93,8 @@ class WorkQueueMetrics:
     def _depth(self, priority: int) -> Gauge:
         depth = self._depths.get(priority)
         if depth is None:
-            is_new = len(self._depths) < _PRIORITIES_AT_MOST
-            depth = DEPTH.labels(*self._labels, str(priority) if is_new else _TOO_MANY_PRIORITIES)
+            is_new = len(self._depths) < PRIORITIES_AT_MOST
+            depth = DEPTH.labels(*self._labels, str(priority) if is_new else TOO_MANY_PRIORITIES)
             if is_new:
                 self._depths[priority] = depth
         return depth

@@ -62,6 +62,7 @@ _CODES: Final = {
 }
 """What an API server usually answers to each verb, besides refusals that any of them may meet."""
 
+METHODS: Final = tuple(_CODES)
 _REFUSALS: Final = ("401", "403", "429", "500", "503", NO_ANSWER)
 _RETRIED: Final = ("429", "500", "503", NO_ANSWER)
 

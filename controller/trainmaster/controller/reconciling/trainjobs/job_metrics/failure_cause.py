@@ -49,7 +49,8 @@ _SIGNALS_FROM: Final = 128
 EXIT_CLASSES: Final = ("", "error", *_EXIT_CLASSES.values(), "other signal")
 """The kinds of exit codes: empty where there is none, or the cause says it all."""
 
-_WITH_EXIT_CLASS: Final = frozenset({Cause.CONTAINER_FAILED, Cause.INIT_CONTAINER_FAILED})
+WITH_EXIT_CLASS: Final = frozenset({Cause.CONTAINER_FAILED, Cause.INIT_CONTAINER_FAILED})
+"""Causes that an exit code says more of."""
 
 
 class Failure(NamedTuple):
@@ -88,7 +89,7 @@ def _of_container(condition: JsonObject) -> Failure:
     if cause is None:
         cause = Cause.INIT_CONTAINER_FAILED if _INITIALIZER.search(last) else Cause.CONTAINER_FAILED
     code = _EXIT_CODE.search(last)
-    return Failure(cause, exit_class(int(code[1])) if code and cause in _WITH_EXIT_CLASS else "")
+    return Failure(cause, exit_class(int(code[1])) if code and cause in WITH_EXIT_CLASS else "")
 
 
 def exit_class(code: int) -> str:
