@@ -121,6 +121,7 @@ LABELS: Final = (
         "trainmaster_certificate_", "certificate", "That which is served, or the authority that signs it",
         get_args(certificates.Certificate),
     ),
+    Label("trainmaster_tracing_", "result", "What became of them", ("exported", "failed", "dropped")),
     Label("trainmaster_gc_", "generation", "Of the garbage collector", ("0", "1", "2")),
     Label("python_gc_", "generation", "Of the garbage collector", ("0", "1", "2")),
     *(
@@ -146,7 +147,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     "Webhooks and certificates": ("controller_runtime_webhook_", "controller_runtime_conversion_", "certwatcher_",
                                   "trainmaster_certificate_"),
     "Reports of progress": ("trainmaster_progress_",),
-    "The process": ("trainmaster_config_", "trainmaster_event_loop_", "trainmaster_asyncio_", "trainmaster_gc_",
+    "The process": ("trainmaster_config_", "trainmaster_event_loop_", "trainmaster_asyncio_", "trainmaster_tracing_", "trainmaster_gc_",
                     "process_", "python_"),
 }  # fmt: skip
 """Which families stand together, by the prefixes of their names; the longest prefix counts."""

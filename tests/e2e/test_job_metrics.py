@@ -6,14 +6,17 @@ The managers are processes of their own, as replicas are; what counts are sums o
 from __future__ import annotations
 
 import asyncio
+from asyncio.subprocess import PIPE, STDOUT
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
 from prometheus_client.samples import Sample
+from support.debian import program
 from support.processes import ClusterProcess, ManagerProcess, account_token, cluster_process
 from support.scraped import fetch, scrape, total
 from support.training import apply_runtime, ended, python, runtime, trainjob, until
@@ -30,6 +33,7 @@ pytestmark = [
     pytest.mark.slow(seconds=30),
 ]
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 ENDLESS = "import time; time.sleep(600)"
 ELECTION = {"leaderElect": True, "leaseDuration": "4s", "renewDeadline": "2.5s", "retryPeriod": "0.5s"}
 
@@ -227,3 +231,25 @@ async def test_a_runtime_that_is_deleted_keeps_the_name_under_which_its_jobs_are
     await ended(replicas.client, "renamed")
     samples = await replicas.until(lambda found: counted(found, "time_to_end_seconds_count", runtime="renamed") == 1)
     assert total(samples, "trainmaster_trainjobs", runtime="restarting", state="Failed") == 1
+
+
+async def test_names_labels_and_types_are_what_prometheus_recommends(replicas: Replicas) -> None:
+    promtool = program("promtool")
+    for port, manager in replicas.managers.items():
+        if manager.code is not None:
+            continue
+        text, _ = await fetch(port, accept="text/plain;version=0.0.4")
+        checked = await asyncio.create_subprocess_exec(
+            *(promtool, "check", "metrics"), stdin=PIPE, stdout=PIPE, stderr=STDOUT
+        )
+        said, _ = await checked.communicate(text.encode())
+        assert (checked.returncode, said.decode()) == (0, "")
+
+
+async def test_every_series_is_documented(replicas: Replicas) -> None:
+    documented = (ROOT / "docs/metrics.md").read_text()
+    for each in await replicas.scrape():
+        family = each.name
+        for suffix in ("_bucket", "_sum", "_count"):
+            family = family.removesuffix(suffix)
+        assert f"| `{family}` |" in documented or f"| `{each.name}` |" in documented, each.name

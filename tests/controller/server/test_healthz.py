@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 
 import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from support.http import get, listening
+from support.scraped import OPEN_METRICS, fetch
+from support.series import read_open_metrics
 
+from trainmaster.controller.server import healthz as healthz_module
 from trainmaster.controller.server.healthz import Healthz, metrics
+from trainmaster.metrics.trainjobs import TIME_TO_JOBSET, exemplar_of, observe
 
 
 async def test_l13_m8_liveness_and_readiness_say_what_is_wrong() -> None:
@@ -112,3 +120,50 @@ async def test_metrics_are_served_in_the_format_of_prometheus() -> None:
     assert status == 200
     assert "# HELP process_resident_memory_bytes" in text
     assert content_type.startswith("text/plain")
+
+
+async def test_open_metrics_are_served_to_whoever_asks_for_them() -> None:
+    """With exemplars, which the other format has no place for."""
+    observe(TIME_TO_JOBSET, 3.0, "exposed", exemplar=exemplar_of("team/exposed"))
+    async with listening(metrics()) as port:
+        text, content_type = await fetch(port, accept=OPEN_METRICS)
+        assert content_type == "application/openmetrics-text; version=1.0.0; charset=utf-8; escaping=underscores"
+        exemplars = [
+            sample.exemplar.labels
+            for family in read_open_metrics(text)
+            for sample in family.samples
+            if sample.exemplar and sample.labels.get("runtime") == "exposed"
+        ]
+        assert exemplars == [{"trainjob": "team/exposed"}]
+        assert (text.count("# EOF"), text.endswith("\n# EOF\n")) == (1, True)
+        for accept in ("text/plain;version=0.0.4", "*/*", "application/openmetrics-text;version=0.0.1,*/*;q=0.1", ""):
+            text, content_type = await fetch(port, accept=accept)
+            assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+            assert "team/exposed" not in text
+            assert "# EOF" not in text
+
+
+async def test_p35_other_tasks_get_a_turn_after_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns, seen = 0, []
+
+    class Watchful(Collector):
+        def collect(self) -> Iterator[Metric]:
+            seen.append(turns)
+            yield GaugeMetricFamily(f"family_{len(seen)}", "One of three")
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    registry = CollectorRegistry(auto_describe=False)
+    for _ in range(3):
+        registry.register(Watchful())
+    seen.clear()
+    monkeypatch.setattr(healthz_module, "REGISTRY", registry)
+    counting = asyncio.create_task(count())
+    async with listening(metrics()) as port:
+        await fetch(port)
+    counting.cancel()
+    assert len(set(seen)) == 3
