@@ -59,11 +59,14 @@ def rewrite(markdown: str, source: Path, uri: str, repository: str) -> str:
         if not path or re.match(r"[a-z]+:", path):
             return found[0]
         place = (source.parent / path).resolve()
+        if place.is_relative_to(DOCS) and (place / "README.md").is_file():
+            place = place / "README.md"  # code hosts show it for its folder
+            path = f"{path.rstrip('/')}/README.md"
         if place in _URIS or (place.is_relative_to(DOCS) and not source.is_relative_to(DOCS)):
             page = _URIS.get(place) or place.relative_to(DOCS).as_posix()
             return f"]({os.path.relpath(page, PurePosixPath(uri).parent)}{mark}{anchor})"
         if place.is_relative_to(DOCS) or not place.is_relative_to(ROOT) or not place.exists():
-            return found[0]
+            return f"]({path}{mark}{anchor})"
         kind = "tree" if place.is_dir() else "blob"
         return f"]({repository}/{kind}/main/{place.relative_to(ROOT).as_posix()}{mark}{anchor})"
 

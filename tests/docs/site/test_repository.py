@@ -19,6 +19,8 @@ HOST = "https://host/repository"
         ("../README.md#limits", f"{HOST}/blob/main/README.md#limits"),
         ("../CONTRIBUTING.md#tests", "contributing.md#tests"),
         ("install.md#overlays", "install.md#overlays"),
+        ("guides", "guides/README.md"),
+        ("guides/#topics", "guides/README.md#topics"),
         ("../no-such-file.py", "../no-such-file.py"),
         ("https://example.com/a", "https://example.com/a"),
         ("#below", "#below"),
