@@ -50,6 +50,7 @@ from trainmaster.devcluster.controllers.namespace.controller import NamespaceCon
 from trainmaster.devcluster.controllers.pvcprotection.controller import PvcProtectionController
 from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
 from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
+from trainmaster.devcluster.controllers.resourcequota.controller import ResourceQuotaController
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
 from trainmaster.devcluster.controllers.tainteviction.controller import TaintEvictionController
 from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
@@ -338,6 +339,7 @@ class Cluster:
                 "jobset": JobSetController(api),
                 "job": JobController(api),
                 "replicasets": ReplicaSetController(api),
+                "resource-quotas": ResourceQuotaController(api),
                 "deployments": DeploymentController(api),
                 "endpointslices": EndpointSliceController(api),
                 "disruption": DisruptionController(api),

@@ -12,6 +12,7 @@ from __future__ import annotations
 from trainmaster.devcluster.apiserver.admission.plugins import (
     limitranger,
     priority,
+    resourcequota,
     runtimeclass,
     storageobjectinuseprotection,
 )
@@ -50,7 +51,7 @@ _VIEWED = [
         _READ,
         [""],
         *("configmaps", "endpoints", "events", "limitranges", "namespaces", "persistentvolumeclaims"),
-        *("pods", "pods/log", "pods/status", "serviceaccounts", "services"),
+        *("pods", "pods/log", "pods/status", "resourcequotas", "resourcequotas/status", "serviceaccounts", "services"),
     ),
     _rule(_READ, ["batch"], "jobs", "jobs/status"),
     _rule(_READ, ["autoscaling"], "horizontalpodautoscalers", "horizontalpodautoscalers/status"),
@@ -67,7 +68,7 @@ _VIEWED = [
 _EDITED = [
     _rule([*_READ, *_WRITE], [""], "secrets"),
     _rule(_WRITE, [""], "configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts", "services"),
-    _rule(["create"], [""], "serviceaccounts/token"),
+    _rule(["create"], [""], "serviceaccounts/token", "pods/eviction"),
     _rule(["impersonate"], [""], "serviceaccounts"),
     _rule(_WRITE, ["batch"], "jobs"),
     _rule(_WRITE, ["autoscaling"], "horizontalpodautoscalers"),
@@ -168,6 +169,7 @@ def register_plugins(api: Api) -> None:
     api.add_admission(PODS, runtimeclass.pod_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, limitranger.claim_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, storageobjectinuseprotection.claim_admission())
+    api.limit_by(resourcequota.quota_check(api.store))
     api.add_admission(PRIORITY_CLASSES, priority.class_admission(api))
 
 

@@ -28,6 +28,7 @@ EVENTS = GroupResource("", "events")
 NODES = GroupResource("", "nodes")
 PERSISTENT_VOLUME_CLAIMS = GroupResource("", "persistentvolumeclaims")
 LIMIT_RANGES = GroupResource("", "limitranges")
+RESOURCE_QUOTAS = GroupResource("", "resourcequotas")
 ENDPOINTS = GroupResource("", "endpoints")
 
 DEPLOYMENTS = GroupResource("apps", "deployments")

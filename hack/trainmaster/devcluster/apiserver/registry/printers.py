@@ -290,6 +290,26 @@ PERSISTENT_VOLUME_CLAIMS = (
     _column("StorageClass", _at(".spec.storageClassName", "")),
     AGE,
 )
+
+
+def _of_quota(prefix: str) -> Callable[[JsonObject], str]:
+    """Return how much of each amount is used whose name begins with a prefix, or of all that are no limits."""
+
+    def cell(obj: JsonObject) -> str:
+        status = obj.get("status") or {}
+        used, hard = status.get("used") or {}, status.get("hard") or {}
+        wanted = [name for name in sorted(hard) if name.startswith("limits.") == bool(prefix)]
+        return ", ".join(f"{name}: {used.get(name, 0)}/{hard[name]}" for name in wanted)
+
+    return cell
+
+
+RESOURCE_QUOTAS = (
+    NAME,
+    _column("Request", _of_quota("")),
+    _column("Limit", _of_quota("limits.")),
+    AGE,
+)
 LEASES = (NAME, _column("Holder", _at(".spec.holderIdentity", "")), AGE)
 CUSTOM_RESOURCE_DEFINITIONS = (NAME, _column("Created At", _at(".metadata.creationTimestamp", "")))
 PRIORITY_CLASSES = (

@@ -1,1 +1,1 @@
-"""The built-in admission plugins: LimitRanger, Priority, RuntimeClass, ServiceAccount, StorageObjectInUseProtection."""
+"""The built-in admission plugins, a module each: those of kube-apiserver that training needs."""

@@ -89,7 +89,7 @@ def _pod_problems(spec: JsonObject, item: JsonObject) -> Iterator[str]:
                     yield from _bounds(item, _parsed(resources.get("requests")), _parsed(resources.get("limits")))
         case "Pod":
             # Overhead belongs to the node, not to what the author asks for.
-            yield from _bounds(item, pod_requests({**spec, "overhead": {}}), _pod_limits(spec))
+            yield from _bounds(item, pod_requests({**spec, "overhead": {}}), pod_limits(spec))
         case _:
             pass
 
@@ -98,7 +98,7 @@ def _parsed(amounts: Mapping[str, Any] | None) -> Resources:
     return {name: Quantity.parse(value) for name, value in (amounts or {}).items()}
 
 
-def _pod_limits(spec: JsonObject) -> Resources:
+def pod_limits(spec: JsonObject) -> Resources:
     """Add up the limits of a pod, by the rules by which its requests are added up."""
     lists = {
         field: [_with_limits_as_requests(each) for each in spec.get(field) or ()]
