@@ -157,6 +157,10 @@ def test_an_initializer_of_data_or_model(words: str, advice: str) -> None:
             Cause.RENDEZVOUS_TIMEOUT,
             "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks",
         ),
+        (
+            Cause.RENDEZVOUS_TIMEOUT,
+            "F1123 12:58:54.572 19 client.h:80] the JAX service detected fatal errors: DEADLINE_EXCEEDED\n@ 0x7f",
+        ),
         (Cause.RENDEZVOUS_TIMEOUT, "ORTE was unable to reliably start one or more daemons."),
         (Cause.WORLD_SIZE_MISMATCH, "RuntimeError: rank 4 >= world_size 4, check the launcher"),
         (Cause.WORLD_SIZE_MISMATCH, "ValueError: world size mismatch: this rank has 4, the store has 8"),
@@ -168,6 +172,7 @@ def test_an_initializer_of_data_or_model(words: str, advice: str) -> None:
 def test_what_libraries_say_last(cause: Cause, words: str) -> None:
     finding = only(failed(2, 1, f'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n{words}\n'))
     assert finding.cause is cause
+    assert finding.evidence[1].text.startswith(f"it said last: {words[:60]}")
     sure = Certainty.CERTAIN if cause is Cause.CONTAINER_FAILED else Certainty.LIKELY
     assert finding.certainty is sure
 

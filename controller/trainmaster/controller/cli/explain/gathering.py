@@ -19,10 +19,12 @@ from trainmaster.controller.cli.explain.ownership import created_since, owned_by
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.explain.resources import (
     BATCH_JOBS,
+    CLAIMS,
 )
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.explain.causes.volumes import claim_names
 from trainmaster.controller.explain.event import Event, parse_event
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -99,10 +101,13 @@ async def _events(reader: Reader, view: JobView, *, uids: set[str]) -> Sequence[
     raw = await reader.read_all(EVENTS)
     if raw is None:
         return None
+    claims = {name for pod in view.pods or () for name in claim_names(pod)}
     found = [
         event
         for event in map(parse_event, raw)
-        if event.uid in uids or (_is_about(event, view) and not _is_older(event, view.created))
+        if event.uid in uids
+        or (_is_about(event, view) and not _is_older(event, view.created))
+        or (event.about.kind == CLAIMS.kind and event.about.name in claims)
     ]
     found.sort(key=lambda event: (event.last is None, event.last))
     return found[-_MOST_EVENTS:]

@@ -109,7 +109,8 @@ def _cause(failed: FailedContainer) -> Cause:
         return Cause.OUT_OF_MEMORY
     if failed.is_initial:
         return Cause.INIT_CONTAINER_FAILED
-    return said_cause(failed.lines) or Cause.CONTAINER_FAILED
+    said = said_cause(failed.lines)
+    return said[0] if said else Cause.CONTAINER_FAILED
 
 
 _KERNEL_SAYS: Final = re.compile(
@@ -155,7 +156,8 @@ def _described(failed: FailedContainer, *, others: int) -> Evidence:
 
 
 def _said(failed: FailedContainer) -> list[Evidence]:
-    words = last_words("\n".join(failed.lines))
+    said = said_cause(failed.lines)
+    words = one_line(said[1]) if said else last_words("\n".join(failed.lines))
     return [Evidence(_reference(failed), f"it said last: {words}")] if words else []
 
 
@@ -185,7 +187,8 @@ def _from_condition(view: JobView) -> Iterator[Finding]:
     elif any(f": {name} (" in line for name in _INITIALIZERS):
         cause = Cause.INIT_CONTAINER_FAILED
     else:
-        cause = said_cause([words]) or Cause.CONTAINER_FAILED
+        said = said_cause([words])
+        cause = said[0] if said else Cause.CONTAINER_FAILED
     at = parse_time(condition.get("lastTransitionTime"))
     evidence = [Evidence(view.reference, one_line(each), at) for each in reversed(lines[-3:])]
     yield Finding(cause, Certainty.LIKELY if cause in _READ_FROM_WORDS else Certainty.CERTAIN, evidence, at)

@@ -43,7 +43,7 @@ _RENDEZVOUS: Final = re.compile(
     re.IGNORECASE,
 )
 _EXCEPTION: Final = re.compile(
-    r"(?:\[[^\]]*\]:?\s*)*(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)"
+    r"(?:\[[^\]]*\]:?\s*)*(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)(?::|$)|F\d{4} \d\d:"
 )
 _OF_LAUNCHERS: Final = re.compile(r"(?:\S*\.)?ChildFailedError|subprocess\.CalledProcessError")
 _LAST: Final = 60
@@ -55,16 +55,19 @@ _HOST: Final = re.compile(
 _JOINED: Final = re.compile(r"(\d+)/(\d+) clients joined")
 
 
-def said_cause(lines: Sequence[str]) -> Cause | None:
-    """Return why a rank failed if its last lines tell of other ranks; None if they tell of something else."""
+_CAUSES: Final = (
+    (_NAMES, Cause.NAME_RESOLUTION_FAILED),
+    (_SIZES, Cause.WORLD_SIZE_MISMATCH),
+    (_RENDEZVOUS, Cause.RENDEZVOUS_TIMEOUT),
+)
+
+
+def said_cause(lines: Sequence[str]) -> tuple[Cause, str] | None:
+    """Return why a rank failed, and the line that says so, if that tells of other ranks; None if it does not."""
     for line in _telling(lines):
-        for pattern, cause in (
-            (_NAMES, Cause.NAME_RESOLUTION_FAILED),
-            (_SIZES, Cause.WORLD_SIZE_MISMATCH),
-            (_RENDEZVOUS, Cause.RENDEZVOUS_TIMEOUT),
-        ):
+        for pattern, cause in _CAUSES:
             if pattern.search(line):
-                return cause
+                return cause, line
     return None
 
 

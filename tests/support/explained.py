@@ -1,0 +1,74 @@
+"""What `trainmaster explain` says of jobs on a cluster, for end-to-end tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from support.commands import trainmaster
+from support.training import runtime, until
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.runtime.jsontree import JsonObject
+
+LIMIT = 60.0
+"""Seconds until a cause has to be found; generous, since it only ends tests that fail."""
+
+
+async def explanation(home: Path, name: str, namespace: str = "default") -> JsonObject:
+    """What the command says of a job, as JSON."""
+    done = await trainmaster("explain", name, "--namespace", namespace, "--output", "json", cwd=home)
+    assert done.code == 0, done.err
+    said: JsonObject = json.loads(done.out)
+    return said
+
+
+async def explained(
+    home: Path, name: str, cause: str, *words: str, namespace: str = "default", among: int = 1
+) -> JsonObject:
+    """Wait until a cause comes first, with certain words in its evidence or its advice; returns the explanation.
+
+    Args:
+        home: Where the cluster is at home.
+        name: The job.
+        cause: The cause.
+        words: What evidence and advice have to say, somewhere.
+        namespace: Of the job.
+        among: Among how many of the first it has to be.
+    """
+    last: JsonObject = {}
+
+    async def found() -> bool:
+        last.update(await explanation(home, name, namespace))
+        return any(each["cause"] == cause and says(each, *words) for each in last["causes"][:among])
+
+    try:
+        await until(found, timeout=LIMIT)
+    except TimeoutError:
+        shown = json.dumps({"state": last.get("state"), "causes": last.get("causes")}, indent=1)
+        raise AssertionError(f"{cause} with {words} is not among the first {among}: {shown}") from None
+    return last
+
+
+def says(finding: JsonObject, *words: str) -> bool:
+    """Whether evidence and advice of a cause have these words."""
+    said = "\n".join([*(each["text"] for each in finding["evidence"]), *finding["whatNext"]])
+    return all(word in said for word in words)
+
+
+def runtime_with(name: str, *, replicas: JsonObject | None = None, **pod: Any) -> JsonObject:
+    """A runtime whose pods have more than those of `runtime`; `container` adds to their container."""
+    obj = runtime(name, backoff_limit=pod.pop("backoff_limit", 0), restart_policy=pod.pop("restart_policy", "Never"))
+    (node,) = obj["spec"]["template"]["spec"]["replicatedJobs"]
+    node["template"]["spec"] |= replicas or {}
+    spec = node["template"]["spec"]["template"]["spec"]
+    spec["containers"][0] |= {"terminationMessagePolicy": "FallbackToLogsOnError", **pod.pop("container", {})}
+    spec |= pod
+    return obj
+
+
+async def namespace(client: KubeClient, name: str) -> None:
+    """Create a namespace."""
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
