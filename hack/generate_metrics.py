@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, get_args
 import generator
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.state import State
+from trainmaster.controller.reconciling.jobs import job_states
 from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import EXIT_CLASSES, WITH_EXIT_CLASS
 from trainmaster.controller.reconciling.trainjobs.job_metrics.job_state import REASONS
 from trainmaster.metrics import cache, certificates, controller, plugins, queue, rest_client, statusserver, trainjobs
@@ -86,6 +87,8 @@ LABELS: Final = (
     ),
     Label("training_operator_", "job_namespace", "The namespace of the job", most="namespaces"),
     Label("training_operator_", "framework", "The kind of the job, for instance `pytorch`", most="kinds"),
+    Label("trainmaster_v1_", "framework", "The same", most="kinds"),
+    Label("trainmaster_v1_", "state", "As `trainmaster explain` calls it", job_states.STATES),
     Label("trainmaster_plugin_", "plugin", "The name of the plugin", most="plugins"),
     Label("trainmaster_plugin_", "phase", "What it was called for", tuple(PHASES)),
     Label("trainmaster_plugin_", "result", "How the call ended", get_args(plugins.CallResult)),
@@ -139,7 +142,7 @@ TOGETHER: Final[Mapping[frozenset[str], int]] = {
 
 SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     "TrainJobs": ("trainmaster_trainjob",),
-    "Jobs of kubeflow.org/v1": ("training_operator_",),
+    "Jobs of kubeflow.org/v1": ("training_operator_", "trainmaster_v1_"),
     "Controllers and their queues": ("controller_runtime_", "workqueue_", "leader_election_"),
     "Plugins": ("trainmaster_plugin_",),
     "Caches": ("trainmaster_informer_",),

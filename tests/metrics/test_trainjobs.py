@@ -27,7 +27,7 @@ def test_a_label_has_so_many_values_and_the_rest_are_other() -> None:
 
 def test_gauges_are_shown_while_their_manager_leads() -> None:
     metrics = TrainJobsMetrics()
-    metrics.count("Waiting", "", "only-here", 1)
+    metrics.jobs.add(1, "Waiting", "", "only-here")
     assert only_here() == []
     metrics.publish()
     assert only_here() == [1]
@@ -40,14 +40,18 @@ def only_here() -> list[float]:
 
 
 def test_gauges_of_a_manager_that_is_gone_are_gone() -> None:
-    TrainJobsMetrics().publish()
+    metrics = TrainJobsMetrics()
+    metrics.jobs.add(1, "Waiting", "", "only-here")
+    metrics.publish()
+    assert only_here() == [1]
+    del metrics
     assert only_here() == []
 
 
 def test_accelerators_have_so_many_names() -> None:
     metrics = TrainJobsMetrics()
     for number in range(MOST_ACCELERATORS + 5):
-        metrics.count_accelerators("Running", f"example.com/gpu-{number}", "a", 2)
+        metrics.count_accelerators(2, "Running", f"example.com/gpu-{number}", "a")
     assert len(metrics.accelerators) == MOST_ACCELERATORS + 1
     assert metrics.accelerators["Running", OTHER, "a"] == 10
     assert metrics.runtimes._most == MOST_RUNTIMES

@@ -1,4 +1,4 @@
-"""The families of jobs of `kubeflow.org/v1`, under the names of the Training Operator V1.
+"""The families of jobs of `kubeflow.org/v1`: counters under the names of the Training Operator V1, and their states.
 
 V1-B29: each is counted when the status that says so has been written: once, whatever was the cause.
 """
@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 
 from prometheus_client import Counter
 
+from trainmaster.metrics.leader_gauge import LeaderGauge
 from trainmaster.metrics.registry import REGISTRY
 
 JobCounter: TypeAlias = Literal["created", "deleted", "successful", "failed", "restarted"]
@@ -29,6 +30,9 @@ COUNTERS: Final[Mapping[JobCounter, Counter]] = {
         registry=REGISTRY,
     ),
 }  # fmt: skip
+
+
+JOBS: Final = LeaderGauge("trainmaster_v1_jobs", "Jobs of kubeflow.org/v1 by state", ("framework", "state"))
 
 
 class JobsMetrics:

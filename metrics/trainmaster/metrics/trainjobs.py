@@ -10,14 +10,11 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
-from weakref import WeakSet
 
 from prometheus_client import Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
+from trainmaster.metrics.leader_gauge import Amounts, LeaderGauge
 from trainmaster.metrics.registry import REGISTRY, Children
 
 Result: TypeAlias = Literal["Complete", "Failed"]
@@ -38,6 +35,17 @@ _EXEMPLAR_LIMIT: Final = 128
 _START_BUCKETS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 14_400, 86_400)
 _RUN_BUCKETS: Final = (10, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400, 259_200, 604_800)
 
+TRAINJOBS: Final = LeaderGauge("trainmaster_trainjobs", "TrainJobs by state", ("state", "reason", "runtime"))
+NODES: Final = LeaderGauge(
+    "trainmaster_trainjob_nodes",
+    "Pods that TrainJobs which have not ended ask for, initializers left out, by what has become of them",
+    ("state", "runtime"),
+)
+ACCELERATORS: Final = LeaderGauge(
+    "trainmaster_trainjob_accelerators",
+    "Accelerators that these pods ask for, by what has become of them",
+    ("state", "resource", "runtime"),
+)
 TIME_TO_JOBSET = Histogram(
     "trainmaster_trainjob_time_to_jobset_seconds", "Time from the creation of a TrainJob to that of its JobSet",
     ("runtime",), buckets=_START_BUCKETS, registry=REGISTRY,
@@ -104,41 +112,30 @@ class BoundedValues:
 
 
 class TrainJobsMetrics:
-    """The series of the TrainJobs of one manager; whoever follows these calls its methods and knows no name."""
+    """The gauges of the TrainJobs of one manager, and the values that their labels may have."""
 
     def __init__(self) -> None:
         self.runtimes = BoundedValues(MOST_RUNTIMES)
         self._accelerators = BoundedValues(MOST_ACCELERATORS)
-        self.jobs: dict[tuple[str, str, str], int] = {}
-        """How many there are, by state, reason and runtime."""
-
-        self.nodes: dict[tuple[str, str], int] = {}
-        """How many pods they ask for, by state and runtime."""
-
-        self.accelerators: dict[tuple[str, str, str], int] = {}
-        """How many devices they ask for, by state, resource and runtime."""
+        self.jobs, self.nodes, self.accelerators = Amounts(), Amounts(), Amounts()
+        """How many there are, with the labels of `TRAINJOBS`, `NODES` and `ACCELERATORS`."""
 
     def publish(self) -> None:
         """Show the gauges from now on: this manager leads."""
-        _PUBLISHED.add(self)
+        for gauge, amounts in self._gauges():
+            gauge.show(amounts)
 
     def withdraw(self) -> None:
         """Show the gauges no longer."""
-        _PUBLISHED.discard(self)
+        for gauge, amounts in self._gauges():
+            gauge.hide(amounts)
 
-    def count(self, state: str, reason: str, runtime: str, by: Literal[1, -1]) -> None:
-        """Count a job in, or out."""
-        labels = state, reason, runtime
-        self.jobs[labels] = self.jobs.get(labels, 0) + by
-
-    def count_nodes(self, state: str, runtime: str, by: int) -> None:
-        """Count pods in, or out."""
-        self.nodes[state, runtime] = self.nodes.get((state, runtime), 0) + by
-
-    def count_accelerators(self, state: str, resource: str, runtime: str, by: int) -> None:
+    def count_accelerators(self, by: int, state: str, resource: str, runtime: str) -> None:
         """Count devices in, or out."""
-        labels = state, self._accelerators.admit(resource), runtime
-        self.accelerators[labels] = self.accelerators.get(labels, 0) + by
+        self.accelerators.add(by, state, self._accelerators.admit(resource), runtime)
+
+    def _gauges(self) -> tuple[tuple[LeaderGauge, Amounts], ...]:
+        return (TRAINJOBS, self.jobs), (NODES, self.nodes), (ACCELERATORS, self.accelerators)
 
 
 def observe(histogram: Histogram, seconds: float, *labels: str, exemplar: dict[str, str]) -> None:
@@ -161,30 +158,3 @@ def exemplar_of(trainjob: str, trace_id: str = "") -> dict[str, str]:
     labels = {"trace_id": trace_id} if trace_id else {}
     room = _EXEMPLAR_LIMIT - sum(len(name) + len(value) for name, value in labels.items()) - len("trainjob")
     return {"trainjob": trainjob[:room], **labels}
-
-
-class _Gauges(Collector):
-    """The gauges of the managers of this process that lead, which is one at most outside of tests."""
-
-    def collect(self) -> Iterable[Metric]:
-        """Return the families as they are now."""
-        jobs = GaugeMetricFamily("trainmaster_trainjobs", "TrainJobs by state", labels=("state", "reason", "runtime"))
-        nodes = GaugeMetricFamily(
-            "trainmaster_trainjob_nodes",
-            "Pods that TrainJobs which have not ended ask for, initializers left out, by what has become of them",
-            labels=("state", "runtime"),
-        )
-        accelerators = GaugeMetricFamily(
-            "trainmaster_trainjob_accelerators", "Accelerators that these pods ask for, by what has become of them",
-            labels=("state", "resource", "runtime"),
-        )  # fmt: skip
-        for each in list(_PUBLISHED):
-            for family, values in ((jobs, each.jobs), (nodes, each.nodes), (accelerators, each.accelerators)):
-                for labels, value in list(values.items()):
-                    family.add_metric(labels, value)
-        yield from (jobs, nodes, accelerators)
-
-
-_PUBLISHED: Final[WeakSet[TrainJobsMetrics]] = WeakSet()
-
-REGISTRY.register(_Gauges())

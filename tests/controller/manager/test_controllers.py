@@ -39,7 +39,7 @@ async def test_b11_the_configuration_sets_the_number_of_workers(monkeypatch: pyt
         recorder=cast("EventRecorder", None),
         configuration=Configuration(controller=ControllerSection(group_kind_concurrency=concurrency)),
         clock=clock,
-        observer=TrainJobObserver(TrainJobsMetrics(), clock=clock),
+        observer=TrainJobObserver(TrainJobsMetrics(), clock=clock, trace_id=lambda _: ""),
     )
     assert workers == {
         "trainjob_controller": 3,

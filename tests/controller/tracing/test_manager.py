@@ -16,9 +16,9 @@ from structlog.testing import capture_logs
 from support.admission import served, serving_certificates
 from support.commands import eventually, started
 from support.otlp import CLIENT, ERROR, INTERNAL, SERVER, Collector, Span, collector
-from support.series import value_of
+from support.series import series, value_of
 from support.stack import QUIET, Stack, api_server, manager
-from support.training import apply_runtime, runtime, trainjob
+from support.training import apply_runtime, runtime, trainjob, until
 
 from trainmaster.controller.configuration import Configuration, Tracing
 from trainmaster.controller.kube.rest.resources import LEASES
@@ -330,3 +330,18 @@ async def test_m2_what_was_traced_last_is_sent_before_the_process_ends(stack: St
     assert reconciles(receiver, "last")
     assert receiver.headers[0]["authorization"] == "Bearer collectors-token"
     assert not [each for each in receiver.spans if LEASES.plural in each.attributes.get("url.path", "")]
+
+
+async def test_an_exemplar_leads_to_the_trace_of_the_job_that_was_measured(stack: Stack) -> None:
+    """The last one that was recorded when it was measured."""
+
+    async def measured() -> dict[str, str] | None:
+        buckets = series("trainmaster_trainjob_time_to_jobset_seconds_bucket")
+        exemplars = [each.exemplar.labels for each in buckets if each.exemplar]
+        return next((each for each in exemplars if each["trainjob"] == "default/measured"), None)
+
+    async with collector() as receiver, traced(stack, receiver.endpoint):
+        await create(stack, "measured")
+        exemplar = await until(measured)
+        trace = exemplar["trace_id"]
+        await receiver.got(lambda: [each for each in reconciles(receiver, "measured") if each.trace_id == trace])

@@ -162,7 +162,11 @@ class Manager:
                 reporting_instance=self._identity,
                 clock=self._clock,
             )
-            observer = TrainJobObserver(TrainJobsMetrics(), clock=self._clock)
+            observer = TrainJobObserver(
+                TrainJobsMetrics(),
+                clock=self._clock,
+                trace_id=self._tracing.trace_id if self._tracing is not None else lambda _uid: "",
+            )
             stack.callback(observer.close)
             controllers = make_controllers(
                 client=client,
@@ -183,6 +187,7 @@ class Manager:
                 clock=self._clock,
                 tracing=self._tracing,
             )
+            stack.callback(jobs.close)
             controllers += jobs.controllers
             require_unique_names(controllers)
             for controller in controllers:

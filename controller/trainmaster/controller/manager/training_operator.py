@@ -47,6 +47,7 @@ from trainmaster.controller.reconciling.jobs.event_handlers import (
     trim_pod,
     trim_service,
 )
+from trainmaster.controller.reconciling.jobs.job_states import JobStates
 from trainmaster.controller.reconciling.jobs.observe import GroupVersionKind, JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
 from trainmaster.controller.resources import job_resource, watched_resource
@@ -126,6 +127,7 @@ class _Served:
     resource: Resource
     informer: Informer
     controller: Controller
+    states: JobStates
     children: list[Informer] = field(default_factory=list)
     """What has to be there before its jobs are read."""
 
@@ -195,6 +197,11 @@ class TrainingOperator:
         waiting = (each for each in self._started if each not in refused and not each.is_ready)
         return [each.name + (f" ({each.failure})" if each.failure else "") for each in waiting]
 
+    def close(self) -> None:
+        """Show nothing of the jobs any more: the manager ends."""
+        for each in self._kinds:
+            each.states.close()
+
     async def run(self) -> None:
         """Keep the caches of all kinds current that the server serves, until cancelled."""
         rest = list(self._kinds)
@@ -246,6 +253,8 @@ class TrainingOperator:
 
         informer = self._informer(resource, optional=True, start_after=partial(self._wait_for, children))
         _enqueue(informer, queue, job_keys(kind), own=True)
+        states = JobStates(kind.framework)
+        informer.add_event_handler(states.on_event)
         for child in children:
             _enqueue(child, queue, job_keys(kind), own=False)
         reconciler = JobReconciler(
@@ -257,18 +266,23 @@ class TrainingOperator:
             recorder=ControllerRecorder(self._recorder, kind.controller_name),
             clock=self._clock,
         )
+
+        def on_start() -> None:
+            reconciler.on_start()
+            states.lead()
+
         name, tracing = kind.controller_name, self._tracing
         controller = Controller(
             name,
             reconciler.reconcile,
             queue,
             workers=self._concurrency.get(f"{kind.kind}.{kind.group}", JOB_WORKERS),
-            on_start=reconciler.on_start,
+            on_start=on_start,
             unobserved=reconciler.unobserved,
             clock=self._clock,
             tracer=None if tracing is None else tracing.reconciles(name, kind.kind, informer.store.uid),
         )
-        return _Served(kind, resource, informer, controller, children)
+        return _Served(kind, resource, informer, controller, states, children)
 
     def _child(self, resource: Resource, transform: Transform, **options: Any) -> Informer:
         """Return the informer of a kind that jobs own, which they share."""

@@ -36,6 +36,11 @@ class LastSpans:
         before = None if uid is None else self._contexts.get(uid)
         return [] if before is None else [trace.Link(before)]
 
+    def trace_id(self, uid: str) -> str:
+        """Return the trace of the last recorded reconcile of an object; empty if there was none."""
+        context = self._contexts.get(uid)
+        return "" if context is None else trace.format_trace_id(context.trace_id)
+
     def remember(self, uid: str | None, context: trace.SpanContext) -> None:
         """Take note of the last span of an object."""
         if uid is not None:

@@ -63,6 +63,10 @@ class Tracing:
         """Return what records the reconciles of a controller; `uid` returns that of the object of a key."""
         return ReconcileTracer(self._tracer, self._last, controller=controller, kind=kind, uid=uid)
 
+    def trace_id(self, uid: str) -> str:
+        """Return the trace of the last recorded reconcile of an object; empty if there was none."""
+        return self._last.trace_id(uid)
+
     def transport(self, transport: Transport, *, server: str) -> Transport:
         """Return a transport that records what it sends."""
         return TracedTransport(transport, self._tracer, server=server)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
-from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, OPERATOR_NAME_LABEL
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, MANAGED_BY_TRAINING_OPERATOR, OPERATOR_NAME_LABEL
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
@@ -95,3 +95,11 @@ def trim_owned(kinds: Iterable[JobKind]) -> Callable[[JsonObject], JsonObject]:
         return obj
 
     return trim
+
+
+def managed_by(raw: JsonObject) -> object:
+    """Return who is in charge of a job, before anything else of it is read."""
+    spec = raw.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    return MANAGED_BY_TRAINING_OPERATOR if manager is None else manager

@@ -31,6 +31,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import stored_status
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier
+from trainmaster.controller.reconciling.jobs.event_handlers import managed_by
 from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
@@ -149,7 +150,7 @@ class JobReconciler:
             problem = unreadable(self._kind.kind, f"{reason}; correct it")
             self._problem_reporter.report(key, raw, problem)
             return TerminalError(problem.message)
-        if _managed_by(raw) != MANAGED_BY_TRAINING_OPERATOR:
+        if managed_by(raw) != MANAGED_BY_TRAINING_OPERATOR:
             return DONE
         try:
             job = parse_job(self._kind, raw)
@@ -241,11 +242,3 @@ class JobReconciler:
             status_due = await self._status_writer.write(key, raw, {**old, "conditions": conditions.to_json()})
         self._problem_reporter.report(key, raw, problem)
         return TerminalError(problem.message) if status_due is None else RequeueAfter(status_due)
-
-
-def _managed_by(raw: JsonObject) -> object:
-    """Return who is in charge of a job, before anything else of it is read."""
-    spec = raw.get("spec")
-    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
-    managed_by = policy.get("managedBy") if isinstance(policy, dict) else None
-    return MANAGED_BY_TRAINING_OPERATOR if managed_by is None else managed_by

@@ -245,6 +245,18 @@ def test_a_job_that_is_deleted_while_it_runs_is_gone_and_has_not_ended(jobs: Obs
     assert jobs.times(TO_END) == (0, 0)
 
 
+def test_a_job_that_is_being_deleted_says_so_unless_it_has_ended(jobs: ObservedJobs) -> None:
+    jobs.put_job()
+    obj = jobs.trainjobs.get("team/demo")
+    assert obj is not None
+    obj["metadata"]["deletionTimestamp"] = jobs.at(60)
+    jobs.show_job(obj)
+    jobs.put_jobset(ready=1)
+    assert (jobs.states(), jobs.nodes()) == ({("Terminating", ""): 1}, {"Running": 2})
+    jobs.show_job({**obj, "status": {"conditions": [condition("Complete", at=jobs.at(61))]}})
+    assert jobs.states() == {("Complete", ""): 1}
+
+
 def test_a_job_that_vanished_unseen_is_gone(jobs: ObservedJobs) -> None:
     jobs.put_job()
     jobs.vanish()

@@ -45,6 +45,7 @@ REASONS: Final[Mapping[State, tuple[str, ...]]] = {
         "", DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON, "FailedJobs", REACHED_MAX_RESTARTS,
         "FailJobSetFailurePolicyAction", OTHER_REASON,
     ),
+    State.TERMINATING: ("",),
 }  # fmt: skip
 """All reasons of each state; empty: there is none to give."""
 
@@ -70,6 +71,8 @@ def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: boo
     """
     if job.end:
         return (State.COMPLETE, "") if job.end == COMPLETE else _known(State.FAILED, job.end_reason)
+    if job.is_terminating:
+        return State.TERMINATING, ""
     if workload is not None and workload.is_ready and not job.wants_suspend:
         return State.RUNNING, ""
     if job.blocked:

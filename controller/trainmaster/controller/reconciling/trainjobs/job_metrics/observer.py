@@ -88,7 +88,7 @@ class TrainJobObserver:
     Args:
         metrics: Where the gauges are.
         clock: The time.
-        trace_id: Returns the id of the trace that tells of the TrainJob with a UID, for exemplars; empty if none does.
+        trace_id: Returns the trace that tells of the TrainJob with a UID, for exemplars; empty if none does.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class TrainJobObserver:
         metrics: families.TrainJobsMetrics,
         *,
         clock: Clock,
-        trace_id: Callable[[str], str] = lambda _uid: "",
+        trace_id: Callable[[str], str],
     ) -> None:
         self._metrics = metrics
         self._clock = clock
@@ -235,8 +235,8 @@ class TrainJobObserver:
         counted = *state_of(facts, workload, has_run=bool(job.reached & RUNNING)), runtime
         if counted != job.counted:
             if job.counted is not None:
-                self._metrics.count(*job.counted, -1)
-            self._metrics.count(*counted, 1)
+                self._metrics.jobs.add(-1, *job.counted)
+            self._metrics.jobs.add(1, *counted)
             job.counted = counted
         asked = _NOTHING_ASKED
         if workload is not None and not facts.end:
@@ -255,7 +255,7 @@ class TrainJobObserver:
         if job.counted is not None:
             if job.uncounted_restarts:
                 self._count_restarts(key, job, job.counted[2])
-            self._metrics.count(*job.counted, -1)
+            self._metrics.jobs.add(-1, *job.counted)
         self._ask(job, _NOTHING_ASKED)
         del self._jobs[key]
 
@@ -263,9 +263,9 @@ class TrainJobObserver:
         metrics, runtime = self._metrics, asked.runtime
         for state, demand in ((State.RUNNING, asked.running), (asked.waiting_state, asked.waiting)):
             if demand.nodes:
-                metrics.count_nodes(state, runtime, by * demand.nodes)
+                metrics.nodes.add(by * demand.nodes, state, runtime)
                 for resource, amount in demand.accelerators:
-                    metrics.count_accelerators(state, resource, runtime, by * amount)
+                    metrics.count_accelerators(by * amount, state, resource, runtime)
 
     def _exemplar(self, key: str, facts: TrainJobFacts) -> dict[str, str]:
         return families.exemplar_of(key, self._trace_id(facts.uid))

@@ -28,6 +28,9 @@ class TrainJobFacts(NamedTuple):
     runtime: str = ""
     """The name of the runtime that it names."""
 
+    is_terminating: bool = False
+    """Whether it is being deleted."""
+
     wants_suspend: bool = False
     """Whether nothing of it may run."""
 
@@ -85,6 +88,7 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
         created=metadata.get("creationTimestamp") or "",
         generation=metadata.get("generation") or 0,
         runtime=str(spec["runtimeRef"]["name"]),
+        is_terminating="deletionTimestamp" in metadata,
         wants_suspend=spec.get("suspend") is True,
         is_queued=QUEUE_LABEL in (metadata.get("labels") or ()),
         suspended=SUSPENDED in holding,
