@@ -1,6 +1,7 @@
 """Patterns in the navigation: `guides/*.md` stands for all pages of docs/guides that it does not name elsewhere.
 
-So a new page is in the navigation by itself. Sections in which nothing is are left out.
+So a new page is in the navigation by itself. Of several patterns that fit, the longest one has the page. Sections
+without pages are left out.
 """
 
 from __future__ import annotations
@@ -21,8 +22,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def expanded(nav: list[Any], pages: set[str]) -> list[Any]:
     """Return the navigation without patterns."""
-    left = pages - set(_named(nav))
-    return list(_expanded(nav, left))
+    named = list(_named(nav))
+    left = pages - set(named)
+    found = {}
+    for pattern in sorted((name for name in named if "*" in name), key=len, reverse=True):
+        found[pattern] = sorted((page for page in left if _matches(page, pattern)), key=_order)
+        left.difference_update(found[pattern])
+    return list(_expanded(nav, found))
 
 
 def _named(nav: list[Any]) -> Iterator[str]:
@@ -34,15 +40,13 @@ def _named(nav: list[Any]) -> Iterator[str]:
                 yield value
 
 
-def _expanded(nav: list[Any], left: set[str]) -> Iterator[Any]:
+def _expanded(nav: list[Any], found: dict[str, list[str]]) -> Iterator[Any]:
     for item in nav:
-        if isinstance(item, str) and "*" in item:
-            found = sorted((page for page in left if _matches(page, item)), key=_order)
-            left.difference_update(found)
-            yield from found
+        if isinstance(item, str) and item in found:
+            yield from found[item]
         elif isinstance(item, dict):
             [(title, value)] = item.items()
-            below = list(_expanded(value, left)) if isinstance(value, list) else value
+            below = list(_expanded(value, found)) if isinstance(value, list) else value
             if below:
                 yield {title: below}
         else:

@@ -25,6 +25,6 @@ def test_a_section_without_pages_is_left_out(hooks: ModuleType) -> None:
     assert hooks.navigation.expanded([{"Runbooks": ["runbooks/*.md"]}, "index.md"], {"index.md"}) == ["index.md"]
 
 
-def test_a_pattern_that_comes_first_takes_the_page(hooks: ModuleType) -> None:
-    nav = ["tracing.md*", {"Rest": ["*.md"]}]
-    assert hooks.navigation.expanded(nav, {"tracing.md", "a.md"}) == ["tracing.md", {"Rest": ["a.md"]}]
+def test_of_two_patterns_the_longer_one_has_the_page(hooks: ModuleType) -> None:
+    nav = [{"Rest": ["*.md"]}, "tracing.md*"]
+    assert hooks.navigation.expanded(nav, {"tracing.md", "a.md"}) == [{"Rest": ["a.md"]}, "tracing.md"]
