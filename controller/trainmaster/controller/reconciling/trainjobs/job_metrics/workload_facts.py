@@ -1,11 +1,14 @@
 """What counts of the JobSet of a TrainJob for its metrics: whether all of it runs, restarts, what it asks for. Pure.
 
-Initializers are left out: they come before the training, and a TrainJob does not run before its trainers do.
+Initializers are left out: they come before the training, and a TrainJob does not run before its trainers do. What many
+JobSets have in common is kept once (P-22).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from sys import intern
 from typing import NamedTuple, TypeAlias
 
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, DATASET_INITIALIZER, MODEL_INITIALIZER
@@ -37,6 +40,9 @@ class Demand(NamedTuple):
     accelerators: Amounts = ()
 
 
+_NOTHING = Demand()
+
+
 class WorkloadFacts(NamedTuple):
     """What counts of one JobSet."""
 
@@ -51,10 +57,10 @@ class WorkloadFacts(NamedTuple):
     """Whether all pods that train are ready, or have ended well."""
 
     restarts: int = 0
-    running: Demand = Demand()
+    running: Demand = _NOTHING
     """What is ready."""
 
-    waiting: Demand = Demand()
+    waiting: Demand = _NOTHING
     """What is not, and has not ended well."""
 
 
@@ -80,10 +86,10 @@ def _read(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts | None:
     if known is not None and (known.uid, known.generation) == (uid, generation):
         jobs = known.replicated_jobs
     else:
-        jobs = tuple(_training(raw["spec"].get("replicatedJobs") or ()))
+        jobs = _shared(tuple(_training(raw["spec"].get("replicatedJobs") or ())))
     counts = {each["name"]: each for each in status.get("replicatedJobsStatus") or ()}
     is_ready = bool(jobs)
-    running = waiting = Demand()
+    running = waiting = _NOTHING
     for job in jobs:
         count = counts.get(job.name) or {}
         ready = count.get("ready") or 0
@@ -94,10 +100,10 @@ def _read(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts | None:
             is_ready = False
             waiting = _with(waiting, job, missing)
     return WorkloadFacts(
-        owner=owner,
+        owner=intern(owner),
         uid=uid,
         generation=generation,
-        created=metadata.get("creationTimestamp") or "",
+        created=intern(metadata.get("creationTimestamp") or ""),
         replicated_jobs=jobs,
         is_ready=is_ready,
         restarts=status.get("restarts") or 0,
@@ -121,6 +127,13 @@ def _training(replicated_jobs: Iterable[JsonObject]) -> Iterator[ReplicatedJob]:
         yield ReplicatedJob(each["name"], each.get("replicas", 1), pods, tuple(devices.items()))
 
 
+@lru_cache(1024)
+def _shared(jobs: tuple[ReplicatedJob, ...]) -> tuple[ReplicatedJob, ...]:
+    """Return the same that other JobSets have: most of them ask for what others ask for, too."""
+    return jobs
+
+
+@lru_cache(4096)
 def _with(demand: Demand, job: ReplicatedJob, count: int) -> Demand:
     """Add what so many Jobs of a ReplicatedJob ask for."""
     pods = job.pods * count
