@@ -4,7 +4,7 @@ Guarantees:
 - Only a manager that leads has series of them: replicas that stand by would count each job once more. So sums over all
   pods are right, at any time and after a failover.
 - Gauges follow the jobs one by one: a scrape adds up nothing and asks nobody.
-- The number of series is bounded, however many jobs, namespaces and runtimes there are. No label names a job or a
+- K-16: the number of series is bounded, however many jobs, namespaces and runtimes there are. No label names a job or a
   namespace: exemplars carry the job, in the format of OpenMetrics.
 """
 
@@ -43,7 +43,7 @@ NODES: Final = LeaderGauge(
 )
 ACCELERATORS: Final = LeaderGauge(
     "trainmaster_trainjob_accelerators",
-    "Accelerators that these pods ask for, by what has become of them",
+    "Accelerators that pods of TrainJobs which have not ended ask for, by what has become of these",
     ("state", "resource", "runtime"),
 )
 TIME_TO_JOBSET = Histogram(

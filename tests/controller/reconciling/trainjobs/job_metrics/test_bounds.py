@@ -27,7 +27,7 @@ def all_series() -> set[tuple[str, tuple[tuple[str, str], ...]]]:
     }
 
 
-def test_ten_thousand_jobs_have_no_more_series_than_the_documentation_says() -> None:
+def test_k16_ten_thousand_jobs_have_no_more_series_than_the_documentation_says() -> None:
     """Each with a runtime, a namespace, a reason or a device that others do not have."""
     jobs, before = ObservedJobs("of-many"), all_series()
     codes = cycle(CODES)

@@ -3,11 +3,11 @@
 Guarantees:
 - It is told by the events of the caches and asks nobody. An event that changes nothing of what counts costs a
   comparison; none costs more than a few microseconds, however many jobs there are.
-- Every replica follows the jobs, and only the one that leads counts (`lead`). So the gauges are right from the moment
-  in which it does; and what jobs had reached before, when another process led or none, is not counted again.
-- Each time is observed once: when the caches show for the first time that it is over. Times are those that the objects
-  say, to the second, so that a manager that lags, or was away, does not falsify them; only that all pods are ready no
-  object dates.
+- K-15: every replica follows the jobs, and only the one that leads counts (`lead`). So the gauges are right from the
+  moment in which it does; what jobs had reached before, when another process led or none, is not counted again.
+- K-15: each time is observed once: when the caches show for the first time that it is over. Times are those that the
+  objects say, to the second, so that a manager that lags, or was away, does not falsify them; only that all pods are
+  ready no object dates.
 - What vanished unseen, was replaced under its name, or is another controller's now, is not counted any more.
 """
 

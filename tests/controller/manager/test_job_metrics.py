@@ -1,0 +1,73 @@
+"""Metrics of TrainJobs as one manager serves them, which are of the namespaces that it serves and of no others."""
+
+from __future__ import annotations
+
+import pytest
+from support.failing_pods import show_counts
+from support.objects import trainjob_object
+from support.scraped import scrape, total
+from support.stack import QUIET, Stack, api_server, manager
+from support.training import apply_runtime, runtime, until
+
+from trainmaster.controller.configuration import Metrics
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
+from trainmaster.runtime.jsontree import JsonObject
+
+SERVED, OTHER = "served", "other"
+
+
+def training(name: str, namespace: str) -> JsonObject:
+    job = trainjob_object(name, runtimeRef={"name": "processes"})
+    return {**job, "metadata": {"name": name, "namespace": namespace}}
+
+
+async def test_k15_of_other_namespaces_nothing_is_counted_and_a_new_manager_counts_nothing_again(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """What is deleted while no manager runs is gone for the next one."""
+    async with api_server(tmp_path_factory.mktemp("metrics")) as stack:
+        if stack.cluster is None:
+            pytest.skip("the states of JobSets belong to others on a foreign cluster")
+        await apply_runtime(stack.client, runtime())
+        for namespace in (SERVED, OTHER):
+            metadata = {"name": namespace}
+            await stack.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+            await stack.client.create(TRAINJOBS, training("runs", namespace))
+        await stack.client.create(TRAINJOBS, training("waits", SERVED))
+        port = free_port()
+        configuration = QUIET.model_copy(
+            update={
+                "watch_namespaces": [SERVED],
+                "metrics": Metrics(bind_address=f"127.0.0.1:{port}", secure_serving=False),
+            }
+        )
+        async with manager(stack.access, configuration=configuration):
+            await until(lambda: has_jobset(stack, "runs"))
+            await show_counts(stack.client, SERVED, "runs", active=1, ready=1)
+            await until(lambda: states_are(port, Running=1, Waiting=1))
+            first = await scrape(port)
+        counted = "trainmaster_trainjob_time_to_running_seconds_count"
+        await stack.client.delete(TRAINJOBS, SERVED, "waits")
+        async with manager(stack.access, configuration=configuration):
+            await until(lambda: states_are(port, Running=1))
+            second = await scrape(port)
+            assert total(second, counted, runtime="processes") == total(first, counted, runtime="processes")
+            nodes = total(second, "trainmaster_trainjob_nodes", state="Running")
+            assert nodes == 1
+
+
+async def has_jobset(stack: Stack, name: str) -> bool:
+    try:
+        await stack.client.get(JOBSETS, SERVED, name)
+    except NotFound:
+        return False
+    return True
+
+
+async def states_are(port: int, **expected: int) -> bool:
+    """Whether so many TrainJobs are in these states, and none in others."""
+    samples = [each for each in await scrape(port) if each.name == "trainmaster_trainjobs" and each.value]
+    return {each.labels["state"]: each.value for each in samples} == expected
