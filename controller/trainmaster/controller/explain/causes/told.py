@@ -10,6 +10,7 @@ from typing import Final
 from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import OOM_KILLED, container_failures
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.last_said import said_cause
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since
@@ -31,7 +32,8 @@ _DISRUPTIONS: Final = (
 
 def told_by_status(view: JobView) -> Iterator[Finding]:
     """The failure that conditions of the job tell of, or events if it is gone, where no pod tells of any."""
-    if any(container_failures(pod) for pod in view.pods or ()):
+    # What pods or the condition tell, `failures` reads.
+    if CONTAINER_FAILED in view.conditions or any(container_failures(pod) for pod in view.pods or ()):
         return
     for text, at in _texts(view):
         told = list(_FAILURE.finditer(text))
@@ -45,9 +47,8 @@ def told_by_status(view: JobView) -> Iterator[Finding]:
 
 def _texts(view: JobView) -> Iterator[tuple[str, datetime | None]]:
     """Return where the manager may have told of failures, what tells of the last one first."""
-    for name in (CONTAINER_FAILED, FAILED):
-        condition = view.conditions.get(name) or {}
-        yield str(condition.get("message") or ""), condition_since(condition)
+    failed = view.conditions.get(FAILED) or {}
+    yield str(failed.get("message") or ""), condition_since(failed)
     for event in reversed(list(view.events_about(view.kind, view.name))):
         if event.reason == CONTAINER_FAILED and view.is_deleted:
             yield event.note, event.last
@@ -59,4 +60,6 @@ def _cause(told: re.Match[str]) -> Cause:
     for pattern, cause in _DISRUPTIONS:
         if pattern.search(told[0]):
             return cause
-    return Cause.INIT_CONTAINER_FAILED if told["container"] in _INITIALIZERS else Cause.CONTAINER_FAILED
+    if told["container"] in _INITIALIZERS:
+        return Cause.INIT_CONTAINER_FAILED
+    return said_cause([told[0].partition("): ")[2] or told[0]]) or Cause.CONTAINER_FAILED
