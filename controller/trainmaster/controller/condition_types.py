@@ -27,7 +27,7 @@ JOB_CREATION_FAILED: Final = "JobCreationFailed"
 
 CONTAINER_FAILED: Final = "ContainerFailed"
 """True from the first failure of a container until the workload is ready again. It is also the reason of the event that
-tells of each attempt.
+tells of each attempt. The reason of the condition is the cause, as `trainmaster explain` names it.
 """
 
 PLUGIN_SKIPPED: Final = "PluginSkipped"
@@ -37,6 +37,11 @@ PLUGIN_FAILED: Final = "PluginFailed"
 PLUGIN_QUARANTINED: Final = "PluginQuarantined"
 BUILD_REJECTED: Final = "BuildRejected"
 """Condition reasons: what a plugin did that stands in the way."""
+
+WAITING: Final = "Waiting"
+"""True while a TrainJob that nothing blocks waits for pods that do not start, from half a minute on. The reason is the
+cause, as `trainmaster explain` names it.
+"""
 
 TIME_TO_LIVE_EXPIRED: Final = "TimeToLiveExpired"
 """The reason of the event that says why the manager has deleted a TrainJob."""

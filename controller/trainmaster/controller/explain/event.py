@@ -1,4 +1,4 @@
-"""Events, as they are read: of `events.k8s.io/v1`, with the fields that recorders of the older API fill."""
+"""Events, as they are read: of `events.k8s.io/v1` or `v1`, with the fields that recorders of either fill."""
 
 from __future__ import annotations
 
@@ -33,22 +33,22 @@ class Event:
 
 def parse_event(raw: JsonObject) -> Event:
     """Read an event; all of its fields may be missing."""
-    regarding = raw.get("regarding") or {}
+    regarding = raw.get("regarding") or raw.get("involvedObject") or {}
     series = raw.get("series") or {}
     created = (raw.get("metadata") or {}).get("creationTimestamp")
-    first = raw.get("eventTime") or raw.get("deprecatedFirstTimestamp") or created
-    last = series.get("lastObservedTime") or raw.get("deprecatedLastTimestamp") or first
-    source: dict[str, Any] = raw.get("deprecatedSource") or {}
+    first = raw.get("eventTime") or raw.get("deprecatedFirstTimestamp") or raw.get("firstTimestamp") or created
+    last = series.get("lastObservedTime") or raw.get("deprecatedLastTimestamp") or raw.get("lastTimestamp") or first
+    source: dict[str, Any] = raw.get("deprecatedSource") or raw.get("source") or {}
     return Event(
         about=ObjectReference(
             str(regarding.get("kind") or ""), str(regarding.get("namespace") or ""), str(regarding.get("name") or "")
         ),
         uid=str(regarding.get("uid") or ""),
         reason=str(raw.get("reason") or ""),
-        note=str(raw.get("note") or ""),
+        note=str(raw.get("note") or raw.get("message") or ""),
         is_warning=raw.get("type") == "Warning",
         first=parse_time(first),
         last=parse_time(last),
-        count=int(series.get("count") or raw.get("deprecatedCount") or 1),
-        reporter=str(raw.get("reportingController") or source.get("component") or ""),
+        count=int(series.get("count") or raw.get("deprecatedCount") or raw.get("count") or 1),
+        reporter=str(raw.get("reportingController") or raw.get("reportingComponent") or source.get("component") or ""),
     )

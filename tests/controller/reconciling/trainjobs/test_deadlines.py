@@ -69,6 +69,7 @@ async def test_a_time_to_live_of_nothing_deletes_at_once() -> None:
     world = _world(ttl=0)
     await world.reconcile()
     assert world.requests == ["delete TrainJob"]
+    assert world.events == ["it had ended, and was deleted because its ttlSecondsAfterFinished was over"]
 
 
 async def test_a_long_time_is_looked_at_again_because_clocks_are_set() -> None:

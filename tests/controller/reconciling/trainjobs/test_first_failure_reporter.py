@@ -17,7 +17,7 @@ async def test_a_container_that_fails_and_is_restarted_in_place_is_told_at_once(
     world.show_pods(pod(0), failing())
     outcome = await world.report(active=1)
     assert world.told == [TOLD]
-    assert world.conditions["ContainerFailed"]["reason"] == "Error"
+    assert world.conditions["ContainerFailed"]["reason"] == "ContainerFailed"
     assert world.events == [TOLD]
     assert isinstance(outcome, RequeueAfter)
     assert outcome.seconds <= SETTLING

@@ -83,7 +83,7 @@ def test_the_condition_tells_of_the_last_attempts_and_is_gone_when_all_is_ready_
         noted(job, replace(NAN, attempt=attempt, reason="OOMKilled" if attempt == 6 else "Error"))
     condition = job.condition
     assert condition is not None
-    assert (condition["type"], condition["status"], condition["reason"]) == ("ContainerFailed", "True", "OOMKilled")
+    assert (condition["type"], condition["status"], condition["reason"]) == ("ContainerFailed", "True", "OutOfMemory")
     lines = condition["message"].splitlines()
     assert [line.partition(":")[0] for line in lines] == [f"attempt {attempt}" for attempt in range(2, 7)]
     assert job.cause == lines[-1]

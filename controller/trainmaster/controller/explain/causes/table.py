@@ -23,7 +23,7 @@ from trainmaster.controller.explain.causes.limits import (
 from trainmaster.controller.explain.causes.refusals import blocked, refused, runtime_missing
 from trainmaster.controller.explain.causes.scheduling import unschedulable
 from trainmaster.controller.explain.causes.suspension import gated, queued, suspended
-from trainmaster.controller.explain.causes.told import told_by_status
+from trainmaster.controller.explain.causes.told import told_by_manager
 from trainmaster.controller.explain.causes.volumes import volume_pending
 from trainmaster.controller.explain.causes.world_size import world_size_mismatch
 from trainmaster.controller.explain.findings import Finding
@@ -47,7 +47,7 @@ OF_JOBS: Final[Sequence[Finder]] = (
     runtime_missing,
     suspended,
     time_to_live_expired,
-    told_by_status,
+    told_by_manager,
 )
 """Causes that a job has as a whole, or that its cluster has."""
 

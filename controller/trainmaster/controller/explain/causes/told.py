@@ -1,4 +1,4 @@
-"""What the manager has told of containers that failed, for the case that their pods, or the job, are gone by now."""
+"""What the manager tells of containers that failed: the cause of a failure, and findings where pods or job are gone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.condition_types import CONTAINER_FAILED
-from trainmaster.controller.container_failures import OOM_KILLED, container_failures
+from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, container_failures
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.last_said import said_cause
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding
@@ -18,21 +18,28 @@ from trainmaster.runtime.api.constants import ANCESTORS, FAILED, TRAINER_ANCESTO
 
 _FAILURE: Final = re.compile(
     r"(?P<who>[^;:\n]+) \(pod (?P<pod>\S+), container (?P<container>\S+)\) failed(?: at (?P<at>\S+))? "
-    r"with exit code (?P<code>\d+)(?: \((?P<why>[^)]*)\))?[^\n]*"
+    r"with exit code (?P<code>\d+)(?: \((?P<why>[^)]*)\))?(?:[:;] (?P<words>[^\n]*))?"
 )
 """As the manager words the first failure of an attempt."""
 
 _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
 _DISRUPTIONS: Final = (
-    (re.compile(r"\bPreemptionByScheduler\b"), Cause.PREEMPTED),
-    (re.compile(r"\bDeletionByTaintManager\b|\bNodeLost\b|\bContainerStatusUnknown\b"), Cause.NODE_LOST),
-    (re.compile(r"\bEvict(?:ed|ionByEvictionAPI)\b|\bTerminationByKubelet\b"), Cause.EVICTED),
+    (re.compile(r"PreemptionBy\w+\b|Preempting\b"), Cause.PREEMPTED),
+    (re.compile(r"DeletionBy(?:TaintManager|PodGC)\b|NodeLost\b|NodeShutdown\b|Terminated\b"), Cause.NODE_LOST),
+    (re.compile(r"Evict(?:ed|ionByEvictionAPI)\b|TerminationByKubelet\b"), Cause.EVICTED),
 )
+"""With what the reason of a pod that was taken away begins."""
 
 
-def told_by_status(view: JobView) -> Iterator[Finding]:
-    """The failure that conditions of the job tell of, or events if it is gone, where no pod tells of any."""
-    # What pods or the condition tell, `failures` reads.
+def cause_of_failure(failure: ContainerFailure) -> Cause:
+    """Return why a container failed, as far as it and its pod tell."""
+    who = failure.replicated_job if failure.replicated_job in _INITIALIZERS else failure.container
+    return _cause(failure.reason, who, failure.message)
+
+
+def told_by_manager(view: JobView) -> Iterator[Finding]:
+    """The failure that the end of the job tells of, or events if it is gone, where no pod tells of any."""
+    # What pods or the condition ContainerFailed tell, `failures` reads.
     if CONTAINER_FAILED in view.conditions or any(container_failures(pod) for pod in view.pods or ()):
         return
     for text, at in _texts(view):
@@ -41,7 +48,9 @@ def told_by_status(view: JobView) -> Iterator[Finding]:
             last = told[-1]
             since = parse_time(last["at"]) or at
             evidence = Evidence(view.reference, last[0].strip(), since)
-            yield Finding(_cause(last), Certainty.CERTAIN, (evidence,), since)
+            yield Finding(
+                _cause(last["why"] or "", last["container"], last["words"] or ""), Certainty.CERTAIN, (evidence,), since
+            )
             return
 
 
@@ -54,12 +63,14 @@ def _texts(view: JobView) -> Iterator[tuple[str, datetime | None]]:
             yield event.note, event.last
 
 
-def _cause(told: re.Match[str]) -> Cause:
-    if OOM_KILLED in (told["why"] or ""):
+def _cause(reason: str, container: str, words: str) -> Cause:
+    if OOM_KILLED in reason:
         return Cause.OUT_OF_MEMORY
+    if STATUS_UNKNOWN in reason:
+        return Cause.NODE_LOST
     for pattern, cause in _DISRUPTIONS:
-        if pattern.search(told[0]):
+        if pattern.match(words):
             return cause
-    if told["container"] in _INITIALIZERS:
+    if container in _INITIALIZERS:
         return Cause.INIT_CONTAINER_FAILED
-    return said_cause([told[0].partition("): ")[2] or told[0]]) or Cause.CONTAINER_FAILED
+    return said_cause(words.splitlines()) or Cause.CONTAINER_FAILED

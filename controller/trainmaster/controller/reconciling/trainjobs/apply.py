@@ -161,10 +161,11 @@ class Applier:
                     break
         return min(waits, default=None)
 
-    async def delete_expired(self, key: str, raw: JsonObject) -> None:
+    async def delete_expired(self, key: str, raw: JsonObject) -> bool:
         """Delete the TrainJob `raw`, which has outlived its time to live, unless it is another one or has changed."""
-        await delete_owner(self._client, TRAINJOBS, raw)
+        is_deleted = await delete_owner(self._client, TRAINJOBS, raw)
         self._expectations.expect_deletion(key, raw, self._trainjobs)
+        return is_deleted
 
     async def _apply_object(self, key: str, observed: Observed, apply: Apply) -> float | None:
         raw, obj = observed.raw, apply.object

@@ -1,4 +1,4 @@
-"""Reading the pods of one JobSet, for the failures of their containers.
+"""Reading the pods of one JobSet, for the failures of their containers, and for why they do not start.
 
 Guarantees:
 - It is bounded: `MOST_PODS` pods in pages, within `TIME_LIMIT` seconds.
@@ -22,10 +22,12 @@ from trainmaster.controller.container_failures import (
     ContainerFailure,
     container_failures,
 )
+from trainmaster.controller.explain.pods import is_running
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.reconciling.trainjobs.waiting import kept
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -40,11 +42,14 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
             resource=PODS,
             verbs=("list",),
             needed_by="trainjob_controller",
-            reason="find out which container of a TrainJob failed first, and why: only its pod tells that",
+            reason="find out why a TrainJob does not start, or which container of it failed first: its pods tell that",
         )
 
 
 MOST_PODS: Final = 1000
+MOST_WAITING: Final = 50
+"""Pods that do not run of which all is kept that they tell."""
+
 PAGE: Final = 100
 TIME_LIMIT: Final = 3.0
 
@@ -73,12 +78,15 @@ class PodFailures(NamedTuple):
     """What it shares with the pods that it replaces."""
 
     failures: Sequence[ContainerFailure]
+    shown: JsonObject
+    """What is kept of what it tells."""
 
 
 async def read_failed_pods(client: PodReader, clock: Clock, jobset: JsonObject) -> list[PodFailures] | None:
     """Return what the pods of a JobSet tell of failures, those without any included; None if nobody says."""
     metadata = jobset["metadata"]
     found: list[PodFailures] = []
+    waiting = 0
     token: str | None = None
     try:
         async with clock.timeout(TIME_LIMIT):
@@ -91,7 +99,10 @@ async def read_failed_pods(client: PodReader, clock: Clock, jobset: JsonObject) 
                     continue_token=token,
                 )
                 pods = page.get("items") or ()
-                found += [_failures(each) for each in pods if _is_of(each, metadata["uid"])]
+                for pod in pods:
+                    if _is_of(pod, metadata["uid"]):
+                        waiting += not is_running(pod)
+                        found.append(_failures(pod, wholly=waiting <= MOST_WAITING))
                 token = (page.get("metadata") or {}).get("continue")
                 if not token or len(found) >= MOST_PODS:
                     return found
@@ -101,7 +112,7 @@ async def read_failed_pods(client: PodReader, clock: Clock, jobset: JsonObject) 
         return None
 
 
-def _failures(pod: JsonObject) -> PodFailures:
+def _failures(pod: JsonObject, *, wholly: bool) -> PodFailures:
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     place = (REPLICATED_JOB_LABEL, JOB_INDEX_LABEL, RESTART_ATTEMPT_LABEL, COMPLETION_INDEX_ANNOTATION)
@@ -110,6 +121,7 @@ def _failures(pod: JsonObject) -> PodFailures:
         metadata.get("creationTimestamp") or "",
         tuple(labels.get(each) for each in place),
         container_failures(pod),
+        kept(pod, wholly=wholly),
     )
 
 

@@ -1,10 +1,13 @@
-"""When the pods of a TrainJob are read for failures, and what is told of them. No pod is watched: most jobs are fine.
+"""When the pods of a TrainJob are read, for failures and for why they do not start, and what is told of that.
+
+No pod is watched: most jobs are fine.
 
 Guarantees:
 - Pods are read when the status of the JobSet, which is watched anyway, says that something has failed, and once more
   when all ranks have had time to say why; and now and then while pods exist but do not get ready. What is healthy costs
   no request.
-- Reads are few: `BURST` for each job at once, then one every `INTERVAL` seconds, and the one when it has failed.
+- Reads are few: `BURST` for each job at once, then one every `INTERVAL` seconds, and the one when it has failed. Of
+  Jobs that have no pods, half a minute after they were seen, and then as rarely, events are read as well.
 - What the status says stays, and is not told again, when another process takes over.
 """
 
@@ -12,19 +15,30 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 
-from trainmaster.controller.condition_types import CONTAINER_FAILED
+from trainmaster.controller.condition_types import CONTAINER_FAILED, WAITING
+from trainmaster.controller.explain.explanation import PATIENCE
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.conditions import find_condition, is_true
 from trainmaster.controller.reconciling.problems import EVENT_ACTION
-from trainmaster.controller.reconciling.trainjobs.failed_pods import PodReader, overcome, read_failed_pods, replaced
+from trainmaster.controller.reconciling.trainjobs.failed_pods import overcome, read_failed_pods, replaced
 from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures, read_condition
-from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails, is_ready, stuck
+from trainmaster.controller.reconciling.trainjobs.refused_pods import read_refusals
+from trainmaster.controller.reconciling.trainjobs.replicated_jobs import (
+    Counts,
+    counts_of,
+    fails,
+    is_ready,
+    lacks_pods,
+    stuck,
+)
+from trainmaster.controller.reconciling.trainjobs.waiting import waiting_condition
 from trainmaster.runtime.api.constants import COMPLETE, FAILED
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
@@ -44,6 +58,22 @@ BURST: Final = 6
 INTERVAL: Final = 10.0
 _BETWEEN_LOOKS: Final = 0.2  # seconds between those of all TrainJobs at pods that do not get ready
 _MOST_JOBS: Final = 10_000  # of which the rate is known
+
+
+class Reader(Protocol):
+    """Reads pods and events from the server."""
+
+    async def list(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        limit: int | None,
+        continue_token: str | None = None,
+    ) -> JsonObject:
+        """Read a collection, or a page of it; raises errors of the client."""
 
 
 @dataclass(slots=True)
@@ -71,6 +101,15 @@ class _Job:
     has_turn: bool = False
     """Whether it has its place among all TrainJobs that are looked at."""
 
+    is_idle: bool = False
+    """Whether none of its Jobs has had a pod yet."""
+
+    waiting: JsonObject | None = None
+    """The condition that tells why it waits, if that is known."""
+
+    was_explained: bool = False
+    """Whether this process has tried to find that out."""
+
 
 class FirstFailureReporter:
     """Reads the pods of TrainJobs that fail; remembers, by key of the TrainJob, what it has told of them.
@@ -81,7 +120,7 @@ class FirstFailureReporter:
         clock: The time.
     """
 
-    def __init__(self, client: PodReader, recorder: Recorder, clock: Clock) -> None:
+    def __init__(self, client: Reader, recorder: Recorder, clock: Clock) -> None:
         self._client = client
         self._recorder = recorder
         self._clock = clock
@@ -113,7 +152,7 @@ class FirstFailureReporter:
             and told is None
             and not report.conditions
             and self._is_unknown(key)
-            and not stuck(jobs)
+            and not (stuck(jobs) or lacks_pods(jobs))
         ):
             return None, None  # as nearly always, so it has to be quick
         counts, written = counts_of(jobs), counts_of(written_jobs)
@@ -131,13 +170,14 @@ class FirstFailureReporter:
         completed, failed = is_true(report.conditions, COMPLETE), is_true(report.conditions, FAILED)
         rests = completed or any((each.get("spec") or {}).get("suspend") for each in (jobset, trainjob))
         fallen = failed or (not rests and fails(before, counts))
-        waits = not failed and not rests and stuck(jobs)
+        starts = not failed and not rests
+        waits, idles = starts and stuck(jobs), starts and lacks_pods(jobs)
         if job is None:
-            if not fallen and not waits:
+            if not fallen and not waits and not idles:
                 return None, None
             job = self._jobs[key] = _Job(uid, restarts)
         unseen = restarts - job.attempt > job.first_failures.is_open  # a failure for which it was restarted
-        self._schedule(job, fallen=fallen or unseen, anew=failed or restarts > job.attempt, stuck=waits)
+        self._schedule(job, fallen=fallen or unseen, anew=failed or restarts > job.attempt, stuck=waits, idle=idles)
         if self._is_due(key, job, ended=failed):
             await self._read(job, trainjob, jobset, attempt=restarts)
         if failed:
@@ -159,17 +199,26 @@ class FirstFailureReporter:
         self._jobs.pop(key, None)
         self._counts.pop(key, None)
 
-    def _schedule(self, job: _Job, *, fallen: bool, anew: bool, stuck: bool) -> None:
+    def waiting(self, key: str, trainjob: JsonObject) -> JsonObject | None:
+        """Return the condition that tells why a TrainJob waits; that which is stored, until it has been looked at."""
+        job = self._jobs.get(key)
+        if job is None or job.look_due is None:
+            return None
+        stored = find_condition((trainjob.get("status") or {}).get("conditions") or [], WAITING)
+        return job.waiting if job.was_explained else stored
+
+    def _schedule(self, job: _Job, *, fallen: bool, anew: bool, stuck: bool, idle: bool) -> None:
         now = self._clock.monotonic()
         if fallen and (anew or not job.first_failures.is_open):
             job.due, job.settles = now, True
         elif fallen:
             # It follows from a failure that is known.
             job.due = now + SETTLING if job.due is None else min(job.due, now + SETTLING)
-        if not stuck:
+        if not stuck and not idle:
             job.look_due, job.interval, job.has_turn = None, FIRST_LOOK, False
-        elif job.look_due is None:
-            job.look_due = now + FIRST_LOOK
+            job.waiting, job.was_explained = None, False
+        elif job.look_due is None or (stuck and job.is_idle):
+            job.look_due, job.is_idle = now + (FIRST_LOOK if stuck else PATIENCE.total_seconds()), idle
 
     def _is_due(self, key: str, job: _Job, *, ended: bool) -> bool:
         """Tell whether the pods are to be read now, and note when they are to be next."""
@@ -205,6 +254,22 @@ class FirstFailureReporter:
         for each in job.first_failures.note(failures, replaced(pods)):
             log.info("a container failed", failure=each.text)
             self._recorder.event(trainjob, type="Warning", reason=CONTAINER_FAILED, action=EVENT_ACTION, note=each.text)
+        if job.look_due is not None:
+            await self._explain(job, trainjob, jobset, [each.shown for each in pods])
+
+    async def _explain(self, job: _Job, trainjob: JsonObject, jobset: JsonObject, pods: list[JsonObject]) -> None:
+        """Find out why a TrainJob waits."""
+        events = None if pods else await read_refusals(self._client, self._clock, jobset)
+        job.was_explained = True
+        job.waiting = waiting_condition(
+            trainjob,
+            jobset,
+            pods,
+            events,
+            stored=job.waiting or find_condition((trainjob.get("status") or {}).get("conditions") or [], WAITING),
+            failure_is_told=job.first_failures.is_open,
+            now=self._clock.now(),
+        )
 
 
 def _is_before(at: str, moment: datetime) -> bool:

@@ -18,6 +18,7 @@ from typing import Final
 
 from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
+from trainmaster.controller.explain.causes.told import cause_of_failure
 from trainmaster.controller.last_words import last_words
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -43,7 +44,7 @@ class FirstFailure:
     """One line, which begins with the attempt."""
 
     reason: str
-    """Condition reason."""
+    """Condition reason: the cause."""
 
     order: tuple[str, bool, int] | None = None
     """That of the failure; None if an earlier process told of it."""
@@ -91,7 +92,7 @@ class FirstFailures:
             told = next((each for each in reversed(self.told) if each.attempt == attempt), None)
             if attempt in self._open_attempts and (told is None or told.order is None or told.order <= failure.order):
                 continue
-            new = FirstFailure(f"{attempt}: {describe(failure)}", _reason(failure), failure.order)
+            new = FirstFailure(f"{attempt}: {describe(failure)}", cause_of_failure(failure).value, failure.order)
             if attempt in self._open_attempts and told is not None:
                 self.told[self.told.index(told)] = new
             else:

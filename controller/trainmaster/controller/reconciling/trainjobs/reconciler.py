@@ -26,6 +26,7 @@ from typing import Final
 
 import structlog
 
+from trainmaster.controller.condition_types import TIME_TO_LIVE_EXPIRED
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -46,7 +47,7 @@ from trainmaster.controller.reconciling.outcomes import (
     next_outcome,
     to_requeue,
 )
-from trainmaster.controller.reconciling.problems import NameTaken, Problem, ProblemReporter, unreadable
+from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter, unreadable
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
@@ -116,6 +117,7 @@ class TrainJobReconciler:
         plugin_threads: PluginThreads | None = None,
     ) -> None:
         self._client = client
+        self._recorder = recorder
         self._deleted_workloads = deleted_workloads
         self._trainjobs = trainjobs
         self._listers = StoreListers(stores, workloads=workloads)
@@ -235,6 +237,7 @@ class TrainJobReconciler:
             unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
             skipped=self._skipped_plugins.condition(key, observed.raw, planned.skipped),
             first_failures=first_failures,
+            waiting=self._failure_reporter.waiting(key, observed.raw),
             now=time_text(now),
         )
         status_due = await self._status_writer.write(key, observed.raw, status)
@@ -243,7 +246,14 @@ class TrainJobReconciler:
         look_due = to_requeue(look_due)
         expiry = to_requeue(planned.expires_in)
         if planned.expires_in is not None and planned.expires_in <= 0 and not planned.deletes and status_due is None:
-            await self._applier.delete_expired(key, observed.raw)
+            if await self._applier.delete_expired(key, observed.raw):
+                self._recorder.event(
+                    observed.raw,
+                    type="Normal",
+                    reason=TIME_TO_LIVE_EXPIRED,
+                    action=EVENT_ACTION,
+                    note="it had ended, and was deleted because its ttlSecondsAfterFinished was over",
+                )
             return DONE
         waiting = WAITING_INTERVAL if planned.waiting else None
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(problem) else None

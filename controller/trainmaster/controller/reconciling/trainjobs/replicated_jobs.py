@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from trainmaster.runtime.api.constants import COMPLETE
 from trainmaster.runtime.jsontree import JsonObject
+
+_COUNTS: Final = ("active", "ready", "succeeded", "failed", "suspended")
 
 
 class Counts(NamedTuple):
@@ -56,6 +58,12 @@ def is_ready(jobset: JsonObject, counts: Mapping[str, Counts]) -> bool:
 def stuck(jobs: Iterable[JsonObject]) -> bool:
     """Tell whether there are Jobs with pods that are not all ready."""
     return any((each.get("ready") or 0) < (each.get("active") or 0) for each in jobs)
+
+
+def lacks_pods(jobs: Iterable[JsonObject]) -> bool:
+    """Tell whether there are Jobs, and none of them has had a pod yet, or is held back."""
+    known = list(jobs)
+    return bool(known) and not any(each.get(count) for each in known for count in _COUNTS)
 
 
 def counts_of(jobs: Iterable[JsonObject]) -> dict[str, Counts]:

@@ -8,7 +8,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
 from trainmaster.controller.reconciling.conditions import is_true, remove_condition, set_condition
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
@@ -29,7 +29,7 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
-_RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2, CONTAINER_FAILED: 3}
+_RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2, CONTAINER_FAILED: 3, WAITING: 4}
 """What matters more: an end is final; a problem wants its owner, also while the job is suspended and would not show it.
 """
 
@@ -44,6 +44,7 @@ def next_status(
     unsupported_runtime: str | None,
     skipped: JsonObject | None = None,
     first_failures: FirstFailures | None = None,
+    waiting: JsonObject | None = None,
     now: str,
 ) -> JsonObject:
     """Compute the status of a TrainJob.
@@ -57,6 +58,7 @@ def next_status(
         unsupported_runtime: The kind and group that `runtimeRef` names, if nobody serves it.
         skipped: The condition that it goes on without some plugins, if it does.
         first_failures: What there is to tell of containers that failed; None: nothing new is known of that.
+        waiting: The condition that its pods do not start, if they do not.
         now: RFC 3339, for conditions that flip.
     """
     following: JsonObject = copy_tree(status)
@@ -73,6 +75,7 @@ def next_status(
             _fail(conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {unsupported_runtime}", now=now)
     blocked = problem.condition() if problem is not None and not finished(conditions) else None
     _set_or_remove(conditions, BLOCKED, blocked, now=now)
+    _set_or_remove(conditions, WAITING, None if blocked or finished(conditions) else waiting, now=now)
     _set_or_remove(conditions, PLUGIN_SKIPPED, skipped, now=now)
     _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)

@@ -27,6 +27,7 @@ _OF_REASON: Final = {
 }
 """What the TrainJob was failed for, whatever happened to its containers before."""
 
+_CAUSES: Final = frozenset(Cause)
 _EXIT_CODE: Final = re.compile(r"\bwith exit code (\d+)\b")
 _INITIALIZER: Final = re.compile(rf": (?:{DATASET_INITIALIZER}|{MODEL_INITIALIZER}) \(pod ")
 _OF_PODS: Final = (
@@ -82,10 +83,12 @@ def failure_of(failed: JsonObject | None, container_failed: JsonObject | None) -
 
 
 def _of_container(condition: JsonObject) -> Failure:
-    if condition.get("reason") == OOM_KILLED:
+    reason = condition.get("reason")
+    if reason == OOM_KILLED:  # an older manager wrote it
         return Failure(Cause.OUT_OF_MEMORY, "")
     last = str(condition.get("message") or "").rpartition("\n")[2]
-    cause = next((cause for pattern, cause in _OF_PODS if pattern.search(last)), None)
+    cause = Cause(reason) if reason in _CAUSES else None
+    cause = cause or next((cause for pattern, cause in _OF_PODS if pattern.search(last)), None)
     if cause is None:
         cause = Cause.INIT_CONTAINER_FAILED if _INITIALIZER.search(last) else Cause.CONTAINER_FAILED
     code = _EXIT_CODE.search(last)
