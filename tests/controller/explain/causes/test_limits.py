@@ -80,6 +80,7 @@ FAILURE = (
     [
         ("137 (OOMKilled: it needed more memory than its limit)", "", Cause.OUT_OF_MEMORY),
         ("1", "RuntimeError: boom", Cause.CONTAINER_FAILED),
+        ("1", "socket.gaierror: [Errno -2] Name or service not known", Cause.NAME_RESOLUTION_FAILED),
         ("137 (killed: SIGKILL)", "PreemptionByScheduler: made room", Cause.PREEMPTED),
         ("137 (killed: SIGKILL)", "Evicted: The node was low on resource: memory", Cause.EVICTED),
         ("137 (ContainerStatusUnknown: nobody saw how it ended)", "", Cause.NODE_LOST),

@@ -73,4 +73,5 @@ def _cause(reason: str, container: str, words: str) -> Cause:
             return cause
     if container in _INITIALIZERS:
         return Cause.INIT_CONTAINER_FAILED
-    return said_cause(words.splitlines()) or Cause.CONTAINER_FAILED
+    said = said_cause(words.splitlines())
+    return said[0] if said else Cause.CONTAINER_FAILED
