@@ -1,24 +1,19 @@
-"""Jobs as rows of a table: what is shown of each, from the job and its pods; pure."""
+"""Jobs as rows of a table; pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, true_conditions
 from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.jobs.rows import JobRow, job_row
 from trainmaster.controller.cli.printers import aligned
-from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
-from trainmaster.runtime.api.constants import NODE
-from trainmaster.runtime.jobs.constants import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
+from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 HEADER: Final = ("KIND", "NAME", "STATE", "NODES", "RESTARTS", "AGE", "DURATION")
 UNKNOWN: Final = "-"
-
-_V1_STATES: Final = (SUCCEEDED, FAILED, SUSPENDED, RESTARTING, RUNNING, CREATED)
-"""Conditions of jobs of `kubeflow.org/v1`, the one that tells most first: several hold at a time."""
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -58,85 +53,28 @@ def table(
     rows: list[tuple[str, ...]] = [("NAMESPACE", *HEADER) if namespaces else HEADER]
     for job in jobs:
         key = (job.namespace, job.name)
-        if job.is_trainjob:
-            cells = _trainjob(job, pods_by_job.get(key, ()), jobset_of.get(key), now)
-        else:
-            cells = _v1_job(job, now)
-        row = (job.kind, job.name, *cells)
-        rows.append((job.namespace, *row) if namespaces else row)
+        cells = _cells(job_row(job, pods_by_job.get(key, ()), jobset_of.get(key)), now)
+        rows.append((job.namespace, *cells) if namespaces else cells)
     return aligned(rows)
 
 
-def _trainjob(job: Job, pods: Iterable[JsonObject], jobset: JsonObject | None, now: datetime) -> Sequence[str]:
-    created = job.object["metadata"]["creationTimestamp"]
-    status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created), true_conditions(job.object))
-    for pod in pods:
-        if pod["metadata"]["creationTimestamp"] >= created:  # not of a namesake that was deleted before
-            status.observe_pod(pod)
-    ready = sum(_is_ready(pod) for pod in status.pods.values() if rank_of(pod) is not None)
-    whole = ((jobset or {}).get("status") or {}).get("restarts") or 0
+def _cells(row: JobRow, now: datetime) -> tuple[str, ...]:
+    duration = row.duration(now)
     return (
-        status.state,
-        _nodes(ready, _wanted(job, jobset), has_ended=status.outcome is not None),
-        str(max(status.restarts, whole)),
-        human_duration(_seconds(created, now)),
-        _duration(status.started, status.ended, now, ongoing=status.outcome is None and bool(status.pods)),
+        row.kind,
+        row.name,
+        row.state,
+        nodes_text(row),
+        str(row.restarts),
+        human_duration(row.age(now)),
+        UNKNOWN if duration is None else human_duration(duration),
     )
 
 
-def _nodes(now: int, wanted: int | str, *, has_ended: bool) -> str:
+def nodes_text(row: JobRow) -> str:
     """Write how many nodes there are of those wanted; of a job that has ended none are, whatever became of it."""
-    return str(wanted) if has_ended else f"{now}/{wanted}"
-
-
-def _is_ready(pod: JsonObject) -> bool:
-    conditions: Iterable[Mapping[str, str]] = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
-def _wanted(job: Job, jobset: JsonObject | None) -> str:
-    """Return how many nodes a TrainJob is to have; its workload knows what its runtime says."""
-    for replicated in ((jobset or {}).get("spec") or {}).get("replicatedJobs") or ():
-        if replicated["name"] == NODE:
-            parallelism = replicated["template"]["spec"].get("parallelism", 1)
-            return str(replicated.get("replicas", 1) * parallelism)
-    return str((job.spec.get("trainer") or {}).get("numNodes") or UNKNOWN)
-
-
-def _v1_job(job: Job, now: datetime) -> Sequence[str]:
-    conditions, status = job.conditions, job.object.get("status") or {}
-    state = next((each for each in _V1_STATES if each in conditions), "Pending")
-    replicas: Mapping[str, JsonObject] = status.get("replicaStatuses") or {}
-    active = sum(each.get("active") or 0 for each in replicas.values())
-    restarts = sum(each.get("restarts") or 0 for each in replicas.values())
-    wanted = sum(
-        replica.get("replicas", 1)
-        for name, specs in job.spec.items()
-        if name.endswith("ReplicaSpecs") and isinstance(specs, dict)
-        for replica in specs.values()
-    )
-    ended = status.get("completionTime") or conditions.get(FAILED, {}).get("lastTransitionTime")
-    return (
-        state,
-        _nodes(active, wanted, has_ended=job.outcome is not None),
-        str(restarts),
-        human_duration(_seconds(job.object["metadata"]["creationTimestamp"], now)),
-        _duration(status.get("startTime"), ended, now, ongoing=job.outcome is None and state != SUSPENDED),
-    )
-
-
-def _duration(started: str | None, ended: str | None, now: datetime, *, ongoing: bool) -> str:
-    if started is None or (ended is None and not ongoing):
-        return UNKNOWN
-    return human_duration(_seconds(started, now if ended is None else _time(ended)))
-
-
-def _seconds(since: str, until: datetime) -> float:
-    return (until - _time(since)).total_seconds()
-
-
-def _time(text: str) -> datetime:
-    return datetime.fromisoformat(text).astimezone(UTC)
+    wanted = UNKNOWN if row.wanted is None else str(row.wanted)
+    return wanted if row.has_ended else f"{row.nodes}/{wanted}"
 
 
 def human_duration(seconds: float) -> str:
