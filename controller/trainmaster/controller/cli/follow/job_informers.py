@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import FollowedJob
+from trainmaster.controller.cli.follow.reachability import TOLD_ELSEWHERE, Reachability
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
 from trainmaster.controller.kube.cache.informer import Informer
-from trainmaster.controller.kube.cache.listwatch import ListWatchFailure
-from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
@@ -53,12 +51,7 @@ class JobInformers:
     ) -> None:
         self._client = client
         self._jobs = jobs
-        self._on_outage = on_outage
-        self._on_refusal = on_refusal
-        self._away: set[Informer] = set()
-        """The informers that cannot reach the cluster."""
-
-        self._refusals: set[str] = set()
+        self._reachability = Reachability(on_outage=on_outage, on_refusal=lambda _, reason: on_refusal(reason))
         self._observations: asyncio.Queue[Observation] = asyncio.Queue()
         self._informers = [informer for namespace in _namespaces(jobs) for informer in self._of(namespace)]
 
@@ -108,9 +101,9 @@ class JobInformers:
             resource,
             namespaces=[namespace],
             label_selector=selector,
-            outages=_TOLD_ELSEWHERE,
-            on_state_change=self._look_at_failures,
-            on_return=lambda: self._returned(informer),
+            outages=TOLD_ELSEWHERE,
+            on_state_change=self._reachability.changed,
+            on_return=lambda: self._reachability.returned(informer),
         )
 
         def observe(obj: JsonObject) -> None:
@@ -133,40 +126,6 @@ class JobInformers:
     def _selector(self, namespace: str) -> str:
         names = sorted(job.name for job in self._jobs if job.namespace == namespace)
         return f"{JOBSET_LABEL} in ({','.join(names)})"
-
-    def _look_at_failures(self, informer: Informer) -> None:
-        failures = [each.failure for each in informer.partitions.values() if each.failure is not None]
-        outage = next((failure for failure in failures if failure.is_outage), None)
-        if outage is None:
-            self._returned(informer)
-        else:
-            if not self._away:
-                self._on_outage(str(outage.error))
-            self._away.add(informer)
-        for failure in failures:
-            if not failure.is_outage and failure.text not in self._refusals:
-                self._refusals.add(failure.text)
-                self._on_refusal(failure.text)
-
-    def _returned(self, informer: Informer) -> None:
-        """Take note that the cluster answers; that it has something new to tell may take a while."""
-        if informer not in self._away:
-            return
-        self._away.remove(informer)
-        if not self._away:
-            self._on_outage(None)
-        for other in self._away:
-            other.try_again()
-
-
-class _ToldElsewhere(Outages):
-    """Leaves nothing for informers to log."""
-
-    def note(self, who: object, failure: ListWatchFailure | None) -> bool:  # noqa: ARG002 - it is nobody's to tell
-        return False
-
-
-_TOLD_ELSEWHERE: Final = _ToldElsewhere()
 
 
 def _namespaces(jobs: Sequence[FollowedJob]) -> list[str]:
