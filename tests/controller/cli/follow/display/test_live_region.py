@@ -83,6 +83,21 @@ def test_a_program_that_is_stopped_gives_the_terminal_back_until_it_goes_on() ->
         assert terminal.cursor_is_shown
 
 
+def test_a_program_that_was_stopped_unasked_takes_the_terminal_again() -> None:
+    """Nobody is told of SIGSTOP; a shell takes the terminal then, and leaves it in its own modes."""
+    with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
+        eventually(shows(terminal, "last row of the display 3"))
+        program.signal(signal.SIGSTOP)
+        eventually(lambda: program.is_stopped)
+        terminal.echo()
+        program.signal(signal.SIGCONT)
+        eventually(lambda: not terminal.echoes)
+        terminal.press("\x03")
+        assert program.wait() == 0
+        assert terminal.everything == ["a line"]
+        assert terminal.echoes
+
+
 def test_a_terminal_that_somebody_has_made_nonblocking_gets_everything() -> None:
     lines = numbered("line", 4_000)
     with Terminal() as terminal:

@@ -76,13 +76,14 @@ async def test_lines_come_out_in_few_pieces(terminal: Terminal, monkeypatch: pyt
         reporter.show([running()])
         await drawn(terminal, "mnist  Running")
         written: list[int] = []
-        send = reporter._region._send
+        held = reporter._region._terminal
+        send = held.send
 
         def count(text: str) -> None:
             written.append(len(text))
             send(text)
 
-        monkeypatch.setattr(reporter._region, "_send", count)
+        monkeypatch.setattr(held, "send", count)
         lines = numbered("line", 3_000)
         for first in range(0, 3_000, 15):
             reporter.log(lines[first : first + 15], job=JOB)
