@@ -26,6 +26,7 @@ COMMANDS = {
     "manager": "manager",
     "run": "run.command",
     "list": "jobs.list",
+    "top": "top.command",
     "attach": "jobs.attach",
     "logs": "jobs.logs",
     "explain": "explain.command",

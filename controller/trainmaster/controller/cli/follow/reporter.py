@@ -54,7 +54,7 @@ def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
         plain: Whether plain lines are wanted in any case.
         commands: How the closing summary is to write commands.
     """
-    if plain or not _shows_displays():
+    if plain or not shows_displays():
         return PlainReporter(commands)
     try:
         from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
@@ -66,7 +66,7 @@ def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
     return LiveReporter(sys.stdout, commands=commands)
 
 
-def _shows_displays() -> bool:
+def shows_displays() -> bool:
     """Whether a person looks at this who sees what is drawn over."""
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         return False

@@ -127,7 +127,7 @@ async def list_jobs(client: KubeClient, namespace: str | None) -> list[Job]:
     """
     trainjobs, others = await asyncio.gather(_list(client, TRAINJOBS, namespace), _list_v1(client, namespace))
     if trainjobs is None and others is None:
-        raise ConfigurationError(_not_served(client))
+        raise ConfigurationError(not_served(client))
     jobs = [*(trainjobs or ()), *(others or ())]
     return sorted(jobs, key=lambda job: (job.namespace, job.name, job.kind))
 
@@ -155,7 +155,8 @@ async def _list(client: KubeClient, resource: Resource, namespace: str | None) -
     ]
 
 
-def _not_served(client: KubeClient) -> str:
+def not_served(client: KubeClient) -> str:
+    """Say that a cluster knows no jobs, and what to do."""
     return (
         f"the cluster {client.config.server} serves no TrainJobs: is Trainmaster installed there?\n"
         f"  what next: {TRAINJOBS.remedy}; or name another cluster with --kubeconfig"

@@ -1,0 +1,129 @@
+"""`trainmaster top`: jobs, nodes and managers of a cluster at a glance, kept current.
+
+Exit codes: 0 left, or printed; 1 the cluster cannot be used; 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from trainmaster.controller.cli.follow.reporter import shows_displays
+from trainmaster.controller.cli.jobs.lookup import not_served, v1_kinds
+from trainmaster.controller.cli.jobs.options import (
+    add_cluster_options,
+    namespace_of,
+    on_cluster,
+)
+from trainmaster.controller.cli.printers import print_json
+from trainmaster.controller.cli.top.attention import Order, ordered
+from trainmaster.controller.cli.top.informers import ClusterInformers
+from trainmaster.controller.cli.top.plain import plain_lines
+from trainmaster.controller.cli.top.snapshot import to_json
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import ConfigurationError
+from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.resources import TRAINJOBS
+
+_INTERVAL: Final = 2.0
+_ROWS_AROUND: Final = 12
+"""Rows of a terminal that plain tables leave for what is not jobs."""
+
+_ROWS: Final = 40
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "top",
+        help="watch jobs, nodes and the manager on one screen",
+        description="Show jobs, those first that need attention, with their progress and what stands in their way, "
+        "what the nodes have and what is asked of them, and how the manager fares; kept current until `q` or Ctrl-C. "
+        "Without a terminal, plain tables are printed again and again.",
+        allow_abbrev=False,
+    )
+    add_cluster_options(parser)
+    parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
+    parser.add_argument("--once", action="store_true", help="print one table of all jobs, and end")
+    parser.add_argument("--plain", action="store_true", help="plain tables, also on a terminal")
+    parser.add_argument("-o", "--output", choices=("json",), help="print everything once, for programs")
+    parser.set_defaults(run=on_cluster(_top))
+
+
+async def _top(client: KubeClient, arguments: argparse.Namespace) -> int:
+    namespace = None if arguments.all_namespaces else namespace_of(client, arguments)
+    kinds = await _kinds(client, namespace)
+    changed = asyncio.Event()
+    async with ClusterInformers(client, namespace=namespace, kinds=kinds, on_change=changed.set) as informers:
+        if arguments.once or arguments.output:
+            await _print_once(informers, as_json=bool(arguments.output))
+        elif not arguments.plain and shows_displays() and (run := _live_view(informers, changed)) is not None:
+            return await run()
+        else:
+            await _print_again_and_again(informers)
+        return 0
+
+
+def _live_view(informers: ClusterInformers, changed: asyncio.Event) -> Callable[[], Awaitable[int]] | None:
+    """Return what shows the live view; None if what draws it is not installed, which is told."""
+    try:
+        from trainmaster.controller.cli.top.live import LiveView  # noqa: PLC0415 - may not be there
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        print("for a screen that is kept current: pip install 'trainmaster[local]'", file=sys.stderr)
+        return None
+    return LiveView(informers.snapshot, changed, file=sys.stdout).run
+
+
+async def _kinds(client: KubeClient, namespace: str | None) -> list[Resource]:
+    """Return the kinds of jobs that are served, and that may be read; the first answer of the cluster.
+
+    Raises:
+        ConfigurationError: There is none.
+        Forbidden: They may not be read.
+    """
+    kinds = []
+    refusal: Forbidden | None = None
+    try:
+        others = await v1_kinds(client)
+    except Forbidden:
+        others = []
+    for kind in (TRAINJOBS, *others):
+        try:
+            await client.list(kind, namespace, limit=1, metadata_only=True)
+        except NotFound:
+            continue
+        except Forbidden as error:
+            refusal = refusal or error
+            continue
+        kinds.append(kind)
+    if not kinds:
+        raise refusal or ConfigurationError(not_served(client))
+    return kinds
+
+
+async def _print_once(informers: ClusterInformers, *, as_json: bool) -> None:
+    await informers.wait_read()
+    snapshot = await informers.snapshot()
+    jobs = ordered(snapshot.jobs, Order.ATTENTION, snapshot.now)
+    if as_json:
+        print_json(to_json(snapshot, jobs))
+    else:
+        print("\n".join(plain_lines(snapshot, jobs, at_most=None)))
+
+
+async def _print_again_and_again(informers: ClusterInformers) -> None:
+    await informers.wait_read()
+    while True:
+        snapshot = await informers.snapshot()
+        jobs = ordered(snapshot.jobs, Order.ATTENTION, snapshot.now)
+        lines = shutil.get_terminal_size((0, _ROWS + _ROWS_AROUND)).lines
+        text = "\n".join(plain_lines(snapshot, jobs, at_most=max(5, lines - _ROWS_AROUND)))
+        print(text, end="\n\n", flush=True)
+        await asyncio.sleep(_INTERVAL)

@@ -1,0 +1,325 @@
+"""What a cluster tells of its jobs, nodes and managers, by informers: nothing is polled that can be watched.
+
+- A job is looked at anew when it, its workload or a pod of it has changed, and not otherwise: of thousands of jobs that
+  rest, a change of one costs the work for one.
+- What may not be read, or is not served, is told once and done without.
+- While the cluster is away, what was known stays, and the reason is told.
+- Metrics of managers are read every few seconds, since they cannot be watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, Self
+
+from trainmaster.controller.cli.cluster import manager_status
+from trainmaster.controller.cli.follow.reachability import TOLD_ELSEWHERE, Reachability
+from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.jobs.rows import job_row
+from trainmaster.controller.cli.top.attention import TopJob
+from trainmaster.controller.cli.top.manager_metrics import read_pod, read_url
+from trainmaster.controller.cli.top.managers import EMBEDDED, SELECTOR, ManagerMetrics, Managers, managers_of
+from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
+from trainmaster.controller.cli.top.snapshot import Snapshot
+from trainmaster.controller.cli.top.troubles import trouble_of
+from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.informer import Informer, Transform, strip_managed_fields
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.api.constants import TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, OPERATOR_NAME_LABEL
+from trainmaster.runtime.jsontree import JsonObject
+
+NODES: Final = Resource("", "v1", "Node", "nodes", namespaced=False)
+
+METRICS_INTERVAL: Final = 5.0
+_AT_ONCE: Final = 200
+"""Jobs that are looked at before others get their turn."""
+
+_OWNER: Final = "owner"
+_BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+_READ_WITHIN: Final = 10.0
+
+_Key = tuple[Resource, str]
+"""A kind of jobs, and namespace and name."""
+
+
+class ClusterInformers:
+    """Reads a cluster; an asynchronous context manager.
+
+    Args:
+        client: Of the cluster.
+        namespace: Whose jobs are read; None: those of all.
+        kinds: The kinds of jobs that it serves.
+        on_change: Called when something has changed.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        namespace: str | None,
+        kinds: Sequence[Resource],
+        on_change: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._on_change = on_change
+        self._outage = ""
+        self._unread: dict[str, str] = {}
+        self._reachability = Reachability(on_outage=self._note_outage, on_refusal=self._note_refusal)
+        self._tasks: list[asyncio.Task[None]] = []
+
+        self._jobs = {kind: self._informer(kind, namespace) for kind in kinds}
+        self._jobsets = self._informer(JOBSETS, namespace)
+        # Of all kinds of kubeflow.org/v1 the pods have the same labels.
+        labels = {JOBSET_LABEL if kind == TRAINJOBS else JOB_NAME_LABEL: kind for kind in kinds}
+        self._pods = {
+            label: self._informer(PODS, namespace, labels=label, name=name, transform=_without_noise)
+            for label, name in (
+                (JOBSET_LABEL, "pods of TrainJobs"),
+                (JOB_NAME_LABEL, "pods of jobs of kubeflow.org/v1"),
+            )
+            if label in labels
+        }
+        self._kinds = {kind.kind.lower(): kind for kind in kinds}
+        self._rows: dict[_Key, TopJob] = {}
+        self._dirty: dict[_Key, None] = {}
+        for kind, informer in self._jobs.items():
+            informer.add_event_handler(partial(self._job_changed, kind))
+        self._jobsets.add_event_handler(self._jobset_changed)
+        for informer in self._pods.values():
+            informer.store.add_indexer(_OWNER, _owners)
+            informer.add_event_handler(self._pod_changed)
+
+        self._nodes = self._informer(NODES, None)
+        self._bound = self._informer(PODS, None, fields=_BOUND, name="pods on nodes", transform=trimmed_pod)
+        self._requests = PodRequests()
+        self._bound.add_event_handler(self._bound_changed)
+        self._nodes.add_event_handler(lambda _: self._on_change())
+        self._node_usages: list[NodeUsage] | None = None
+
+        election = Configuration().leader_election
+        self._manager_pods = self._informer(PODS, None, labels=SELECTOR, name="pods of managers")
+        self._leases = self._informer(LEASES, None, fields=f"metadata.name={election.resource_name}")
+        self._manager_pods.add_event_handler(lambda _: self._on_change())
+        self._embedded: JsonObject | None = None
+        self._metrics: dict[tuple[str, str], ManagerMetrics | str] = {}
+        self._metrics_read = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        for informer in self._all:
+            self._tasks.append(asyncio.create_task(informer.run()))
+        self._tasks.append(asyncio.create_task(self._read_metrics()))
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def wait_read(self) -> None:
+        """Wait until all was read that can be; what takes longer than some seconds is told, and done without."""
+        waits = [
+            asyncio.create_task(each) for each in (*(i.wait_ready() for i in self._all), self._metrics_read.wait())
+        ]
+        _, late = await asyncio.wait(waits, timeout=_READ_WITHIN)
+        for each in late:
+            each.cancel()
+        for informer in self._all:
+            if not informer.is_ready:
+                self._unread.setdefault(informer.name, f"{informer.name}: no answer within {_READ_WITHIN:g} s")
+
+    async def snapshot(self) -> Snapshot:
+        """Return what is known now."""
+        now = datetime.now(UTC)
+        await self._look_at_changed(now)
+        return Snapshot(
+            now=now,
+            server=self._client.config.server,
+            namespace=self._namespace,
+            jobs=list(self._rows.values()),
+            nodes=self._usages(),
+            managers=self._managers(now),
+            unread=[self._unread[name] for name in sorted(self._unread)],
+            outage=self._outage,
+            is_complete=all(informer.is_ready for informer in self._all),
+        )
+
+    @property
+    def _all(self) -> Sequence[Informer]:
+        return (
+            *self._jobs.values(),
+            self._jobsets,
+            *self._pods.values(),
+            self._nodes,
+            self._bound,
+            self._manager_pods,
+            self._leases,
+        )
+
+    def _informer(
+        self,
+        resource: Resource,
+        namespace: str | None,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        name: str | None = None,
+        transform: Transform = strip_managed_fields,
+    ) -> Informer:
+        informer = Informer(
+            self._client,
+            resource,
+            namespaces=() if namespace is None else (namespace,),
+            label_selector=labels,
+            field_selector=fields,
+            optional=True,
+            name=name,
+            transform=transform,
+            outages=TOLD_ELSEWHERE,
+            on_state_change=self._state_changed,
+            on_return=lambda: self._reachability.returned(informer),
+        )
+        return informer
+
+    # What informers tell of themselves
+
+    def _state_changed(self, informer: Informer) -> None:
+        self._reachability.changed(informer)
+        if informer.failure is None:
+            self._unread.pop(informer.name, None)
+        self._on_change()
+
+    def _note_outage(self, reason: str | None) -> None:
+        self._outage = reason or ""
+        self._on_change()
+
+    def _note_refusal(self, informer: Informer, reason: str) -> None:
+        absent = informer.resource in {JOBSETS, TRAINJOBS} and any(
+            each.is_absent for each in informer.partitions.values()
+        )
+        if not absent:  # without JobSets there are no TrainJobs that run, and whoever looks sees that
+            self._unread[informer.name] = f"{informer.name}: {reason}"
+
+    # Jobs
+
+    def _job_changed(self, kind: Resource, delta: Delta) -> None:
+        self._mark(kind, delta.key)
+
+    def _jobset_changed(self, delta: Delta) -> None:
+        self._mark(TRAINJOBS, delta.key)
+
+    def _pod_changed(self, delta: Delta) -> None:
+        for owner in _owners(delta.new or delta.old or {}):
+            word, _, key = owner.partition(" ")
+            if word in self._kinds:
+                self._mark(self._kinds[word], key)
+
+    def _mark(self, kind: Resource, key: str) -> None:
+        self._dirty[kind, key] = None
+        self._on_change()
+
+    async def _look_at_changed(self, now: datetime) -> None:
+        looked_at = 0
+        while self._dirty:
+            kind, key = next(iter(self._dirty))
+            del self._dirty[kind, key]
+            obj = self._jobs[kind].store.get(key) if kind in self._jobs else None
+            if obj is None:
+                self._rows.pop((kind, key), None)
+            else:
+                self._rows[kind, key] = self._row(Job(kind, obj), key, now)
+            looked_at += 1
+            if looked_at % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    def _row(self, job: Job, key: str, now: datetime) -> TopJob:
+        label = JOBSET_LABEL if job.is_trainjob else JOB_NAME_LABEL
+        pods = list(self._pods[label].store.by_index(_OWNER, f"{job.kind.lower()} {key}"))
+        jobset = self._jobsets.store.get(key) if job.is_trainjob else None
+        row = job_row(job, pods, jobset)
+        return TopJob(row, trouble_of(job, pods=pods, jobset=jobset, now=now), job.argument)
+
+    # Nodes
+
+    def _bound_changed(self, delta: Delta) -> None:
+        if (new := delta.new) is not None:
+            self._requests.put(new)
+        elif (old := delta.old) is not None:
+            self._requests.remove(old)
+        self._on_change()
+
+    def _usages(self) -> list[NodeUsage] | None:
+        if not self._nodes.has_synced:
+            return None
+        return [node_usage(node, self._requests) for node in self._nodes.store.each()]
+
+    # Managers
+
+    def _managers(self, now: datetime) -> Managers | None:
+        if not self._manager_pods.has_synced and self._embedded is None:
+            return None
+        return managers_of(
+            self._manager_pods.store.each(),
+            list(self._leases.store.each()) if self._leases.has_synced else None,
+            now=now,
+            embedded=self._embedded,
+            metrics=self._metrics,
+        )
+
+    async def _read_metrics(self) -> None:
+        is_embedded = True
+        await self._manager_pods.wait_ready()
+        while True:
+            if is_embedded:
+                try:
+                    self._embedded = await manager_status(self._client)
+                    is_embedded = self._embedded is not None
+                except KubeError:
+                    pass  # informers tell of that
+            self._metrics = await self._metrics_of(list(self._manager_pods.store.each()))
+            self._metrics_read.set()
+            self._on_change()
+            await asyncio.sleep(METRICS_INTERVAL)
+
+    async def _metrics_of(self, pods: Iterable[JsonObject]) -> dict[tuple[str, str], ManagerMetrics | str]:
+        running = {
+            (pod["metadata"]["namespace"], pod["metadata"]["name"]): pod
+            for pod in pods
+            if (pod.get("status") or {}).get("phase") == "Running"
+        }
+        found = await asyncio.gather(*(read_pod(self._client, pod) for pod in running.values()))
+        metrics = dict(zip(running, found, strict=True))
+        if self._embedded is not None and (url := self._embedded.get("metrics")):
+            metrics["", EMBEDDED] = await read_url(url)
+        return metrics
+
+
+def _owners(pod: JsonObject) -> list[str]:
+    """Return the job that a pod is of, by its labels: kind, namespace and name."""
+    metadata = pod.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    if JOBSET_LABEL in labels:
+        return [f"{TRAINJOB_KIND.lower()} {metadata['namespace']}/{labels[JOBSET_LABEL]}"]
+    controller = str(labels.get(OPERATOR_NAME_LABEL) or "").removesuffix("-controller")
+    return [f"{controller} {metadata['namespace']}/{labels[JOB_NAME_LABEL]}"] if JOB_NAME_LABEL in labels else []
+
+
+def _without_noise(pod: JsonObject) -> JsonObject:
+    """Drop of a pod of a job what is long, and tells nobody how the job fares."""
+    strip_managed_fields(pod)
+    pod["metadata"].pop("annotations", None)
+    spec = pod.get("spec") or {}
+    for containers in (spec.get("containers"), spec.get("initContainers")):
+        for container in containers or ():
+            for key in ("env", "args", "command", "volumeMounts"):
+                container.pop(key, None)
+    return pod

@@ -1,0 +1,165 @@
+"""The replicas of the manager: which are ready, which one leads, and what their metrics tell; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from trainmaster.controller.cli.follow.display.durations import seconds_between
+from trainmaster.controller.container_failures import container_statuses
+from trainmaster.runtime.jsontree import JsonObject
+
+SELECTOR: Final = (
+    "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager,"
+    "app.kubernetes.io/name in (trainer, kubeflow-trainer)"
+)
+"""The labels of its pods, by our manifests, the original's and its chart."""
+
+EMBEDDED: Final = "embedded"
+_LEASE_SECONDS: Final = 15
+
+
+@dataclass(frozen=True, slots=True)
+class ManagerMetrics:
+    """What matters of the metrics of a replica."""
+
+    queue_depth: int
+    """Jobs, and what belongs to them, that wait for a worker."""
+
+    reconciles: int
+    """Since it started."""
+
+    reconcile_errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manager:
+    """A replica."""
+
+    namespace: str
+    name: str
+    """Of its pod."""
+
+    is_ready: bool
+    leads: bool
+    restarts: int
+    started: str | None
+    problem: str
+    """Why it is not ready; empty if it is."""
+
+    metrics: ManagerMetrics | None = None
+    unreadable: str = ""
+    """Why there are no metrics; empty if there are, or if nobody has tried yet."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+
+@dataclass(frozen=True, slots=True)
+class Managers:
+    """All replicas."""
+
+    replicas: Sequence[Manager] = ()
+    """Those that lead come first."""
+
+    note: str = ""
+    """What is wrong with all of them together: that there is none, or that none leads; empty if nothing is."""
+
+
+def managers_of(
+    pods: Iterable[JsonObject],
+    leases: Sequence[JsonObject] | None,
+    *,
+    now: datetime,
+    embedded: JsonObject | None = None,
+    metrics: Mapping[tuple[str, str], ManagerMetrics | str],
+) -> Managers:
+    """Put together what is known of the manager.
+
+    Args:
+        pods: Those that carry the labels of a manager.
+        leases: Those by which one of them leads; None if they may not be read.
+        now: The time, by which leases expire.
+        embedded: What an embedded cluster tells of the manager that it runs itself.
+        metrics: By namespace and name of the pod, the metrics, or why they cannot be read.
+    """
+    holders = {
+        (lease["metadata"]["namespace"], str(spec.get("holderIdentity") or ""))
+        for lease in leases or ()
+        if _is_held(spec := lease.get("spec") or {}, now)
+    }
+    replicas = [_replica(pod, holders, metrics) for pod in pods if pod["metadata"].get("deletionTimestamp") is None]
+    if embedded is not None:
+        replicas.append(_embedded(embedded, metrics))
+    replicas.sort(key=lambda each: (not each.leads, not each.is_ready, each.key))
+    return Managers(replicas, _note(replicas, leases, holders))
+
+
+def _replica(
+    pod: JsonObject,
+    holders: Iterable[tuple[str, str]],
+    metrics: Mapping[tuple[str, str], ManagerMetrics | str],
+) -> Manager:
+    metadata, status = pod["metadata"], pod.get("status") or {}
+    key = namespace, name = metadata["namespace"], metadata["name"]
+    ready: JsonObject = next((each for each in status.get("conditions") or () if each.get("type") == "Ready"), {})
+    is_ready = ready.get("status") == "True"
+    waiting: JsonObject = next(
+        (waits for each in container_statuses(pod) if (waits := (each.get("state") or {}).get("waiting"))), {}
+    )
+    problem = waiting.get("reason") or ready.get("message") or ready.get("reason") or status.get("phase") or "Pending"
+    told = metrics.get(key)
+    return Manager(
+        namespace=namespace,
+        name=name,
+        is_ready=is_ready,
+        # The host name of a pod is its name; the rest of an identity tells processes apart.
+        leads=any(where == namespace and holder.startswith(f"{name}_") for where, holder in holders),
+        restarts=sum(each.get("restartCount") or 0 for each in container_statuses(pod)),
+        started=status.get("startTime"),
+        problem="" if is_ready else str(problem),
+        metrics=told if isinstance(told, ManagerMetrics) else None,
+        unreadable=told if isinstance(told, str) else "",
+    )
+
+
+def _embedded(status: JsonObject, metrics: Mapping[tuple[str, str], ManagerMetrics | str]) -> Manager:
+    phase, told = str(status["phase"]), metrics.get(("", EMBEDDED))
+    return Manager(
+        namespace="",
+        name=EMBEDDED,
+        is_ready=phase == "ready",
+        leads=phase == "ready",
+        restarts=int(status.get("ends") or 0),
+        started=None,
+        problem=""
+        if phase == "ready"
+        else ": ".join(each for each in (phase, str(status.get("message") or "")) if each),
+        metrics=told if isinstance(told, ManagerMetrics) else None,
+        unreadable=told if isinstance(told, str) else "",
+    )
+
+
+def _is_held(spec: JsonObject, now: datetime) -> bool:
+    age = seconds_between(spec.get("renewTime"), now)
+    # Twice its duration: clocks differ.
+    return bool(spec.get("holderIdentity")) and age is not None and age < 2 * _duration(spec)
+
+
+def _duration(spec: JsonObject) -> int:
+    return int(spec.get("leaseDurationSeconds") or _LEASE_SECONDS)
+
+
+def _note(replicas: Sequence[Manager], leases: Sequence[JsonObject] | None, holders: Iterable[tuple[str, str]]) -> str:
+    if any(each.leads for each in replicas):
+        return ""
+    held = ", ".join(sorted(f"{holder} in {namespace}" for namespace, holder in holders))
+    if held:
+        return f"{held} leads" if replicas else f"no pod of a manager is known; {held} leads"
+    if not replicas:
+        return "none is installed; nothing becomes of TrainJobs: trainmaster doctor"
+    return "" if leases is None else "none leads; nothing becomes of TrainJobs until one does"

@@ -1,0 +1,154 @@
+"""What nodes have, and what the pods on them have asked for; pure but for the record of pods that it keeps.
+
+Usage is by requests, as schedulers count it: what a pod really uses the API does not tell. Devices of ResourceClaims
+are not counted, which no pod asks for by a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity, QuantityError
+from trainmaster.runtime.resource_requirements import Resources, pod_requests, sum_resources
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+
+_NO_ACCELERATORS: Final = frozenset({CPU, MEMORY, "pods", "ephemeral-storage", "storage"})
+_NO_ACCELERATOR_PREFIXES: Final = ("hugepages-", "attachable-volumes-")
+_ZERO: Final = Quantity.parse(0)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """A node, or several together."""
+
+    name: str
+    status: str
+    """`Ready`, or what is wrong with it, as `kubectl get nodes` writes it."""
+
+    allocatable: Mapping[str, Quantity]
+    requested: Mapping[str, Quantity]
+    """By the pods that are bound to it and have not ended."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether pods may be put on it."""
+        return self.status == "Ready"
+
+    @property
+    def accelerators(self) -> Sequence[str]:
+        """The names of the accelerators, and of other devices, that it has."""
+        return sorted(name for name, amount in self.allocatable.items() if amount and is_accelerator(name))
+
+    def share(self, resource: str) -> float:
+        """Return how much of a resource is asked for, from 0; also above 1."""
+        has = self.allocatable.get(resource, _ZERO)
+        return self.requested.get(resource, _ZERO).nano / has.nano if has else 0.0
+
+    @property
+    def fullness(self) -> float:
+        """Return the share of the resource that is the scarcest."""
+        return max((self.share(name) for name in (CPU, MEMORY, *self.accelerators)), default=0.0)
+
+
+class PodRequests:
+    """What the pods on each node have asked for: kept current pod by pod."""
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[str, Resources]] = {}
+        self._node_of: dict[str, str] = {}
+        self._sums: dict[str, Resources] = {}
+
+    def put(self, pod: JsonObject) -> None:
+        """Count a pod, once it is on a node."""
+        uid, node = pod["metadata"]["uid"], (pod.get("spec") or {}).get("nodeName")
+        if not node:
+            return
+        try:
+            requests = pod_requests(pod["spec"])
+        except QuantityError:
+            requests = {}
+        self._by_node.setdefault(node, {})[uid] = requests
+        self._node_of[uid] = node
+        self._sums.pop(node, None)
+
+    def remove(self, pod: JsonObject) -> None:
+        """Forget a pod."""
+        uid = pod["metadata"]["uid"]
+        node = self._node_of.pop(uid, None)
+        if node is not None:
+            self._by_node[node].pop(uid, None)
+            self._sums.pop(node, None)
+
+    def on(self, node: str) -> Resources:
+        """Return what the pods on a node have asked for."""
+        if node not in self._sums:
+            self._sums[node] = sum_resources(self._by_node.get(node, {}).values())
+        return self._sums[node]
+
+
+def node_usage(node: JsonObject, requests: PodRequests) -> NodeUsage:
+    """Return the usage of a node."""
+    name = node["metadata"]["name"]
+    return NodeUsage(name, _status(node), _amounts((node.get("status") or {}).get("allocatable")), requests.on(name))
+
+
+def total(nodes: Iterable[NodeUsage]) -> NodeUsage:
+    """Return all nodes together; what those have that take no pods is not to be had, and does not count."""
+    listed = list(nodes)
+    ready = [node for node in listed if node.is_ready]
+    return NodeUsage(
+        name="",
+        status=f"{len(ready)}/{len(listed)}",
+        allocatable=sum_resources(dict(node.allocatable) for node in ready),
+        requested=sum_resources(dict(node.requested) for node in ready),
+    )
+
+
+def trimmed_pod(pod: JsonObject) -> JsonObject:
+    """Keep of a pod what its requests follow from."""
+    metadata, spec = pod["metadata"], pod.get("spec") or {}
+    kept = {key: metadata[key] for key in ("name", "namespace", "uid", "resourceVersion") if key in metadata}
+    fields = {key: spec[key] for key in ("nodeName", "overhead", "resources") if key in spec}
+    for each in ("containers", "initContainers"):
+        if each in spec:
+            fields[each] = [
+                {key: container[key] for key in ("resources", "restartPolicy") if key in container}
+                for container in spec[each] or ()
+            ]
+    return {"apiVersion": pod.get("apiVersion"), "kind": pod.get("kind"), "metadata": kept, "spec": fields}
+
+
+def is_accelerator(resource: str) -> bool:
+    """Tell whether a resource is a device, such as `nvidia.com/gpu`."""
+    return resource not in _NO_ACCELERATORS and not resource.startswith(_NO_ACCELERATOR_PREFIXES)
+
+
+def _status(node: JsonObject) -> str:
+    spec, status = node.get("spec") or {}, node.get("status") or {}
+    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
+    words = []
+    if (ready := conditions.get("Ready", {}).get("status")) != "True":
+        words.append("NotReady" if ready == "False" else "Unknown")
+    words += [kind for kind in ("DiskPressure", "MemoryPressure", "PIDPressure") if _holds(conditions.get(kind))]
+    if spec.get("unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words) or "Ready"
+
+
+def _holds(condition: JsonObject | None) -> bool:
+    return (condition or {}).get("status") == "True"
+
+
+def _amounts(listed: Mapping[str, str] | None) -> Resources:
+    found: Resources = {}
+    for name, amount in (listed or {}).items():
+        try:
+            found[name] = Quantity.parse(amount)
+        except QuantityError:
+            continue  # of a node that writes odd things the rest is told
+    return found

@@ -1,0 +1,71 @@
+"""`trainmaster top`, on an API server on which nobody works, and on a whole cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from support.commands import eventually, trainmaster
+from support.team import Team
+
+from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.testing.faults import Refuse
+
+
+async def test_once_and_for_programs(quiet: tuple[Team, Cluster]) -> None:
+    team, cluster = quiet
+    await team.submit("mnist", "true", nodes=2)
+    with cluster.faults.add(Refuse(403, message="eve cannot list nodes"), resource="nodes"):
+        printed = await team.cli("top", "--once")
+        assert (printed.code, printed.err) == (0, "")
+        lines = printed.out.splitlines()
+        assert "namespace research" in lines[0]
+        assert "jobs     1: 1 waiting" in lines
+        assert "nodes    not known" in lines
+        assert any(line.startswith("not read: nodes: no permission to list it; grant") for line in lines)
+        assert lines[-1].split()[:4] == ["TrainJob", "mnist", "Pending", "0/2"]
+
+    told = json.loads((await team.cli("top", "-A", "-o", "json")).out)
+    assert told["namespace"] is None
+    (job,) = told["jobs"]
+    assert (job["name"], job["state"], job["attention"], job["wantedNodes"]) == ("mnist", "Pending", "waiting", 2)
+    assert told["nodes"] == []
+    assert told["unread"] == []
+    assert told["managersNote"].startswith("none is installed")
+
+
+async def test_without_a_terminal_tables_are_printed_again_and_again(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
+    await team.submit("mnist", "true")
+    async with team.started("top") as running:
+        await eventually(lambda: "".join(running.out).count("mnist") >= 1)
+        await team.submit("later", "true")
+        await eventually(lambda: "later" in "".join(running.out))
+        running.process.terminate()
+    assert "\x1b" not in "".join(running.out)
+
+
+async def test_jobs_that_may_not_be_read_are_an_error(quiet: tuple[Team, Cluster]) -> None:
+    team, cluster = quiet
+    with cluster.faults.add(Refuse(403, message="eve cannot list trainjobs"), verb="list"):
+        refused = await team.cli("top", "--once")
+    assert refused.code == 1
+    assert "eve cannot list trainjobs" in refused.err
+    assert "Traceback" not in refused.err
+
+
+async def test_no_cluster_is_an_error(tmp_path: Path) -> None:
+    failed = await trainmaster("top", "--once", cwd=tmp_path)
+    assert failed.code == 1
+    assert "no cluster" in failed.err
+
+
+async def test_an_embedded_cluster_tells_of_its_manager(cluster_home: Path, tmp_path: Path) -> None:
+    kubeconfig = cluster_home / ".trainmaster/kubeconfig"
+    told = json.loads((await trainmaster("top", "-o", "json", "--kubeconfig", str(kubeconfig), cwd=tmp_path)).out)
+    (manager,) = told["managers"]
+    assert (manager["name"], manager["ready"], manager["leads"]) == ("embedded", True, True)
+    assert manager["metricsUnreadable"] == ""
+    assert manager["reconciles"] >= 0
+    (node,) = told["nodes"]
+    assert node["status"] == "Ready"

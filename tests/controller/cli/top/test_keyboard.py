@@ -1,0 +1,32 @@
+"""Keys, from what terminals send."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainmaster.controller.cli.top.keyboard import Key, Keyboard
+
+
+@pytest.mark.parametrize(
+    ("sent", "keys"),
+    [
+        (b"q", ["q"]),
+        (b"\x1b[A\x1bOB", [Key.UP, Key.DOWN]),
+        (b"\x1b[5~\x1b[6~\x1b[H\x1b[4~", [Key.PAGE_UP, Key.PAGE_DOWN, Key.HOME, Key.END]),
+        (b"\x1b", [Key.ESCAPE]),
+        (b"a\x7fb\r", ["a", Key.BACKSPACE, "b", Key.ENTER]),
+        (b"\x1b[15~\x1b[1;5C\x01\tx", ["x"]),
+        ("ä".encode(), ["ä"]),
+        (b"\xff\xfe", []),
+        (b"", []),
+    ],
+)
+def test_keys(sent: bytes, keys: list[str]) -> None:
+    assert Keyboard().keys(sent) == keys
+
+
+def test_a_character_may_come_in_pieces() -> None:
+    keyboard = Keyboard()
+    first, second = "ü".encode()[:1], "ü".encode()[1:]
+    assert keyboard.keys(first) == []
+    assert keyboard.keys(second) == ["ü"]

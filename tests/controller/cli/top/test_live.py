@@ -1,0 +1,155 @@
+"""The live view: as a program of its own, which is stopped, killed, resized, and typed at."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from support.terminals import Program, Terminal
+
+PROGRAM = """
+import asyncio, sys
+from support.top import snapshot, top_job
+from trainmaster.controller.cli.top.live import LiveView
+
+JOBS = [top_job("mnist"), top_job("stuck", "Pending", trouble="Unschedulable")]
+JOBS += [top_job(f"job-{number}") for number in range(30)]
+looks = 0
+
+async def look():
+    global looks
+    looks += 1
+    if "crash" in sys.argv and looks > 2:
+        raise RuntimeError("a defect")
+    print("a line on standard error", file=sys.stderr)
+    return snapshot(*JOBS, top_job(f"look-{looks}", trouble="Look", age=10_000))
+
+async def main():
+    return await LiveView(look, asyncio.Event(), file=sys.stdout).run()
+
+print("before")
+sys.exit(asyncio.run(main()))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _programs_find_support(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.02)
+
+
+def shows(terminal: Terminal, text: str) -> Callable[[], bool]:
+    return lambda: any(text in row for row in terminal.screen)
+
+
+@contextmanager
+def live(*arguments: str, columns: int = 80, lines: int = 24) -> Iterator[tuple[Terminal, Program]]:
+    with Terminal(columns, lines) as terminal, terminal.program(sys.executable, "-c", PROGRAM, *arguments) as program:
+        eventually(shows(terminal, "look-2"))
+        yield terminal, program
+
+
+def is_given_back(terminal: Terminal) -> bool:
+    """Emulators of tests have one screen; so that what was drawn is gone from it tells that it was left."""
+    return terminal.cursor_is_shown and terminal.echoes and not shows(terminal, "stuck")()
+
+
+def colours(terminal: Terminal, name: str) -> set[str]:
+    """The colours of the row of a job."""
+    row = next(index for index, text in enumerate(terminal.screen) if name in text)
+    return {terminal.colour(row, column) for column in range(60)}
+
+
+def test_ctrl_c_leaves_it_as_an_interruption() -> None:
+    with live() as (terminal, program):
+        terminal.press("\x03")
+        assert program.wait() == 130
+        assert is_given_back(terminal)
+
+
+def test_a_signal_that_ends_it_gives_the_terminal_back() -> None:
+    with live() as (terminal, program):
+        program.signal(signal.SIGTERM)
+        assert program.wait() == -signal.SIGTERM
+        assert is_given_back(terminal)
+
+
+def test_a_crash_gives_the_terminal_back_and_is_seen() -> None:
+    with live("crash") as (terminal, program):
+        assert program.wait() == 1
+        assert terminal.echoes
+        assert terminal.cursor_is_shown
+        assert shows(terminal, "RuntimeError: a defect")()
+
+
+def test_ctrl_z_gives_the_terminal_back_until_it_goes_on() -> None:
+    with live() as (terminal, program):
+        terminal.press("\x1a")
+        eventually(lambda: program.is_stopped)
+        assert is_given_back(terminal)
+        program.signal(signal.SIGCONT)
+        eventually(shows(terminal, "stuck"))
+        assert not terminal.echoes
+        terminal.press("q")
+        assert program.wait() == 0
+        assert is_given_back(terminal)
+
+
+def test_keys_select_sort_filter_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with live() as (terminal, program):
+        assert len(colours(terminal, "stuck")) > 1
+        assert not terminal.echoes
+        assert not terminal.cursor_is_shown
+        assert shows(terminal, ">  look-")()
+        terminal.press("\x1b[B")
+        eventually(shows(terminal, ">  stuck"))
+        terminal.press("s")
+        eventually(shows(terminal, "sort: name"))
+        eventually(shows(terminal, ">  stuck"))
+        terminal.press("/q")
+        eventually(shows(terminal, "no jobs match 'q'"))
+        terminal.press("\x7fmni")
+        eventually(shows(terminal, "filter: mni_"))
+        eventually(lambda: not shows(terminal, "job-1")())
+        terminal.press("\r")
+        eventually(shows(terminal, "1/1   q quit"))
+        assert shows(terminal, "/ filter: mni")()
+        terminal.press("\x1b")
+        eventually(shows(terminal, "/33   q quit"))
+        assert shows(terminal, ">  mnist")()
+        terminal.press("\x1b[F")
+        eventually(shows(terminal, ">  stuck"))
+        assert shows(terminal, "33/33   q quit")()
+        terminal.press("q")
+        assert program.wait() == 0
+        assert is_given_back(terminal)
+        assert shows(terminal, "a line on standard error")()
+
+
+def test_another_size_is_filled_at_once_and_without_colours_if_they_are_unwanted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with live() as (terminal, program):
+        assert colours(terminal, "stuck") == {"default"}
+        terminal.resize(50, 10)
+        program.signal(signal.SIGWINCH)
+        eventually(lambda: len(terminal.screen) == 10 and "q quit" in terminal.screen[-1])
+        assert all(len(row) <= 50 for row in terminal.screen)
+        terminal.resize(120, 40)
+        program.signal(signal.SIGWINCH)
+        eventually(lambda: len(terminal.screen) == 40 and "q quit" in terminal.screen[-1])

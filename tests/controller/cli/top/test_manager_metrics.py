@@ -1,0 +1,141 @@
+"""The metrics of a manager, by the proxy of an API server, from a manager of this machine, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from trainmaster.controller.cli.top.manager_metrics import parse, read_pod, read_url
+from trainmaster.controller.cli.top.managers import ManagerMetrics
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.runtime.jsontree import JsonObject
+
+TEXT = """\
+# HELP workqueue_depth Keys
+# TYPE workqueue_depth gauge
+workqueue_depth{controller="trainjob_controller",name="trainjob_controller",priority="0"} 2.0
+workqueue_depth{controller="trainjob_controller",name="trainjob_controller",priority="-100"} 40.0
+# TYPE controller_runtime_reconcile_total counter
+controller_runtime_reconcile_total{controller="trainjob_controller",result="error"} 3.0
+controller_runtime_reconcile_total{controller="trainjob_controller",result="success"} 97.0
+# TYPE controller_runtime_reconcile_errors_total counter
+controller_runtime_reconcile_errors_total{controller="trainjob_controller"} 3.0
+controller_runtime_reconcile_errors_created 5.0
+process_cpu_seconds_total 1.0
+"""
+METRICS = ManagerMetrics(queue_depth=42, reconciles=100, reconcile_errors=3)
+FORBIDDEN = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "pods is forbidden"}
+NOT_IMPLEMENTED = {
+    "kind": "Status",
+    "status": "Failure",
+    "reason": "NotImplemented",
+    "code": 501,
+    "message": "no proxy",
+}
+
+
+class Proxies:
+    """An API server that has proxies to pods and nothing else."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, web.Response] = {}
+        """By scheme, name and port, as paths have them."""
+
+        self.asked: list[str] = []
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.asked.append(pod := request.match_info["pod"])
+        return self.answers.get(pod) or web.Response(status=502, text="tls: first record does not look like TLS")
+
+
+@pytest.fixture
+async def proxies() -> AsyncIterator[tuple[Proxies, KubeClient]]:
+    made = Proxies()
+    app = web.Application()
+    app.add_routes([web.get("/api/v1/namespaces/kubeflow-system/pods/{pod}/proxy/metrics", made.handle)])
+    async with TestServer(app) as server:
+        config = RestConfig(server=str(server.make_url("/")).rstrip("/"))
+        async with KubeClient(config, user_agent="test", tries=1) as client:
+            yield made, client
+
+
+def pod(**port: Any) -> JsonObject:
+    ports = [{"name": "health", "containerPort": 8081}, *([port] if port else [])]
+    return {
+        "metadata": {"name": "manager-1", "namespace": "kubeflow-system"},
+        "spec": {"containers": [{"name": "manager", "ports": ports}]},
+    }
+
+
+async def test_the_port_that_is_named_so_is_asked(proxies: tuple[Proxies, KubeClient]) -> None:
+    server, client = proxies
+    server.answers["https:manager-1:8444"] = web.Response(text=TEXT)
+    assert await read_pod(client, pod(name="metrics", containerPort=8444)) == METRICS
+    assert server.asked == ["https:manager-1:8444"]
+
+
+async def test_metrics_without_tls_are_found_as_well(proxies: tuple[Proxies, KubeClient]) -> None:
+    server, client = proxies
+    server.answers["http:manager-1:8080"] = web.Response(text=TEXT)
+    assert await read_pod(client, pod()) == METRICS
+    assert server.asked == ["https:manager-1:8443", "http:manager-1:8080"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            lambda: web.json_response(FORBIDDEN, status=403),
+            "grant the verb get on pods/proxy in namespace kubeflow-system",
+        ),
+        (lambda: web.Response(status=401, text="Unauthorized\n"), "the manager asks who reads them (metrics.auth)"),
+        (lambda: web.Response(status=403, text="Authorization denied"), "the manager asks who reads them"),
+    ],
+    ids=["no right to proxies", "no token", "not allowed"],
+)
+async def test_a_refusal_is_told_with_what_is_missing(
+    proxies: tuple[Proxies, KubeClient], answer: Any, told: str
+) -> None:
+    server, client = proxies
+    server.answers["https:manager-1:8443"] = answer()
+    found = await read_pod(client, pod())
+    assert isinstance(found, str)
+    assert told in found
+    assert server.asked == ["https:manager-1:8443"]
+
+
+async def test_what_else_may_come_is_told(proxies: tuple[Proxies, KubeClient]) -> None:
+    server, client = proxies
+    server.answers["http:manager-1:8080"] = web.json_response(NOT_IMPLEMENTED, status=501)
+    assert await read_pod(client, pod()) == "no proxy"
+    server.answers["http:manager-1:8080"] = web.Response(text="<html>a login page</html>")
+    assert await read_pod(client, pod()) == "it has no metrics of a controller"
+    server.answers.clear()
+    assert "does not look like TLS" in str(await read_pod(client, pod()))
+
+
+def test_a_text_that_is_cut_is_told() -> None:
+    assert str(parse('workqueue_depth{controller="trainjob')).startswith("its metrics cannot be read")
+
+
+async def test_the_manager_of_an_embedded_cluster_is_read_where_it_says() -> None:
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(text=TEXT)
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", metrics)])
+    async with TestServer(app) as server:
+        assert await read_url(str(server.make_url("/metrics"))) == METRICS
+        assert "answers 404" in str(await read_url(str(server.make_url("/elsewhere"))))
+        url = str(server.make_url("/metrics"))
+    assert "127.0.0.1" in str(await read_url(url))
+
+
+async def test_a_url_of_another_machine_is_not_asked() -> None:
+    """Who answers for a cluster must not send this machine anywhere."""
+    assert await read_url("http://10.0.0.1:8080/metrics") == "they are on another machine"

@@ -1,0 +1,139 @@
+"""The live view, for terminals of any size."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from support.top import node, replica, snapshot, top_job
+
+from trainmaster.controller.cli.follow.display.frame import ASCII, UNICODE
+from trainmaster.controller.cli.top.managers import ManagerMetrics, Managers
+from trainmaster.controller.cli.top.screen import Prompt, screen
+from trainmaster.controller.cli.top.snapshot import Snapshot
+from trainmaster.controller.cli.top.window import Window
+
+GPU = "nvidia.com/gpu"
+METRICS = ManagerMetrics(queue_depth=1234, reconciles=98765, reconcile_errors=3)
+BUSY = snapshot(
+    top_job("mnist", percentage=42, remaining=90, restarts=1),
+    top_job("stuck", "Pending", trouble="Unschedulable"),
+    top_job("gone", "Failed", ended=100, trouble="OutOfMemory"),
+    nodes=[
+        node("gpu-1", has={"cpu": "8", "memory": "32Gi", GPU: "4"}, asked={"cpu": "2500m", "memory": "8Gi", GPU: "4"}),
+        node("gpu-2", status="NotReady"),
+    ],
+    managers=Managers([replica(metrics=METRICS), replica("manager-2", leads=False, unreadable="no permission")]),
+)
+
+
+def view(of: Snapshot, columns: int = 120, lines: int = 24, *, window: Window | None = None) -> list[str]:
+    shown = window or Window()
+    shown.take(of.jobs, of.now)
+    rows = screen(of, shown, columns=columns, lines=lines, glyphs=UNICODE)
+    assert len(rows) <= lines
+    assert all(cell_len(row.plain) <= columns for row in rows)
+    return [row.plain.rstrip() for row in rows]
+
+
+def test_everything_is_told_where_there_is_room() -> None:
+    assert [row for row in view(BUSY) if row] == [
+        "12:00:00 UTC   namespace team   https://cluster",
+        "jobs     3: 1 in trouble, 1 failed lately, 1 running",
+        "manager  kubeflow-system/manager-1   ready   leads   queue 1,234   3 of 98,765 reconciles failed",
+        "manager  kubeflow-system/manager-2   ready   metrics not readable: no permission",
+        "nodes    1/2 ready   cpu 2.5/8 31%   memory 8Gi/32Gi 25%   nvidia.com/gpu 4/4 100%",
+        "   NAME   STATE    NODES  PROGRESS         LEFT  RESTARTS  AGE  CAUSE",
+        ">  stuck  Pending    2/2                                0  60s  Unschedulable: because of Unschedulable",
+        "✗  gone   Failed       2                                0  60s  OutOfMemory: because of OutOfMemory",
+        "   mnist  Running    2/2  ━━━━──────  42%  1:30         1  60s",
+        "NODE   STATUS          CPU        MEMORY  NVIDIA.COM/GPU",
+        "gpu-2  NotReady     0/8 0%   0Gi/32Gi 0%               -",
+        "gpu-1  Ready     2.5/8 31%  8Gi/32Gi 25%        4/4 100%",
+        "1/3   q quit   s sort: attention   / filter",
+    ]
+
+
+def test_the_last_row_has_the_keys_whatever_the_height() -> None:
+    assert view(BUSY, lines=40)[-1].startswith("1/3   q quit")
+    assert len(view(BUSY, lines=40)) == 40
+
+
+@pytest.mark.parametrize("lines", range(1, 12))
+def test_on_a_low_terminal_the_jobs_stay(lines: int) -> None:
+    rows = view(BUSY, lines=lines)
+    assert any("in trouble" in row for row in rows)
+    if lines >= 4:
+        assert any("stuck" in row for row in rows)
+
+
+def test_thousands_of_jobs_are_a_window_and_a_count() -> None:
+    many = snapshot(*(top_job(f"job-{number:05}", age=number + 1) for number in range(10_000)))
+    window = Window()
+    rows = view(many, window=window)
+    assert rows[1] == "jobs     10,000: 10,000 running"
+    assert sum("job-0" in row for row in rows) == 24 - 6
+    window.take(many.jobs, many.now)
+    window.move_to_end(first=False)
+    rows = view(many, window=window)
+    assert rows[-1].startswith("10000/10000")
+    assert any(row.startswith(">  job-00000") for row in rows)
+
+
+def test_many_nodes_are_counted() -> None:
+    many = snapshot(nodes=[node(f"node-{number}") for number in range(500)])
+    rows = view(many, lines=24)
+    assert "and 496 more nodes: 496 Ready" in rows
+
+
+def test_an_outage_and_what_may_not_be_read_are_told() -> None:
+    rows = view(snapshot(top_job("mnist"), nodes=None, outage="connection refused", unread=["nodes: no permission"]))
+    assert rows[1] == "the cluster does not answer: this may be out of date: connection refused"
+    assert "nodes    not known" in rows
+    assert "not read: nodes: no permission" in rows
+
+
+def test_a_namespace_without_jobs() -> None:
+    assert "no jobs in namespace team; -A shows all namespaces" in view(snapshot())
+    assert "no jobs" in view(snapshot(namespace=None))
+    assert "reading jobs" in view(snapshot(is_complete=False))
+    window = Window()
+    window.filter = "absent"
+    assert "no jobs match 'absent'" in view(BUSY, window=window)
+
+
+def test_namespaces_and_kinds_are_told_where_there_are_several() -> None:
+    rows = view(snapshot(top_job("a"), top_job("b", kind="TFJob", namespace="other"), namespace=None))
+    header = next(row for row in rows if "NAME " in row)
+    assert header.split()[:3] == ["NAMESPACE", "NAME", "KIND"]
+
+
+def test_what_is_typed_is_seen() -> None:
+    window = Window()
+    window.take(BUSY.jobs, BUSY.now)
+    rows = screen(BUSY, window, columns=80, lines=24, glyphs=ASCII, prompt=Prompt("mni"))
+    assert rows[-1].plain.startswith("filter: mni_")
+
+
+def test_without_a_manager_that_is_said() -> None:
+    rows = view(snapshot(managers=Managers((), "none is installed; nothing becomes of TrainJobs: trainmaster doctor")))
+    assert "manager  none is installed; nothing becomes of TrainJobs: trainmaster doctor" in rows
+    rows = view(
+        snapshot(managers=Managers([replica(is_ready=False, leads=False, problem="CrashLoopBackOff", restarts=2)]))
+    )
+    assert "manager  kubeflow-system/manager-1   not ready: CrashLoopBackOff   2 restarts" in rows
+
+
+@given(st.integers(1, 150), st.integers(1, 60), st.integers(0, 40), st.integers(0, 30))
+def test_it_fits_into_any_terminal(columns: int, lines: int, jobs: int, nodes: int) -> None:
+    many = snapshot(
+        *(
+            top_job(f"a-job-with-a-long-name-{number}", trouble="Ünschedulable 火" * (number % 3))
+            for number in range(jobs)
+        ),
+        nodes=[node(f"node-{number}") for number in range(nodes)],
+        namespace=None,
+        unread=["nodes: no permission"] * 3,
+    )
+    view(many, columns, lines)

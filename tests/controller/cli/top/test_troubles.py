@@ -1,0 +1,86 @@
+"""What stands in the way of a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.top import NOW
+
+from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.top.troubles import Trouble, trouble_of
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+CREATED = "2026-01-02T11:00:00Z"
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
+FAILED = ("Failed", "FailedJobs", "jobset failed due to one or more job failures")
+CONTAINER = ("ContainerFailed", "Error", "attempt 0: rank 1 failed\nattempt 1: rank 0 failed: out of disk")
+
+
+def job(*conditions: tuple[str, str, str], resource: Resource = TRAINJOBS, **spec: Any) -> Job:
+    listed = [
+        {"type": kind, "status": "True", "reason": reason, "message": message, "lastTransitionTime": CREATED}
+        for kind, reason, message in conditions
+    ]
+    metadata = {"name": "demo", "namespace": "team", "uid": "1", "creationTimestamp": CREATED}
+    obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+    return Job(resource, {**obj, "status": {"conditions": listed}})
+
+
+def pod(**status: Any) -> JsonObject:
+    labels = {"jobset.sigs.k8s.io/replicatedjob-name": "node", "batch.kubernetes.io/job-completion-index": "1"}
+    metadata = {"name": "demo-1", "namespace": "team", "uid": "p", "creationTimestamp": CREATED, "labels": labels}
+    return {"metadata": metadata, "spec": {"containers": [{"name": "node"}]}, "status": status}
+
+
+def trouble(of: Job, *pods: JsonObject) -> Trouble | None:
+    return trouble_of(of, pods=pods, jobset=None, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "cause", "text"),
+    [
+        ((FAILED, CONTAINER), "ContainerFailed", "attempt 1: rank 0 failed: out of disk"),
+        ((CONTAINER,), "ContainerFailed", "attempt 1: rank 0 failed: out of disk"),
+        ((FAILED,), "FailedJobs", FAILED[2]),
+        ((("Failed", "DeadlineExceeded", "too long"), CONTAINER), "DeadlineExceeded", "too long"),
+        ((("Blocked", "RuntimeNotFound", "no runtime\nof this name"),), "RuntimeNotFound", "no runtime of this name"),
+        ((("Suspended", "Suspended", "TrainJob is suspended"),), "Suspended", "TrainJob is suspended"),
+        ((("Odd", "", ""),), "Odd", "Odd"),
+    ],
+)
+def test_conditions_tell_it(conditions: tuple[tuple[str, str, str], ...], cause: str, text: str) -> None:
+    assert trouble(job(*conditions)) == Trouble(cause, text)
+
+
+def test_a_job_that_runs_or_is_complete_has_none() -> None:
+    assert trouble(job(), pod(phase="Running")) is None
+    assert trouble(job(("Complete", "AllJobsCompleted", "done"), CONTAINER)) is None
+    running = job(("Created", "C", ""), ("Running", "R", ""), resource=PYTORCHJOBS)
+    assert trouble(running) is None
+    assert trouble(job(("Succeeded", "S", ""), resource=PYTORCHJOBS)) is None
+
+
+def test_a_pod_that_waits_tells_it() -> None:
+    unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+    found = trouble(job(), pod(phase="Pending", conditions=[unscheduled]))
+    assert found is not None
+    assert "0/3 nodes" in found.text
+    waiting = {"name": "node", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}
+    found = trouble(job(), pod(phase="Pending", containerStatuses=[waiting]))
+    assert found is not None
+    assert "no such image" in found.text
+
+
+def test_a_pod_that_is_about_to_start_is_no_trouble() -> None:
+    creating = {"name": "node", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    assert trouble(job(), pod(phase="Pending", containerStatuses=[creating])) is None
+    assert trouble(job(), pod(phase="Pending")) is None
+
+
+def test_what_objects_say_cannot_draw_on_the_terminal() -> None:
+    found = trouble(job(("Blocked", "R", "\x1b[2Jclear\x07 \tthe screen")))
+    assert found is not None
+    assert found.text == "clear the screen"
