@@ -46,12 +46,13 @@ IMPORTS = """
 import importlib, pkgutil
 
 tracing = "trainmaster.controller.tracing."
+live = (".top.live", ".top.screen", ".top.columns")
 for portion in ("controller", "runtime", "plugins", "metrics"):
     package = importlib.import_module(f"trainmaster.{portion}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if module.name.startswith(tracing) and module.name != f"{tracing}installed":
             continue
-        if not module.name.endswith(("__main__", ".live_reporter", ".display.frame")):
+        if not module.name.endswith(("__main__", ".live_reporter", ".display.frame", *live)):
             importlib.import_module(module.name)
 
 from trainmaster.controller.configuration import Tracing

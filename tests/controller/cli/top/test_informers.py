@@ -16,7 +16,8 @@ from support.top import node_object
 from support.training import until
 
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.top.attention import TopJob
+from trainmaster.controller.cli.jobs.rows import JobRow, job_row
+from trainmaster.controller.cli.top import job_table
 from trainmaster.controller.cli.top.informers import NODES, ClusterInformers
 from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -33,7 +34,7 @@ KINDS = (TRAINJOBS, jobs("PyTorchJob"))
 @asynccontextmanager
 async def informers(team: Team, namespace: str | None = None) -> AsyncIterator[ClusterInformers]:
     async with ClusterInformers(team.client, namespace=namespace, kinds=KINDS) as made:
-        await made.wait_read()
+        await made.complete_snapshot()
         yield made
 
 
@@ -94,13 +95,13 @@ async def test_jobs_pods_and_nodes_are_followed(quiet: tuple[Team, Cluster], mon
         assert first.unread == []
 
         looked_at: list[str] = []
-        row = found._row
+        row = job_row
 
-        def look(job: Job, *rest: Any) -> TopJob:
+        def look(job: Job, *rest: Any) -> JobRow:
             looked_at.append(job.title)
             return row(job, *rest)
 
-        monkeypatch.setattr(found, "_row", look)
+        monkeypatch.setattr(job_table, "job_row", look)
         await client.create(PODS, pod("mnist-0", rank("mnist", 0), node="gpu-1", cpu="3"))
         busy = await seen(found, requested)
         assert {name: str(amount) for name, amount in requested(busy).items()} == {"cpu": "3"}
@@ -190,7 +191,7 @@ async def test_a_cluster_that_is_away_is_told_and_what_was_known_stays(quiet: tu
             KubeClient(config, user_agent="test", tries=1) as client,
             ClusterInformers(client, namespace=None, kinds=KINDS) as found,
         ):
-            await found.wait_read()
+            await found.complete_snapshot()
             network.cut(True)
             away = await seen(found, lambda each: each.outage)
             assert names(away) == {"TrainJob research/mnist"}

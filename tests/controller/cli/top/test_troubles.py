@@ -9,6 +9,7 @@ from support.top import NOW
 
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.top.troubles import Trouble, trouble_of
+from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
@@ -45,14 +46,22 @@ def trouble(of: Job, *pods: JsonObject) -> Trouble | None:
         ((FAILED, CONTAINER), "ContainerFailed", "attempt 1: rank 0 failed: out of disk"),
         ((CONTAINER,), "ContainerFailed", "attempt 1: rank 0 failed: out of disk"),
         ((FAILED,), "FailedJobs", FAILED[2]),
-        ((("Failed", "DeadlineExceeded", "too long"), CONTAINER), "DeadlineExceeded", "too long"),
-        ((("Blocked", "RuntimeNotFound", "no runtime\nof this name"),), "RuntimeNotFound", "no runtime of this name"),
+        ((("Failed", "OddReason", "too long\na story"),), "OddReason", "too long a story"),
         ((("Suspended", "Suspended", "TrainJob is suspended"),), "Suspended", "TrainJob is suspended"),
         ((("Odd", "", ""),), "Odd", "Odd"),
     ],
 )
-def test_conditions_tell_it(conditions: tuple[tuple[str, str, str], ...], cause: str, text: str) -> None:
+def test_what_explain_knows_has_its_cause_and_other_conditions_tell_it(
+    conditions: tuple[tuple[str, str, str], ...], cause: str, text: str
+) -> None:
     assert trouble(job(*conditions)) == Trouble(cause, text)
+
+
+def test_a_cause_has_the_name_that_explain_gives_it() -> None:
+    found = trouble(job(("Blocked", "RuntimeNotFound", "no runtime of this name")))
+    assert found is not None
+    assert found.cause == Cause.RUNTIME_MISSING
+    assert "no runtime of this name" in found.text
 
 
 def test_a_job_that_runs_or_is_complete_has_none() -> None:
@@ -81,6 +90,6 @@ def test_a_pod_that_is_about_to_start_is_no_trouble() -> None:
 
 
 def test_what_objects_say_cannot_draw_on_the_terminal() -> None:
-    found = trouble(job(("Blocked", "R", "\x1b[2Jclear\x07 \tthe screen")))
+    found = trouble(job(("Odd", "R", "\x1b[2Jclear\x07 \tthe screen")))
     assert found is not None
     assert found.text == "clear the screen"

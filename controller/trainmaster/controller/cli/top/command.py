@@ -109,8 +109,7 @@ async def _kinds(client: KubeClient, namespace: str | None) -> list[Resource]:
 
 
 async def _print_once(informers: ClusterInformers, *, as_json: bool) -> None:
-    await informers.wait_read()
-    snapshot = await informers.snapshot()
+    snapshot = await informers.complete_snapshot()
     jobs = ordered(snapshot.jobs, Order.ATTENTION, snapshot.now)
     if as_json:
         print_json(to_json(snapshot, jobs))
@@ -119,9 +118,8 @@ async def _print_once(informers: ClusterInformers, *, as_json: bool) -> None:
 
 
 async def _print_again_and_again(informers: ClusterInformers) -> None:
-    await informers.wait_read()
     while True:
-        snapshot = await informers.snapshot()
+        snapshot = await informers.complete_snapshot()
         jobs = ordered(snapshot.jobs, Order.ATTENTION, snapshot.now)
         lines = shutil.get_terminal_size((0, _ROWS + _ROWS_AROUND)).lines
         text = "\n".join(plain_lines(snapshot, jobs, at_most=max(5, lines - _ROWS_AROUND)))

@@ -1,7 +1,7 @@
 """What a cluster tells of its jobs, nodes and managers, by informers: nothing is polled that can be watched.
 
-- A job is looked at anew when it, its workload or a pod of it has changed, and not otherwise: of thousands of jobs that
-  rest, a change of one costs the work for one.
+- A job is looked at anew when it, its workload or a pod of it has changed: of thousands of jobs that rest, a change of
+  one costs the work for one.
 - What may not be read, or is not served, is told once and done without.
 - While the cluster is away, what was known stays, and the reason is told.
 - Metrics of managers are read every few seconds, since they cannot be watched.
@@ -18,13 +18,11 @@ from typing import Final, Self
 from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.follow.reachability import TOLD_ELSEWHERE, Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import job_row
-from trainmaster.controller.cli.top.attention import TopJob
+from trainmaster.controller.cli.top.job_table import JobTable
 from trainmaster.controller.cli.top.manager_metrics import read_pod, read_url
 from trainmaster.controller.cli.top.managers import EMBEDDED, SELECTOR, ManagerMetrics, Managers, managers_of
 from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
 from trainmaster.controller.cli.top.snapshot import Snapshot
-from trainmaster.controller.cli.top.troubles import trouble_of
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.cache.delta import Delta
@@ -40,15 +38,9 @@ from trainmaster.runtime.jsontree import JsonObject
 NODES: Final = Resource("", "v1", "Node", "nodes", namespaced=False)
 
 METRICS_INTERVAL: Final = 5.0
-_AT_ONCE: Final = 200
-"""Jobs that are looked at before others get their turn."""
-
 _OWNER: Final = "owner"
 _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _READ_WITHIN: Final = 10.0
-
-_Key = tuple[Resource, str]
-"""A kind of jobs, and namespace and name."""
 
 
 class ClusterInformers:
@@ -90,8 +82,9 @@ class ClusterInformers:
             if label in labels
         }
         self._kinds = {kind.kind.lower(): kind for kind in kinds}
-        self._rows: dict[_Key, TopJob] = {}
-        self._dirty: dict[_Key, None] = {}
+        self._table = JobTable(
+            {kind: informer.store for kind, informer in self._jobs.items()}, self._jobsets.store, self._pods_of
+        )
         for kind, informer in self._jobs.items():
             informer.add_event_handler(partial(self._job_changed, kind))
         self._jobsets.add_event_handler(self._jobset_changed)
@@ -125,8 +118,15 @@ class ClusterInformers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def wait_read(self) -> None:
-        """Wait until all was read that can be; what takes longer than some seconds is told, and done without."""
+    async def complete_snapshot(self) -> Snapshot:
+        """Return what is known when all was read that can be; what takes longer than some seconds is told."""
+        await self._wait_read()
+        while True:
+            snapshot = await self.snapshot()
+            if self._table.is_up_to_date:
+                return snapshot
+
+    async def _wait_read(self) -> None:
         waits = [
             asyncio.create_task(each) for each in (*(i.wait_ready() for i in self._all), self._metrics_read.wait())
         ]
@@ -140,17 +140,19 @@ class ClusterInformers:
     async def snapshot(self) -> Snapshot:
         """Return what is known now."""
         now = datetime.now(UTC)
-        await self._look_at_changed(now)
+        await self._table.bring_up_to_date(now)
+        if not self._table.is_up_to_date:
+            self._on_change()
         return Snapshot(
             now=now,
             server=self._client.config.server,
             namespace=self._namespace,
-            jobs=list(self._rows.values()),
+            jobs=self._table.rows,
             nodes=self._usages(),
             managers=self._managers(now),
             unread=[self._unread[name] for name in sorted(self._unread)],
             outage=self._outage,
-            is_complete=all(informer.is_ready for informer in self._all),
+            is_complete=self._table.is_up_to_date and all(informer.is_ready for informer in self._all),
         )
 
     @property
@@ -224,29 +226,13 @@ class ClusterInformers:
                 self._mark(self._kinds[word], key)
 
     def _mark(self, kind: Resource, key: str) -> None:
-        self._dirty[kind, key] = None
+        self._table.mark(kind, key)
         self._on_change()
 
-    async def _look_at_changed(self, now: datetime) -> None:
-        looked_at = 0
-        while self._dirty:
-            kind, key = next(iter(self._dirty))
-            del self._dirty[kind, key]
-            obj = self._jobs[kind].store.get(key) if kind in self._jobs else None
-            if obj is None:
-                self._rows.pop((kind, key), None)
-            else:
-                self._rows[kind, key] = self._row(Job(kind, obj), key, now)
-            looked_at += 1
-            if looked_at % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-
-    def _row(self, job: Job, key: str, now: datetime) -> TopJob:
+    def _pods_of(self, job: Job) -> list[JsonObject]:
         label = JOBSET_LABEL if job.is_trainjob else JOB_NAME_LABEL
-        pods = list(self._pods[label].store.by_index(_OWNER, f"{job.kind.lower()} {key}"))
-        jobset = self._jobsets.store.get(key) if job.is_trainjob else None
-        row = job_row(job, pods, jobset)
-        return TopJob(row, trouble_of(job, pods=pods, jobset=jobset, now=now), job.argument)
+        owner = f"{job.kind.lower()} {job.namespace}/{job.name}"
+        return list(self._pods[label].store.by_index(_OWNER, owner))
 
     # Nodes
 

@@ -1,7 +1,7 @@
 """What stands in the way of a job, as far as it, its workload and its pods tell; pure.
 
-What the manager or `trainmaster explain` would say comes first; what nobody explains is told by the conditions of the
-job, or by the pods that wait.
+What `trainmaster explain` concludes of that comes first; it looks at more when it is asked for one job. What nobody
+explains is told by the conditions of the job, or by the pods that wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from trainmaster.controller.cli.follow.display.terminal_text import plain
 from trainmaster.controller.cli.jobs.log_sources import members, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.condition_types import CONTAINER_FAILED
+from trainmaster.controller.cli.jobs.rows import JobRow
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import explain
@@ -25,9 +25,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 _GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
 """Types of conditions that stand in nobody's way."""
-
-_ANY_FAILURE: Final = "FailedJobs"
-"""The reason of JobSet for whatever has failed."""
 
 _STARTING: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
 _LONGEST: Final = 500
@@ -42,6 +39,14 @@ class Trouble:
 
     text: str
     """One line."""
+
+
+def may_be_troubled(job: Job, row: JobRow) -> bool:
+    """Tell whether there may be something in the way of a job, so that it is worth while to ask what."""
+    if job.outcome is not None:
+        return job.outcome == FAILED
+    is_running = row.state == RUNNING and (row.wanted is None or row.nodes >= row.wanted)
+    return not is_running or any(kind not in _GOOD for kind in job.conditions)
 
 
 def trouble_of(job: Job, *, pods: Sequence[JsonObject], jobset: JsonObject | None, now: datetime) -> Trouble | None:
@@ -63,10 +68,6 @@ def trouble_of(job: Job, *, pods: Sequence[JsonObject], jobset: JsonObject | Non
 
 def _of_conditions(job: Job) -> Trouble | None:
     conditions = job.conditions
-    failed, container = conditions.get(FAILED), conditions.get(CONTAINER_FAILED)
-    if container is not None and (failed is None or failed.get("reason") == _ANY_FAILURE):
-        *_, last = str(container.get("message") or "").splitlines() or [""]
-        return Trouble(CONTAINER_FAILED, _one_line(last))
     # That it has failed, or is suspended, says more than what was wrong before.
     for kind in (FAILED, SUSPENDED, *conditions):
         if kind in conditions and kind not in _GOOD:

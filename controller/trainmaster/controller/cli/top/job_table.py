@@ -1,0 +1,138 @@
+"""The jobs of a cluster as rows, each brought up to date when it has changed, and with why it is so.
+
+- What is quick (state, nodes, times) is done of all that has changed. Explaining takes about a millisecond a job: what
+  has not ended comes first, then what has failed last, and that only for a share of the time, so that thousands of jobs
+  hold nobody up.
+- What waits, and is not explained by anything yet, is asked about again: some causes are told by time alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.jobs.rows import job_row
+from trainmaster.controller.cli.top.attention import TopJob
+from trainmaster.controller.cli.top.troubles import may_be_troubled, trouble_of
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.runtime.jsontree import JsonObject
+
+ASK_AGAIN: Final = 10.0
+"""Seconds after which a job that waits is explained again."""
+
+_PAUSE_EVERY: Final = 0.05
+"""Seconds of work, after which others get their turn."""
+
+_EXPLAIN_FOR: Final = 0.2
+"""Seconds that go into explanations at a time."""
+
+Key = tuple[Resource, str]
+"""A kind of jobs, and namespace and name."""
+
+
+class JobTable:
+    """The rows of all jobs.
+
+    Args:
+        jobs: The jobs of each kind.
+        jobsets: What TrainJobs have become.
+        pods_of: Returns the pods of a job.
+        monotonic: Seconds of any clock.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[Resource, Store],
+        jobsets: Store,
+        pods_of: Callable[[Job], list[JsonObject]],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._jobs = jobs
+        self._jobsets = jobsets
+        self._pods_of = pods_of
+        self._monotonic = monotonic
+        self._rows: dict[Key, TopJob] = {}
+        self._changed: dict[Key, None] = {}
+        self._unexplained: dict[Key, None] = {}
+        self._explained_at: dict[Key, float] = {}
+        """When those were asked about that wait for no known reason."""
+
+    @property
+    def rows(self) -> list[TopJob]:
+        """All of them, in no order."""
+        return list(self._rows.values())
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether every job has been looked at, and explained, since it last changed."""
+        return not self._changed and not self._unexplained
+
+    def mark(self, kind: Resource, key: str) -> None:
+        """Take note that something has changed of a job."""
+        self._changed[kind, key] = None
+
+    async def bring_up_to_date(self, now: datetime) -> None:
+        """Look at what has changed, and explain some of what is unexplained."""
+        paused = self._monotonic()
+        while self._changed:
+            key = next(iter(self._changed))
+            del self._changed[key]
+            self._look(key)
+            if self._monotonic() - paused > _PAUSE_EVERY:
+                await asyncio.sleep(0)
+                paused = self._monotonic()
+        began = self._monotonic()
+        for key in self._due(began):
+            self._explain(key, now)
+            if self._monotonic() - began > _EXPLAIN_FOR:
+                break
+
+    def _look(self, key: Key) -> None:
+        kind, name = key
+        obj = self._jobs[kind].get(name) if kind in self._jobs else None
+        self._explained_at.pop(key, None)
+        self._unexplained.pop(key, None)
+        if obj is None:
+            self._rows.pop(key, None)
+            return
+        job = Job(kind, obj)
+        before = self._rows.get(key)
+        row = job_row(job, self._pods_of(job), self._jobset(job, name))
+        wants_explanation = may_be_troubled(job, row)
+        trouble = before.trouble if before is not None and wants_explanation else None
+        self._rows[key] = TopJob(row, trouble, job.argument)
+        if wants_explanation:
+            self._unexplained[key] = None
+
+    def _due(self, now: float) -> list[Key]:
+        """Return what is to be explained, the most urgent first."""
+        again = [key for key, at in self._explained_at.items() if now - at > ASK_AGAIN]
+        due = [*self._unexplained, *again]
+        return sorted(due, key=self._urgency) if len(due) > 1 else due
+
+    def _urgency(self, key: Key) -> tuple[bool, float]:
+        row = self._rows[key].row
+        return row.has_ended, -datetime.fromisoformat(row.ended or row.created).timestamp()
+
+    def _explain(self, key: Key, now: datetime) -> None:
+        kind, name = key
+        self._unexplained.pop(key, None)
+        self._explained_at.pop(key, None)
+        obj, row = self._jobs[kind].get(name), self._rows[key]
+        if obj is None:
+            return  # that it is gone will be told
+        job = Job(kind, obj)
+        trouble = trouble_of(job, pods=self._pods_of(job), jobset=self._jobset(job, name), now=now)
+        self._rows[key] = replace(row, trouble=trouble)
+        if trouble is None and not row.row.has_ended:
+            self._explained_at[key] = self._monotonic()
+
+    def _jobset(self, job: Job, name: str) -> JsonObject | None:
+        return self._jobsets.get(name) if job.is_trainjob else None
