@@ -46,7 +46,7 @@ IMPORTS = """
 import importlib, pkgutil
 
 tracing = "trainmaster.controller.tracing."
-live = (".top.live", ".top.screen", ".top.columns")
+live = (".top.live", ".top.screen", ".top.columns", ".top.page")
 for portion in ("controller", "runtime", "plugins", "metrics"):
     package = importlib.import_module(f"trainmaster.{portion}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

@@ -29,8 +29,11 @@ async def look():
     print("a line on standard error", file=sys.stderr)
     return snapshot(*JOBS, top_job(f"look-{looks}", trouble="Look", age=10_000))
 
+async def explain(job):
+    return [f"why {job.row.name} is so", *(f"line {number}" for number in range(100))]
+
 async def main():
-    return await LiveView(look, asyncio.Event(), file=sys.stdout).run()
+    return await LiveView(look, asyncio.Event(), explain=explain, file=sys.stdout).run()
 
 print("before")
 sys.exit(asyncio.run(main()))
@@ -115,6 +118,12 @@ def test_keys_select_sort_filter_and_leave(monkeypatch: pytest.MonkeyPatch) -> N
         assert not terminal.cursor_is_shown
         assert shows(terminal, ">  look-")()
         terminal.press("\x1b[B")
+        eventually(shows(terminal, ">  stuck"))
+        terminal.press("\r")
+        eventually(shows(terminal, "why stuck is so"))
+        terminal.press("\x1b[F")
+        eventually(shows(terminal, "line 99"))
+        terminal.press("q")
         eventually(shows(terminal, ">  stuck"))
         terminal.press("s")
         eventually(shows(terminal, "sort: name"))

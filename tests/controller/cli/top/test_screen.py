@@ -51,7 +51,7 @@ def test_everything_is_told_where_there_is_room() -> None:
         "NODE   STATUS          CPU        MEMORY  NVIDIA.COM/GPU",
         "gpu-2  NotReady     0/8 0%   0Gi/32Gi 0%               -",
         "gpu-1  Ready     2.5/8 31%  8Gi/32Gi 25%        4/4 100%",
-        "1/3   q quit   s sort: attention   / filter",
+        "1/3   q quit   enter explain   s sort: attention   / filter",
     ]
 
 

@@ -7,28 +7,37 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
 import shutil
 import sys
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
 
+from trainmaster.controller.cli.explain.gathering import gather
+from trainmaster.controller.cli.explain.text import lines_of
 from trainmaster.controller.cli.follow.reporter import shows_displays
-from trainmaster.controller.cli.jobs.lookup import not_served, v1_kinds
+from trainmaster.controller.cli.jobs.lookup import find_job, not_served, v1_kinds
 from trainmaster.controller.cli.jobs.options import (
     add_cluster_options,
     namespace_of,
     on_cluster,
 )
 from trainmaster.controller.cli.printers import print_json
-from trainmaster.controller.cli.top.attention import Order, ordered
+from trainmaster.controller.cli.responses import Rejected
+from trainmaster.controller.cli.top.attention import Order, TopJob, ordered
 from trainmaster.controller.cli.top.informers import ClusterInformers
 from trainmaster.controller.cli.top.plain import plain_lines
 from trainmaster.controller.cli.top.snapshot import to_json
+from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError
-from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
+
+if TYPE_CHECKING:
+    from trainmaster.controller.cli.top.live import LiveView
 
 _INTERVAL: Final = 2.0
 _ROWS_AROUND: Final = 12
@@ -62,14 +71,15 @@ async def _top(client: KubeClient, arguments: argparse.Namespace) -> int:
     async with ClusterInformers(client, namespace=namespace, kinds=kinds, on_change=changed.set) as informers:
         if arguments.once or arguments.output:
             await _print_once(informers, as_json=bool(arguments.output))
-        elif not arguments.plain and shows_displays() and (run := _live_view(informers, changed)) is not None:
-            return await run()
+        elif not arguments.plain and shows_displays() and (live := _live_view_class()) is not None:
+            explain_job = functools.partial(_explained, client, arguments)
+            return await live(informers.snapshot, changed, explain=explain_job, file=sys.stdout).run()
         else:
             await _print_again_and_again(informers)
         return 0
 
 
-def _live_view(informers: ClusterInformers, changed: asyncio.Event) -> Callable[[], Awaitable[int]] | None:
+def _live_view_class() -> type[LiveView] | None:
     """Return what shows the live view; None if what draws it is not installed, which is told."""
     try:
         from trainmaster.controller.cli.top.live import LiveView  # noqa: PLC0415 - may not be there
@@ -78,7 +88,18 @@ def _live_view(informers: ClusterInformers, changed: asyncio.Event) -> Callable[
             raise
         print("for a screen that is kept current: pip install 'trainmaster[local]'", file=sys.stderr)
         return None
-    return LiveView(informers.snapshot, changed, file=sys.stdout).run
+    return LiveView
+
+
+async def _explained(client: KubeClient, arguments: argparse.Namespace, job: TopJob) -> Sequence[str]:
+    """Return what `trainmaster explain` prints of a job."""
+    options = ("--kubeconfig", arguments.kubeconfig) if arguments.kubeconfig else ()
+    try:
+        found = await find_job(client, job.row.namespace, job.argument)
+        view = await gather(client, found, now=datetime.now(UTC), command_options=options)
+    except (Rejected, KubeError) as error:
+        return str(error).splitlines()
+    return list(lines_of(explain(view), view))
 
 
 async def _kinds(client: KubeClient, namespace: str | None) -> list[Resource]:

@@ -34,7 +34,9 @@ from trainmaster.controller.cli.follow.display.held_terminal import (
     WRAP,
     HeldTerminal,
 )
+from trainmaster.controller.cli.top.attention import TopJob
 from trainmaster.controller.cli.top.keyboard import Key, Keyboard
+from trainmaster.controller.cli.top.page import Page
 from trainmaster.controller.cli.top.screen import Prompt, screen
 from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.cli.top.window import Window
@@ -58,11 +60,24 @@ class LiveView:
     Args:
         look: Returns what is known of the cluster.
         changed: Set when something has changed there.
+        explain: Returns all that there is to say of a job, in lines.
         file: The terminal.
     """
 
-    def __init__(self, look: Callable[[], Awaitable[Snapshot]], changed: asyncio.Event, *, file: TextIO) -> None:
+    def __init__(
+        self,
+        look: Callable[[], Awaitable[Snapshot]],
+        changed: asyncio.Event,
+        *,
+        explain: Callable[[TopJob], Awaitable[Sequence[str]]],
+        file: TextIO,
+    ) -> None:
         self._take = look
+        self._explain = explain
+        self._explaining: asyncio.Task[None] | None = None
+        self._page: Page | None = None
+        """What is shown in place of the jobs."""
+
         self._changed = changed
         self._file = file
         self._console = Console(file=file, highlight=False, emoji=False, markup=False)
@@ -104,6 +119,8 @@ class LiveView:
                     await self._wait(max(_INTERVAL, took / _SHARE))
             return self._ended
         finally:
+            if self._explaining is not None:
+                self._explaining.cancel()
             if keys is not None:
                 loop.remove_reader(keys)
             loop.remove_signal_handler(signal.SIGWINCH)
@@ -143,10 +160,13 @@ class LiveView:
         if not self._terminal.has_keys:
             return
         for key in self._keyboard.keys(data):
-            if self._typed is None:
-                self._press(key)
-            else:
+            if self._page is not None:
+                if not self._page.press(key):
+                    self._page = None
+            elif self._typed is not None:
                 self._type(key)
+            else:
+                self._press(key)
         if self._snapshot is not None:
             self._window.take(self._snapshot.jobs, self._snapshot.now)
         self._draw()
@@ -162,6 +182,8 @@ class LiveView:
                 self._typed = window.filter
             case Key.ESCAPE:
                 window.filter = ""
+            case Key.ENTER if window.job is not None:
+                self._open_page(window.job)
             case Key.UP | "k":
                 window.move(-1)
             case Key.DOWN | "j":
@@ -187,20 +209,37 @@ class LiveView:
             case _ if len(key) == 1:
                 self._typed = self._window.filter = typed + key
 
+    def _open_page(self, job: TopJob) -> None:
+        title = f"{job.row.kind} {job.row.namespace}/{job.row.name}"
+        waiting = self._page = Page(title, ["looking at it"])
+
+        async def fill() -> None:
+            page = Page(title, await self._explain(job))
+            if self._page is waiting:  # nobody has closed it meanwhile
+                self._page = page
+                self._draw()
+
+        if self._explaining is not None:
+            self._explaining.cancel()
+        self._explaining = asyncio.create_task(fill())
+
     # Drawing
 
     def _draw(self) -> None:
         if self._snapshot is None or not self._terminal.is_open:
             return
         size = self._terminal.size
-        rows = screen(
-            self._snapshot,
-            self._window,
-            columns=size.columns,
-            lines=size.lines,
-            glyphs=self._glyphs,
-            prompt=None if self._typed is None else Prompt(self._typed),
-        )
+        if self._page is not None:
+            rows = self._page.rows(size.columns, size.lines)
+        else:
+            rows = screen(
+                self._snapshot,
+                self._window,
+                columns=size.columns,
+                lines=size.lines,
+                glyphs=self._glyphs,
+                prompt=None if self._typed is None else Prompt(self._typed),
+            )
         drawn = self._styled(rows)
         if drawn != self._drawn:
             self._drawn = drawn

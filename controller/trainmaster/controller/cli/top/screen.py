@@ -126,7 +126,13 @@ def _foot(window: Window, snapshot: Snapshot, prompt: Prompt | None) -> Text:
     where = "" if window.count == 0 else f"{window.selected + 1}/{window.count}"
     if not snapshot.is_complete:
         where = f"{where} reading".strip()
-    parts = [where, "q quit", f"s sort: {window.order}", "/ filter" + (f": {window.filter}" if window.filter else "")]
+    parts = [
+        where,
+        "q quit",
+        "enter explain",
+        f"s sort: {window.order}",
+        "/ filter" + (f": {window.filter}" if window.filter else ""),
+    ]
     return Text("   ".join(part for part in parts if part), style="dim")
 
 
