@@ -56,8 +56,13 @@ async def running_cluster(kubeconfig: str | None) -> RestConfig | None:
     return await _answering(_embedded())
 
 
+def embedded_directory() -> Path:
+    """Return the state directory of the embedded cluster of this working directory, whether there is one or not."""
+    return Path(os.environ.get(_HOME) or ".trainmaster")
+
+
 def _embedded() -> str:
-    return str(Path(os.environ.get(_HOME) or ".trainmaster") / "kubeconfig")
+    return str(embedded_directory() / "kubeconfig")
 
 
 async def _answering(path: str) -> RestConfig | None:

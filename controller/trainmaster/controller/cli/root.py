@@ -42,6 +42,7 @@ COMMANDS = {
     "crds": "crds",
     "runtimes": "runtimes",
     "doctor": "doctor.command",
+    "support-bundle": "support_bundle.command",
     "config": "config.command",
     "plugins": "plugins.command",
     "completion": "completion",

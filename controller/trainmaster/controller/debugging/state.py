@@ -77,16 +77,17 @@ def plugins(framework: Framework) -> JsonObject:
 def configuration(effective: Configuration) -> JsonObject:
     """Show the configuration that is in effect, without what plugins may have been given as secrets."""
     shown = effective.model_dump(mode="json", by_alias=True)
-    shown["plugins"]["options"] = _without_texts(shown["plugins"]["options"])
+    shown["plugins"]["options"] = without_texts(shown["plugins"]["options"])
     redacted: JsonObject = redact_all(shown)
     return redacted
 
 
-def _without_texts(value: Any) -> Any:
+def without_texts(value: Any) -> Any:
+    """Return a tree without any of its texts: what plugins are given may be anything."""
     if isinstance(value, dict):
-        return {key: _without_texts(each) for key, each in value.items()}
+        return {key: without_texts(each) for key, each in value.items()}
     if isinstance(value, list):
-        return [_without_texts(each) for each in value]
+        return [without_texts(each) for each in value]
     return REDACTED if isinstance(value, str) else value
 
 

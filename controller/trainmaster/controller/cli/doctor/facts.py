@@ -150,7 +150,7 @@ async def collect(client: KubeClient, version: Fact[str], target: Target) -> Fac
         _get(client, SERVICE_ACCOUNTS, namespace, NAME),
     )
     managers, training_operators, jobset, leases, webhooks = await asyncio.gather(
-        _deployments(client, _TRAINER_LABELS, (NAME,)),
+        find_managers(client),
         _deployments(client, _TRAINING_OPERATOR_LABELS, _TRAINING_OPERATOR_DEPLOYMENTS),
         _deployments(client, "", _JOBSET_DEPLOYMENTS),
         _list(client, LEASES, field_selector=f"metadata.name={election.resource_name}"),
@@ -178,6 +178,11 @@ async def collect(client: KubeClient, version: Fact[str], target: Target) -> Fac
         service_account=account,
         manager_may=manager_may,
     )
+
+
+async def find_managers(client: KubeClient) -> Fact[list[JsonObject]]:
+    """Find the Deployments of Trainer's managers, Go's and ours, in all namespaces."""
+    return await _deployments(client, _TRAINER_LABELS, (NAME,))
 
 
 def installing(namespace: str) -> list[Review]:

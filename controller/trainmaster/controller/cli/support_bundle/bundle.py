@@ -1,0 +1,124 @@
+"""What has been gathered for a support bundle, within its bounds, and the index of that.
+
+Guarantees:
+- Files have the same names each time, and come in the order of these, after the index.
+- A bundle has at most `MOST_BYTES` before it is packed. What does not fit is left out, and the index says so.
+- What could not be had is in the index, with the reason, and so is what was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from trainmaster.controller.cli.support_bundle.redaction import Redactor
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.version import __version__
+
+INDEX: Final = "index.json"
+
+MOST_BYTES: Final = 64 * 2**20
+LOG_BYTES: Final = 2 * 2**20
+"""Of the end of one log."""
+
+LOG_LINES: Final = 20_000
+MOST_OBJECTS: Final = 500
+"""Of one kind, of all namespaces together."""
+
+_ABOUT: Final = (
+    "What `trainmaster support-bundle` gathered. Credentials, values of environment variables, and data of Secrets and "
+    "ConfigMaps are left out, as far as a program can tell. Look through it before you pass it on."
+)
+
+
+@dataclass(slots=True)
+class Bundle:
+    """What has been gathered."""
+
+    created: datetime
+    most_bytes: int = MOST_BYTES
+    most_objects: int = MOST_OBJECTS
+    log_bytes: int = LOG_BYTES
+    server: str = ""
+    scope: JsonObject = field(default_factory=dict)
+    missing: list[dict[str, str]] = field(default_factory=list)
+    """What could not be had: `what` and `reason`."""
+
+    _files: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    """A tree of JSON or a text by path, each with a remark."""
+
+    _bytes: int = 0
+
+    def lacks(self, what: str, reason: str) -> None:
+        """Take note of something that could not be had."""
+        self.missing.append({"what": what, "reason": reason})
+
+    def add(self, path: str, content: Any, *, remark: str = "") -> None:
+        """Add a file: a text, or a tree of JSON.
+
+        Args:
+            path: Its name in the bundle.
+            content: What is in it, not redacted yet.
+            remark: What the index says of it, for instance that it was cut.
+        """
+        size = len(content) if isinstance(content, str) else len(orjson.dumps(content))
+        if self._bytes + size > self.most_bytes:
+            self.lacks(path, f"it has {size} bytes, and the bundle {self.most_bytes} at most; name jobs or namespaces")
+            return
+        self._bytes += size
+        self._files[path] = content, remark
+
+    def add_objects(self, path: str, objects: Iterable[JsonObject], *, remark: str = "") -> None:
+        """Add a file with objects, by namespace and name, unless there are none."""
+        items = sorted(objects, key=_identity)
+        if items:
+            self.add(path, {"apiVersion": "v1", "kind": "List", "items": items}, remark=remark)
+
+    def paths(self) -> list[str]:
+        """Return the names of the files, without the index."""
+        return sorted(self._files)
+
+    def written(self, redactor: Redactor) -> Iterator[tuple[str, bytes]]:
+        """Return names and contents of all files, redacted; the index first."""
+        for content, _ in self._files.values():
+            if not isinstance(content, str):
+                redactor.learn(content)
+        files = {path: redactor.written(self._files[path][0]) for path in self.paths()}
+        yield INDEX, redactor.written(self._index(files))
+        yield from files.items()
+
+    def _index(self, files: dict[str, bytes]) -> JsonObject:
+        listed = []
+        for path, content in files.items():
+            remark = self._files[path][1]
+            listed.append({"path": path, "bytes": len(content), **({"remark": remark} if remark else {})})
+        return {
+            "about": _ABOUT,
+            "version": __version__,
+            "created": self.created.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "server": self.server,
+            "scope": self.scope,
+            "limits": {
+                "bytes": self.most_bytes,
+                "bytesOfALog": self.log_bytes,
+                "linesOfALog": LOG_LINES,
+                "objectsOfAKind": self.most_objects,
+            },
+            "missing": self.missing,
+            "files": listed,
+        }
+
+
+def end_of_log(content: bytes, *, is_cut: bool) -> str:
+    """Return the text of the end of a log, from its first whole line on: half a token would not be recognized."""
+    text = content.decode(errors="replace")
+    return text.partition("\n")[2] if is_cut else text
+
+
+def _identity(obj: JsonObject) -> tuple[str, str, str]:
+    metadata = obj.get("metadata") or {}
+    return str(obj.get("kind")), str(metadata.get("namespace", "")), str(metadata.get("name", ""))

@@ -1,0 +1,52 @@
+"""The configuration of a manager: the file as it was given, and what is in effect with it.
+
+Options of plugins may be anything, so that no text in them is kept.
+"""
+
+from __future__ import annotations
+
+from trainmaster.controller.cli.rbac import AS_DEPLOYED
+from trainmaster.controller.cli.support_bundle.bundle import Bundle
+from trainmaster.controller.configuration import (
+    ConfigurationInvalid,
+    EffectiveConfiguration,
+    complete,
+    decode_configuration,
+)
+from trainmaster.controller.debugging import state
+from trainmaster.runtime.yamltext import YamlError, load_yaml
+
+
+def add_configuration(bundle: Bundle, directory: str, text: str | None) -> EffectiveConfiguration:
+    """Add a configuration; returns what is in effect: with none, or with one that is wrong, that of our manifests."""
+    deployed = complete(AS_DEPLOYED)
+    if text is None:
+        bundle.lacks(f"{directory}/configuration.json", "no ConfigMap of the configuration was found")
+        return deployed
+    try:
+        effective = complete(decode_configuration(text, name="configuration"))
+    except ConfigurationInvalid as error:
+        bundle.lacks(f"{directory}/configuration.json", f"it cannot be used: {error}")
+        _add_given(bundle, directory, text)
+        return deployed
+    _add_given(bundle, directory, text)
+    shown = {
+        "inEffect": state.configuration(effective.configuration),
+        "featureGates": dict(effective.features),
+        "notices": [str(each) for each in effective.notices],
+        "problems": [str(each) for each in effective.problems],
+    }
+    bundle.add(f"{directory}/configuration.json", shown)
+    return effective
+
+
+def _add_given(bundle: Bundle, directory: str, text: str) -> None:
+    """Add what the file says, without its comments."""
+    try:
+        given = load_yaml(text)
+    except YamlError:
+        return  # what is wrong with it has been said
+    plugins = given.get("plugins") if isinstance(given, dict) else None
+    if isinstance(plugins, dict) and "options" in plugins:
+        plugins["options"] = state.without_texts(plugins["options"])
+    bundle.add(f"{directory}/configuration.given.json", given)

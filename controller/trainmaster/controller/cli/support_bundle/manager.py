@@ -1,0 +1,170 @@
+"""The manager: what is in its namespace, its configuration, its logs, its metrics and its pages below `/debug/`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainmaster.controller.cli.config.text import KEY
+from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, SERVICE_ACCOUNTS, find_managers
+from trainmaster.controller.cli.doctor.findings import Unknown
+from trainmaster.controller.cli.support_bundle.bundle import LOG_LINES, end_of_log
+from trainmaster.controller.cli.support_bundle.reading import Reading
+from trainmaster.controller.configuration import OFF, Configuration, parse_address
+from trainmaster.controller.container_failures import container_statuses
+from trainmaster.controller.kube.rest.errors import KubeError, from_response
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, PODS, SERVICES, Resource
+from trainmaster.controller.manager.roles import NAME
+from trainmaster.runtime.jsontree import JsonObject
+
+_ENDPOINTS: Final = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
+_LISTED: Final = (DEPLOYMENTS, SERVICES, _ENDPOINTS, LEASES, CONFIGMAPS, EVENTS)
+
+_LOGS: Final = 20
+"""Runs of containers whose logs are read."""
+
+_PAGES: Final = ("tasks", "threads", "cache", "queue", "plugins", "leader", "configuration")
+"""Those below `/debug/`; a profile would take its time."""
+
+
+async def find_namespaces(reading: Reading, wanted: str | None, *, default: str) -> list[str]:
+    """Return the namespaces in which a manager is installed."""
+    if wanted:
+        return [wanted]
+    managers = (await find_managers(reading.client)).known
+    if isinstance(managers, Unknown):
+        reading.bundle.lacks("the namespace of the manager", f"{managers}; {default} was looked at, see -m")
+        return [default]
+    found = sorted({str(each["metadata"]["namespace"]) for each in managers})
+    if not found:
+        reading.bundle.lacks("the manager", f"no Deployment of one is installed; {default} was looked at")
+    return found or [default]
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """What was found of a manager."""
+
+    configuration: str | None
+    """The text of its configuration file."""
+
+    pods: list[str]
+
+
+async def gather_manager(reading: Reading, namespace: str) -> Installation:
+    """Gather what is in the namespace of a manager, and the logs of its pods."""
+    configuration: str | None = None
+    deployments: list[JsonObject] = []
+    for kind in _LISTED:
+        found, remark = await reading.list(kind, namespace)
+        if kind == DEPLOYMENTS:
+            deployments = [each for each in found if _is_manager(each)]
+        if kind == CONFIGMAPS:
+            configuration = next(_configurations(found), None)
+        reading.bundle.add_objects(f"manager/{namespace}/{kind.name}.json", found, remark=remark)
+    account = await reading.get(SERVICE_ACCOUNTS, namespace, NAME)
+    if account is not None:
+        reading.bundle.add_objects(f"manager/{namespace}/{SERVICE_ACCOUNTS.name}.json", [account])
+    pods = [pod for deployment in deployments for pod in await _pods(reading, namespace, deployment)]
+    logs = [log for pod in pods for log in _logs(pod)]
+    for pod, container, previous in logs[:_LOGS]:
+        await _add_log(reading, namespace, pod, container, previous=previous)
+    if len(logs) > _LOGS:
+        reading.bundle.lacks(f"{len(logs) - _LOGS} more logs in namespace {namespace}", f"{_LOGS} are read at most")
+    return Installation(configuration, [str(pod["metadata"]["name"]) for pod in pods])
+
+
+def _is_manager(deployment: JsonObject) -> bool:
+    metadata = deployment["metadata"]
+    labels = metadata.get("labels") or {}
+    return metadata["name"] == NAME or (
+        labels.get("app.kubernetes.io/component") == "manager"
+        and labels.get("app.kubernetes.io/name") in ("trainer", "kubeflow-trainer")
+    )
+
+
+def _configurations(config_maps: Sequence[JsonObject]) -> Iterator[str]:
+    """Return the configuration files in some ConfigMaps."""
+    for each in config_maps:
+        text = (each.get("data") or {}).get(KEY)
+        if isinstance(text, str):
+            yield text
+
+
+async def _pods(reading: Reading, namespace: str, deployment: JsonObject) -> list[JsonObject]:
+    """Gather the pods of a manager."""
+    labels = (deployment["spec"].get("selector") or {}).get("matchLabels") or {}
+    selector = ",".join(f"{name}={value}" for name, value in sorted(labels.items()))
+    pods, remark = await reading.list(PODS, namespace, labels=selector)
+    name = deployment["metadata"]["name"]
+    reading.bundle.add_objects(f"manager/{namespace}/{PODS.name}.{name}.json", pods, remark=remark)
+    return pods
+
+
+def _logs(pod: JsonObject) -> Iterator[tuple[str, str, bool]]:
+    """Return the runs of a pod's containers that have logs: pod, container, and whether it is the one before."""
+    for status in container_statuses(pod):
+        yield pod["metadata"]["name"], status["name"], False
+        if status.get("restartCount"):
+            yield pod["metadata"]["name"], status["name"], True
+
+
+async def _add_log(reading: Reading, namespace: str, pod: str, container: str, *, previous: bool) -> None:
+    path = f"manager/{namespace}/logs/{pod}/{container}{'.previous' if previous else ''}.log"
+    params = {"container": container, "tailLines": str(LOG_LINES), "timestamps": "true"}
+    if previous:
+        params["previous"] = "true"
+    most, kept = reading.bundle.log_bytes, deque[bytes]()
+    size = whole = 0
+    try:
+        async with reading.client.stream(PODS.path(namespace, pod, "log"), params) as chunks:
+            async for chunk in chunks:
+                kept.append(chunk)
+                size += len(chunk)
+                whole += len(chunk)
+                while size - len(kept[0]) >= most:
+                    size -= len(kept.popleft())
+    except KubeError as error:
+        reading.failed(path, "get", error)
+        if not kept:
+            return
+    content = b"".join(kept)[-most:]
+    is_cut = whole > len(content)
+    reading.bundle.add(
+        path, end_of_log(content, is_cut=is_cut), remark=f"the last {most} bytes of {whole}" if is_cut else ""
+    )
+
+
+async def gather_pages(reading: Reading, namespace: str, pods: Sequence[str], configuration: Configuration) -> None:
+    """Gather what the manager serves: metrics, and pages below `/debug/`, by way of the API server."""
+    address = configuration.metrics.bind_address
+    if address == OFF:
+        reading.bundle.lacks(f"metrics of the manager in namespace {namespace}", "metrics.bindAddress is 0")
+        return
+    paths = {"metrics": "metrics.txt"}
+    if configuration.enable_debugging_handlers:
+        paths |= {f"debug/{page}": f"debug/{page}" for page in _PAGES}
+    else:
+        reading.bundle.lacks("/debug/ of the manager", "enableDebuggingHandlers is false")
+    scheme = "https" if configuration.metrics.secure_serving else "http"
+    port = parse_address(address)[1]
+    for pod in pods:
+        for path, file in paths.items():
+            proxied = f"/api/v1/namespaces/{namespace}/pods/{scheme}:{pod}:{port}/proxy/{path}"
+            if not await _add_page(reading, proxied, f"manager/{namespace}/pages/{pod}/{file}"):
+                break
+
+
+async def _add_page(reading: Reading, path: str, file: str) -> bool:
+    """Add one page; returns whether it could be read, as others can then."""
+    try:
+        status, headers, body = await reading.client.raw("GET", path, accept="*/*")
+        if status >= 300:
+            raise from_response(status, headers, body, request=f"GET {path}", source=reading.client.config.source)
+    except KubeError as error:
+        reading.failed(file, "get pods/proxy for", error)
+        return False
+    reading.bundle.add(file, body.decode(errors="replace"))
+    return True

@@ -1,0 +1,148 @@
+"""Jobs and what they are made of: TrainJobs, jobs of `kubeflow.org/v1`, JobSets, Jobs, pods, PodGroups and events."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Final
+
+from trainmaster.controller.cli.explain.gathering import gather
+from trainmaster.controller.cli.explain.machine import to_json
+from trainmaster.controller.cli.explain.resources import BATCH_JOBS, POD_GROUPS
+from trainmaster.controller.cli.jobs.log_sources import selector
+from trainmaster.controller.cli.jobs.lookup import Job, v1_kinds
+from trainmaster.controller.cli.support_bundle.reading import Reading, joined
+from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
+from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
+from trainmaster.runtime.jsontree import JsonObject
+
+EXPLAINED: Final = 20
+"""Jobs that are explained: those that are named, or the first that have not succeeded."""
+
+_MOST_EVENTS: Final = 5000
+"""Which are read, for the newest of them."""
+
+_PARTS: Final = frozenset({"JobSet", "Job", "Pod", "PodGroup", "Workload", "PersistentVolumeClaim", "Service"})
+
+
+async def readable_namespaces(reading: Reading, wanted: Sequence[str]) -> list[str | None]:
+    """Return the namespaces to look at: those that are wanted, else all (None), else the one of the kubeconfig."""
+    if wanted:
+        return list(dict.fromkeys(wanted))
+    try:
+        await reading.client.list(TRAINJOBS, limit=1)
+    except Forbidden:
+        own = reading.client.config.namespace
+        reading.bundle.lacks(
+            f"{TRAINJOBS.name} of all namespaces", f"you have no right to list them; only namespace {own} was looked at"
+        )
+        return [own]
+    except KubeError:
+        return [None]  # whoever reads them next tells
+    return [None]
+
+
+async def gather_namespace(reading: Reading, namespace: str | None, *, now: datetime) -> None:
+    """Gather all jobs of a namespace, or of all (None), and what they are made of."""
+    kinds = [TRAINJOBS, *await _v1(reading)]
+    jobs: list[Job] = []
+    for kind in kinds:
+        found, remark = await reading.list(kind, namespace)
+        jobs += [Job(kind, each) for each in found]
+        _add(reading, kind, found, remark)
+    for kind, labels in (
+        (JOBSETS, None),
+        (BATCH_JOBS, JOBSET_LABEL),
+        *((each, None) for each in POD_GROUPS),
+    ):
+        found, remark = await reading.list(kind, namespace, labels=labels, is_optional=kind in POD_GROUPS)
+        _add(reading, kind, found, remark)
+    pods, remark = await reading.list(PODS, namespace, labels=JOBSET_LABEL)
+    others, other_remark = await reading.list(PODS, namespace, labels=JOB_NAME_LABEL) if len(kinds) > 1 else ([], "")
+    _add(reading, PODS, [*pods, *others], joined([remark, other_remark]))
+    names = {job.kind for job in jobs}
+    await _add_events(reading, namespace, lambda about: about.get("kind") in _PARTS | names)
+    unfinished = [job for job in jobs if job.outcome in (None, "Failed") and not job.is_suspended]
+    await _add_explanations(reading, unfinished, now=now)
+
+
+async def gather_jobs(reading: Reading, jobs: Sequence[Job], *, now: datetime) -> None:
+    """Gather some jobs of one namespace, and what they are made of."""
+    found: dict[Resource, list[JsonObject]] = defaultdict(list)
+    remarks: list[str] = []
+    for job in jobs:
+        found[job.resource].append({"apiVersion": job.resource.api_version, "kind": job.kind, **job.object})
+        named = f"metadata.name={job.name}"
+        wanted = [(PODS, selector(job), None), *((each, None, named) for each in POD_GROUPS)]
+        if job.is_trainjob:
+            wanted += [(JOBSETS, None, named), (BATCH_JOBS, selector(job), None)]
+        for kind, labels, fields in wanted:
+            objects, remark = await reading.list(
+                kind, job.namespace, labels=labels, fields=fields, is_optional=kind in POD_GROUPS
+            )
+            found[kind] += objects
+            remarks.append(remark)
+    for kind, objects in found.items():
+        _add(reading, kind, objects, joined(remarks))
+    names = tuple({job.name for job in jobs})
+    prefixes = tuple(f"{name}-" for name in names)
+    await _add_events(
+        reading,
+        jobs[0].namespace,
+        lambda about: about.get("name") in names or str(about.get("name")).startswith(prefixes),
+    )
+    await _add_explanations(reading, jobs, now=now)
+
+
+async def _v1(reading: Reading) -> list[Resource]:
+    try:
+        return await v1_kinds(reading.client)
+    except KubeError as error:
+        reading.failed("kinds of jobs of kubeflow.org/v1", "list", error)
+        return []
+
+
+def _add(reading: Reading, kind: Resource, objects: Sequence[JsonObject], remark: str) -> None:
+    """Add a file of each namespace."""
+    by_namespace: dict[str, dict[str, JsonObject]] = defaultdict(dict)
+    for each in objects:
+        by_namespace[str(each["metadata"]["namespace"])][str(each["metadata"]["name"])] = each
+    for namespace, found in by_namespace.items():
+        reading.bundle.add_objects(f"namespaces/{namespace}/{kind.name}.json", found.values(), remark=remark)
+
+
+async def _add_events(reading: Reading, namespace: str | None, is_wanted: Callable[[JsonObject], bool]) -> None:
+    """Add the newest events about some objects."""
+    found, remark = await reading.list(EVENTS, namespace, most=_MOST_EVENTS)
+    wanted = [each for each in found if is_wanted(each.get("regarding") or {})]
+    wanted.sort(key=_moment)
+    most = reading.bundle.most_objects
+    if len(wanted) > most:
+        remark = joined([remark, f"the newest {most} of {len(wanted)}"])
+    _add(reading, EVENTS, wanted[-most:], remark)
+
+
+def _moment(event: JsonObject) -> str:
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("deprecatedLastTimestamp"), event.get("eventTime"))
+    return str(next((each for each in times if each), event["metadata"].get("creationTimestamp", "")))
+
+
+async def _add_explanations(reading: Reading, jobs: Sequence[Job], *, now: datetime) -> None:
+    """Add what `trainmaster explain` says of jobs."""
+    by_namespace: dict[str, list[JsonObject]] = defaultdict(list)
+    for job in jobs[:EXPLAINED]:
+        try:
+            view = await gather(reading.client, job, now=now)
+        except KubeError as error:
+            reading.failed(f"explanation of {job.title}", "read", error)
+        else:
+            by_namespace[job.namespace].append(to_json(explain(view)))
+    remark = f"{EXPLAINED} of {len(jobs)} jobs" if len(jobs) > EXPLAINED else ""
+    for namespace, explanations in by_namespace.items():
+        reading.bundle.add(f"namespaces/{namespace}/explanations.json", explanations, remark=remark)

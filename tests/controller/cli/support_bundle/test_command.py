@@ -1,0 +1,352 @@
+"""`trainmaster support-bundle` on embedded clusters: what is in the archive, and what never is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import tarfile
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+import yaml
+from support.commands import trainmaster
+from support.kubeconfigs import write_kubeconfig
+from support.processes import account_token
+from support.stack import Stack, api_server
+from support.team import Team, team
+from support.training import trainjob, until
+
+from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS
+from trainmaster.controller.cli.support_bundle import command
+from trainmaster.controller.cli.support_bundle.bundle import Bundle
+from trainmaster.controller.cli.support_bundle.redaction import Redactor
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, PODS, SECRETS, SERVICES
+from trainmaster.controller.manager.roles import NAME
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
+
+PLANTED = "hunter2-swordfish"
+LABELS = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/component": "manager"}
+CONFIGURATION = f"""\
+apiVersion: config.trainer.kubeflow.org/v1alpha1
+kind: Configuration
+webhook: {{port: 9444}}  # {PLANTED}
+plugins: {{options: {{acme: {{endpoint: {PLANTED}}}}}}}
+"""
+
+MANAGER = f"""\
+echo using {PLANTED}
+if [ -e "$0" ]; then echo the second run; exec sleep 1000; fi
+echo the first run; touch "$0"; exit 1
+"""
+
+
+def read(path: Path) -> dict[str, bytes]:
+    """The files of an archive by name."""
+    with tarfile.open(path) as archive:
+        found = {each.name.partition("/")[2]: archive.extractfile(each) for each in archive.getmembers()}
+        return {name: file.read() for name, file in found.items() if file is not None}
+
+
+def index_of(files: dict[str, bytes]) -> JsonObject:
+    return dict(orjson.loads(files["index.json"]))
+
+
+def items(files: dict[str, bytes], path: str) -> list[JsonObject]:
+    return list(orjson.loads(files[path])["items"])
+
+
+def lacking(files: dict[str, bytes]) -> dict[str, str]:
+    """Why something is missing, by what it is."""
+    return {each["what"]: each["reason"] for each in index_of(files)["missing"]}
+
+
+async def install_manager(client: KubeClient, namespace: str, directory: Path) -> None:
+    """Make what looks like a manager: a program that ends once, and what belongs to it."""
+    container = {
+        "name": "manager",
+        "image": "none",
+        "command": ["sh", "-c", MANAGER, str(directory / "ran")],
+        "env": [{"name": "MANAGER_TOKEN", "value": PLANTED}],
+    }
+    template = {"metadata": {"labels": LABELS}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}}
+    metadata = {"name": NAME, "namespace": namespace, "labels": LABELS}
+    for kind, body in (
+        (DEPLOYMENTS, {"spec": {"selector": {"matchLabels": LABELS}, "template": template}}),
+        (SERVICES, {"spec": {"selector": LABELS, "ports": [{"port": 443, "targetPort": 9443}]}}),
+        (LEASES, {"spec": {"holderIdentity": "somebody"}}),
+        (SECRETS, {"stringData": {"tls.key": PLANTED}}),
+        (CONFIGMAPS, {"data": {"controller_manager_config.yaml": CONFIGURATION, "other": PLANTED}}),
+    ):
+        await client.create(kind, {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": metadata, **body})
+
+    async def restarted() -> bool:
+        pods = (await client.list(PODS, namespace, label_selector="app.kubernetes.io/component=manager"))["items"]
+        statuses = [each for pod in pods for each in pod["status"].get("containerStatuses") or ()]
+        return any(each.get("restartCount") and "running" in each["state"] for each in statuses)
+
+    await until(restarted)
+
+
+@pytest.fixture
+async def mine(cluster_home: Path, tmp_path: Path) -> AsyncIterator[Team]:
+    async with team(cluster_home / ".trainmaster/kubeconfig", "support", tmp_path) as mine:
+        yield mine
+
+
+@pytest.mark.slow(seconds=15)
+async def test_it_has_what_a_maintainer_needs_and_no_secret(mine: Team, tmp_path: Path, cluster_home: Path) -> None:
+    job = mine.manifest("demo", f"echo {PLANTED}; exit 3")
+    job["spec"]["trainer"] |= {
+        "args": ["--token", PLANTED],
+        "env": [{"name": "WANDB_API_KEY", "value": PLANTED}, {"name": "GREETING", "value": "good morning"}],
+    }
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": orjson.dumps(job).decode()}
+    job["metadata"]["annotations"] = {**applied, "example.com/note": f"the key is {PLANTED}"}
+    await mine.client.create(TRAINJOBS, job)
+    await mine.client.create(TRAINJOBS, mine.manifest("other", "true"))
+    await install_manager(mine.client, mine.name, tmp_path)
+    await mine.condition("demo", "Failed")
+    await mine.condition("other", "Complete")
+
+    done = await mine.cli("support-bundle", "-m", mine.name)
+    path = tmp_path / "trainmaster-support-bundle.tar.gz"
+    assert (done.code, done.out) == (0, "")
+    first, *_, last = done.err.splitlines()
+    assert first.startswith("trainmaster-support-bundle.tar.gz: ")
+    assert last == "look through it before you pass it on: a program cannot know all that is confidential"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+    files = read(path)
+    token = yaml.safe_load(mine.kubeconfig.read_text())["users"][0]["user"].get("token", PLANTED)
+    for name, content in files.items():
+        assert PLANTED.encode() not in content, name
+        assert token.encode() not in content, name
+        assert b"good morning" not in content, name
+        assert b"managedFields" not in content, name
+    assert list(files) == ["index.json", *sorted(files.keys() - {"index.json"})]
+    index = index_of(files)
+    assert {each["path"]: each["bytes"] for each in index["files"]} == {
+        name: len(content) for name, content in files.items() if name != "index.json"
+    }
+    assert index["scope"] == {"jobs": [], "namespaces": [mine.name], "environmentValues": False}
+
+    here = f"namespaces/{mine.name}"
+    names = {each["metadata"]["name"] for each in items(files, f"{here}/trainjobs.trainer.kubeflow.org.json")}
+    assert names == {"demo", "other"}
+    for kind in ("jobsets.jobset.x-k8s.io", "jobs.batch", "pods", "events.events.k8s.io"):
+        assert items(files, f"{here}/{kind}.json"), kind
+    (explanation,) = orjson.loads(files[f"{here}/explanations.json"])
+    assert (explanation["job"]["name"], explanation["causes"][0]["cause"]) == ("demo", "ContainerFailed")
+
+    assert orjson.loads(files["versions.json"])["kubernetes"].startswith("v1.")
+    assert "trainjobs.trainer.kubeflow.org" in files["cluster/definitions.json"].decode()
+    assert items(files, "cluster/clustertrainingruntimes.trainer.kubeflow.org.json")
+    assert items(files, "cluster/validatingwebhookconfigurations.admissionregistration.k8s.io.json")
+    assert items(files, "cluster/nodes.json")
+    assert {each["check"] for each in orjson.loads(files["doctor.json"])} >= {"kubernetes", "definitions", "leases"}
+
+    there = f"manager/{mine.name}"
+    for kind in ("deployments.apps", "services", "leases.coordination.k8s.io", "endpointslices.discovery.k8s.io"):
+        assert items(files, f"{there}/{kind}.json"), kind
+    config_maps = {each["metadata"]["name"]: each["data"] for each in items(files, f"{there}/configmaps.json")}
+    assert config_maps[NAME]["other"] == f"[left out: {len(PLANTED)} characters]"
+    configuration = orjson.loads(files[f"{there}/configuration.json"])
+    assert configuration["inEffect"]["webhook"]["port"] == 9444
+    assert orjson.loads(files[f"{there}/configuration.given.json"])["plugins"]["options"] == {
+        "acme": {"endpoint": "[redacted]"}
+    }
+    assert not [name for name in files if "secret" in name]
+    (log,) = [name for name in files if name.endswith("/manager.log")]
+    assert log.startswith(f"{there}/logs/{NAME}-")
+    assert b"using [redacted]\n" in files[log]
+    assert b"the second run" in files[log]
+    assert b"the first run" in files[log.replace(".log", ".previous.log")]
+    # The embedded cluster has no way to the pods by its API.
+    (why,) = [reason for what, reason in lacking(files).items() if what.endswith("/metrics.txt")]
+    assert "501" in why
+
+    done = await mine.cli("support-bundle", "demo", "-o", "one.tar.gz", "--env-values")
+    assert done.code == 0, done.err
+    files = read(tmp_path / "one.tar.gz")
+    (only,) = items(files, f"{here}/trainjobs.trainer.kubeflow.org.json")
+    assert only["spec"]["trainer"]["env"] == [
+        {"name": "WANDB_API_KEY", "value": "[redacted]"},
+        {"name": "GREETING", "value": "good morning"},
+    ]
+    assert {each["metadata"]["name"] for each in items(files, f"{here}/jobsets.jobset.x-k8s.io.json")} == {"demo"}
+    abouts = [each["regarding"]["name"] for each in items(files, f"{here}/events.events.k8s.io.json")]
+    assert abouts
+    assert all(each.startswith("demo") for each in abouts)
+    assert PLANTED.encode() not in b"".join(files.values())
+
+    refused = await mine.cli("support-bundle", "demo", "-o", "one.tar.gz")
+    assert (refused.code, refused.err) == (
+        2,
+        "trainmaster: one.tar.gz exists; --force replaces it, -o FILE writes elsewhere\n",
+    )
+    assert (await mine.cli("support-bundle", "nobody", "-o", "x")).code == 2
+
+    # Where it runs, the embedded cluster has more to tell.
+    done = await trainmaster("support-bundle", "-o", str(tmp_path / "home.tar.gz"), cwd=cluster_home)
+    assert done.code == 0, done.err
+    files = read(tmp_path / "home.tar.gz")
+    assert b"cluster is started" in files["embedded/cluster.log"]
+    assert b"starting" in files["embedded/manager.log"]
+    assert b"controller_runtime_reconcile_total" in files["embedded/metrics.txt"]
+    assert orjson.loads(files["embedded/configuration.json"])["inEffect"]["metrics"]["secureServing"] is False
+    cluster_token = (cluster_home / ".trainmaster/token").read_text().strip()
+    assert cluster_token.encode() not in b"".join(files.values())
+
+
+async def gathered(kubeconfig: Path, *, most: Bundle | None = None, **given: Any) -> dict[str, bytes]:
+    """What the command gathers, asked in this process."""
+    defaults: dict[str, Any] = {"jobs": [], "namespace": None, "manager_namespace": None, "env_values": False}
+    arguments = argparse.Namespace(**{**defaults, "kubeconfig": str(kubeconfig), **given})
+    bundle, redactor = most or Bundle(datetime.now(UTC)), Redactor()
+    await command._gather(arguments, bundle, redactor)
+    return dict(bundle.written(redactor))
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path, rbac=True) as stack:
+        yield stack
+
+
+async def restricted(stack: Stack, path: Path, name: str, **context: str) -> Path:
+    """A kubeconfig of an account without any rights."""
+    token = await account_token(stack.client, name)
+    admin = yaml.safe_load(next(path.rglob("kubeconfig")).read_text())
+    cluster = {key: value for key, value in admin["clusters"][0]["cluster"].items() if key != "server"}
+    write_kubeconfig(path / name, stack.access.server, user={"token": token}, context=context, **cluster)
+    return path / name
+
+
+async def test_what_may_not_be_read_is_listed_with_the_reason(stack: Stack, tmp_path: Path) -> None:
+    kubeconfig = await restricted(stack, tmp_path, "nobody", namespace="team")
+    done = await trainmaster("support-bundle", "--kubeconfig", str(kubeconfig), cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert "Traceback" not in done.err
+    files = read(tmp_path / "trainmaster-support-bundle.tar.gz")
+    assert set(files) >= {"index.json", "versions.json", "doctor.json"}
+    found = lacking(files)
+    assert found["trainjobs.trainer.kubeflow.org of all namespaces"] == (
+        "you have no right to list them; only namespace team was looked at"
+    )
+    for what in (
+        "trainjobs.trainer.kubeflow.org in namespace team",
+        "pods in namespace team",
+        "nodes",
+        "deployments.apps in namespace kubeflow",
+    ):
+        assert found[what] == "you have no right to list it", what
+    assert "you have no right to get it" in found.values()
+    assert found["the namespace of the manager"].endswith("kubeflow was looked at, see -m")
+
+
+async def test_a_big_cluster_makes_no_big_bundle(stack: Stack, tmp_path: Path) -> None:
+    for number in range(25):
+        await stack.client.create(TRAINJOBS, trainjob(f"job-{number:02}"))
+    kubeconfig = next(tmp_path.rglob("kubeconfig"))
+    files = await gathered(kubeconfig, most=Bundle(datetime.now(UTC), most_objects=10))
+    path = "namespaces/default/trainjobs.trainer.kubeflow.org.json"
+    assert [each["metadata"]["name"] for each in items(files, path)] == [f"job-{number:02}" for number in range(10)]
+    (listed,) = [each for each in index_of(files)["files"] if each["path"] == path]
+    assert listed["remark"] == "the first 10; 15 more are there"
+    assert index_of(files)["limits"]["objectsOfAKind"] == 10
+
+    files = await gathered(kubeconfig, most=Bundle(datetime.now(UTC), most_bytes=8000))
+    assert sum(len(content) for name, content in files.items() if name != "index.json") < 20_000
+    assert "and the bundle 8000 at most; name jobs or namespaces" in lacking(files)[path]
+
+
+@pytest.mark.slow(seconds=10)
+async def test_of_a_long_log_there_is_the_end_from_a_whole_line_on(cluster_home: Path, tmp_path: Path) -> None:
+    async with team(cluster_home / ".trainmaster/kubeconfig", "support-logs", tmp_path) as mine:
+        await install_manager(mine.client, mine.name, tmp_path)
+        most = Bundle(datetime.now(UTC), log_bytes=50)
+        files = await gathered(mine.kubeconfig, most=most, namespace=[mine.name], manager_namespace=mine.name)
+    (log,) = [name for name in files if name.endswith("/manager.log")]
+    (line,) = files[log].decode().splitlines()
+    assert line.endswith("Z the second run")
+    (listed,) = [each for each in index_of(files)["files"] if each["path"] == log]
+    assert listed["remark"].startswith("the last 50 bytes of ")
+
+
+async def test_a_reader_who_goes_away_is_no_traceback(stack: Stack, tmp_path: Path) -> None:
+    kubeconfig = next(tmp_path.rglob("kubeconfig"))
+    code = [sys.executable, "-m", "trainmaster.controller.cli", "support-bundle", "-o", "-"]
+    source, target = os.pipe()
+    process = await asyncio.create_subprocess_exec(
+        *code, "--kubeconfig", str(kubeconfig), stdout=target, stderr=asyncio.subprocess.PIPE, cwd=tmp_path
+    )
+    os.close(target)
+    os.close(source)
+    _, err = await process.communicate()
+    assert (process.returncode, err) == (141, b"")
+
+
+async def test_standard_output_gets_the_archive_and_nothing_else(stack: Stack, tmp_path: Path) -> None:
+    kubeconfig = next(tmp_path.rglob("kubeconfig"))
+    path = tmp_path / "piped.tar.gz"
+    code = [sys.executable, "-m", "trainmaster.controller.cli", "support-bundle", "-o", "-"]
+    with path.open("wb") as file:
+        process = await asyncio.create_subprocess_exec(
+            *code, "--kubeconfig", str(kubeconfig), stdout=file, stderr=asyncio.subprocess.PIPE, cwd=tmp_path
+        )
+        _, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert "versions.json" in read(path)
+
+
+async def test_a_cluster_that_does_not_answer_costs_what_it_would_have_told(tmp_path: Path) -> None:
+    write_kubeconfig(tmp_path / "nowhere", "http://127.0.0.1:9")
+    files = await gathered(tmp_path / "nowhere")
+    assert list(files) == ["index.json", "versions.json"]
+    assert "Cannot connect" in lacking(files)["the cluster"] or "refused" in lacking(files)["the cluster"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (("-n", "No"), "trainmaster: --namespace 'No' cannot be a name: "),
+        (("-m", "No"), "trainmaster: --manager-namespace 'No' cannot be a name: "),
+        (("demo", "-n", "a", "-n", "b"), "trainmaster: jobs are named in one namespace; give -n once, or no jobs"),
+        (("-o", "."), "trainmaster: . is a directory; give the name of a file in it: "),
+        (("--kubeconfig", "missing"), "trainmaster: "),
+    ],
+)
+async def test_what_is_wrong_is_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], error: str) -> None:
+    done = await trainmaster("support-bundle", *arguments, cwd=tmp_path)
+    assert done.code in (1, 2)
+    (line,) = done.err.splitlines()
+    assert line.startswith(error)
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_without_any_cluster_it_says_so(tmp_path: Path) -> None:
+    done = await trainmaster("support-bundle", cwd=tmp_path, HOME=str(tmp_path))
+    assert done.code == 1
+    assert done.err.startswith("trainmaster: ")
+    assert "Traceback" not in done.err
+    assert not list(tmp_path.glob("*.gz"))
+
+
+async def test_an_embedded_cluster_that_is_down_leaves_its_logs(tmp_path: Path) -> None:
+    home = tmp_path / ".trainmaster"
+    home.mkdir()
+    (home / "cluster.log").write_text(f"password={PLANTED}\nit ended\n")
+    done = await trainmaster("support-bundle", cwd=tmp_path)
+    assert done.code == 0, done.err
+    files = read(tmp_path / "trainmaster-support-bundle.tar.gz")
+    assert files["embedded/cluster.log"] == b"password=[redacted]\nit ended\n"
+    assert lacking(files)["the cluster"] == "the embedded cluster of .trainmaster does not run"
+    assert lacking(files)[".trainmaster/manager.log"] == "it does not exist"
