@@ -109,8 +109,8 @@ def _timeline(moments: Sequence[Moment]) -> Iterator[str]:
     rows = [(_stamp(each.at)[11:], f"+{human_duration((each.at - start).total_seconds())}", each) for each in moments]
     width = max(len(since) for _, since, _ in rows)
     for at, since, each in rows:
-        until = f", until +{human_duration((each.until - start).total_seconds())}" if each.until is not None else ""
-        yield f"  {at}  {since:<{width}}  {_cut(each.text)}{until}"
+        last = "" if each.until is None else f" (the last +{human_duration((each.until - start).total_seconds())})"
+        yield f"  {at}  {since:<{width}}  {_cut(each.text)}{last}"
 
 
 def _stamp(moment: datetime) -> str:

@@ -1,0 +1,142 @@
+"""What is printed of an explanation, as text and as JSON: compared with files, which people have looked at."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.failing_pods import container_status, pod, terminated
+from support.job_views import (
+    NODES,
+    at,
+    condition,
+    event,
+    job,
+    jobset,
+    pending,
+    pytorchjob,
+    running,
+    trainjob,
+    view,
+)
+
+from trainmaster.controller.cli.explain.machine import to_json
+from trainmaster.controller.cli.explain.text import lines_of
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.view import JobView, Unread, WhyUnread
+
+GOLDEN = Path(__file__).parent / "golden"
+SNAPSHOT = {"kind": "ConfigMap", "metadata": {"name": "s", "namespace": "team", "creationTimestamp": at(1)}}
+
+
+def waiting() -> JobView:
+    """Pods that no node can take, for somebody who may not see nodes."""
+    told = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    pods = [pending(rank, told) for rank in range(NODES)]
+    events = [
+        event("FailedScheduling", told, kind="Pod", name=f"demo-node-0-{rank}", first=3, last=250) for rank in range(4)
+    ]
+    unread = [Unread("nodes", WhyUnread.FORBIDDEN, "you have no right to list them")]
+    return view(snapshots=[SNAPSHOT], jobsets=[jobset()], jobs=[job()], pods=pods, events=events, unread=unread)
+
+
+def failed() -> JobView:
+    """A rank that failed, and the others that were stopped for it."""
+    first = pod(2, containers=[container_status(terminated(1, at=40))], phase="Failed", created=3)
+    others = [pod(rank, containers=[container_status(terminated(143, at=41))], phase="Failed") for rank in (0, 1, 3)]
+    lines = (
+        "epoch 3",
+        "Traceback (most recent call last):",
+        '  File "train.py", line 9, in <module>',
+        "ValueError: NaN",
+    )
+    words = "jobset failed due to one or more job failures (first failed job: demo-node-0)"
+    ended = condition("Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit", since=42)
+    return view(
+        trainjob(condition("Failed", "FailedJobs", words, since=43)),
+        jobsets=[jobset(condition("Failed", "FailedJobs", words, since=43))],
+        jobs=[job(ended)],
+        pods=[*others, first],
+        events=[],
+        logs={(first["metadata"]["uid"], "node"): lines},
+    )
+
+
+def suspended() -> JobView:
+    """A job that somebody has suspended."""
+    held = trainjob(condition("Suspended", since=60), suspend=True)
+    fields = {"f:spec": {"f:suspend": {}}}
+    held["metadata"]["managedFields"] = [{"manager": "trainmaster-cli", "time": at(60), "fieldsV1": fields}]
+    return view(
+        held, jobsets=[jobset(suspend=True)], jobs=[job()], pods=[], command_options=("--kubeconfig", "my file")
+    )
+
+
+def fine() -> JobView:
+    """A job that runs."""
+    pods = [running(rank, started=9) for rank in range(NODES)]
+    return view(jobsets=[jobset()], jobs=[job()], pods=pods, events=[])
+
+
+def complete() -> JobView:
+    """A job that is complete, and will be deleted."""
+    done = trainjob(condition("Complete", "AllJobsCompleted", "jobset completed successfully", since=60))
+    done["spec"]["ttlSecondsAfterFinished"] = 3600
+    return view(done, jobsets=[jobset()], jobs=[job()], pods=[])
+
+
+def new() -> JobView:
+    """A job that was created just now."""
+    return view(jobsets=[jobset()], jobs=[job()], pods=[], now=5)
+
+
+def deleted() -> JobView:
+    """A job of which only events are left."""
+    events = [
+        event("ContainerFailed", "attempt 0: rank 1 (pod demo-node-0-1-x, container node) failed at "
+              "2026-01-01T00:00:40Z with exit code 137 (OOMKilled: it needed more memory than its limit)", first=41),
+        event("FailedJobs", "jobset failed due to one or more job failures", kind="JobSet", first=43),
+    ]  # fmt: skip
+    return replace(view(events=events), is_deleted=True)
+
+
+def v1() -> JobView:
+    """A job of kubeflow.org/v1 of which a worker is refused."""
+    note = 'Error creating: pods "demo-worker-2" is forbidden: exceeded quota: few, requested: pods=1'
+    pods = []
+    for index in range(2):
+        worker = running(index, started=9)
+        labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": str(index)}
+        worker["metadata"] |= {"labels": labels, "name": f"demo-worker-{index}"}
+        pods.append(worker)
+    return view(
+        pytorchjob(condition("Created", since=1)),
+        pods=pods,
+        events=[event("FailedCreatePod", note, kind="PyTorchJob", first=4, last=200, count=9)],
+    )
+
+
+VIEWS: dict[str, Callable[[], JobView]] = {
+    each.__name__: each for each in (waiting, failed, suspended, fine, complete, new, deleted, v1)
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_text_is_as_it_was_looked_at(name: str) -> None:
+    found = VIEWS[name]()
+    assert "\n".join(lines_of(explain(found), found)) + "\n" == (GOLDEN / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", ["waiting", "failed"])
+def test_the_json_is_what_programs_rely_on(name: str) -> None:
+    assert json.loads(json.dumps(to_json(explain(VIEWS[name]())))) == json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+def test_every_view_makes_json_with_the_same_fields() -> None:
+    keys = {tuple(to_json(explain(each()))) for each in VIEWS.values()}
+    assert keys == {
+        ("apiVersion", "kind", "job", "state", "causes", "overcome", "failedContainer", "timeline", "unread")
+    }
