@@ -73,8 +73,9 @@ async def test_a_kind_that_a_cluster_may_lack_has_no_objects_there() -> None:
 
 async def test_an_object_that_does_not_exist_is_none_of_the_list() -> None:
     assert await reader(NotFound(status=404)).read(PODS, "x") == []
-    (found,) = await reader({}).read(PODS, "x") or ()
-    assert (found["kind"], found["apiVersion"]) == ("Pod", "v1")
+    found = await reader({}).read(PODS, "x")
+    assert found is not None
+    assert [(each["kind"], each["apiVersion"]) for each in found] == [("Pod", "v1")]
 
 
 async def test_who_is_not_let_in_at_all_is_told_so() -> None:

@@ -27,6 +27,7 @@ from trainmaster.controller.cli.explain.machine import to_json
 from trainmaster.controller.cli.explain.text import lines_of
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.view import JobView, Unread, WhyUnread
+from trainmaster.runtime.jsontree import JsonObject
 
 GOLDEN = Path(__file__).parent / "golden"
 SNAPSHOT = {"kind": "ConfigMap", "metadata": {"name": "s", "namespace": "team", "creationTimestamp": at(1)}}
@@ -68,7 +69,7 @@ def failed() -> JobView:
 def suspended() -> JobView:
     """A job that somebody has suspended."""
     held = trainjob(condition("Suspended", since=60), suspend=True)
-    fields = {"f:spec": {"f:suspend": {}}}
+    fields: JsonObject = {"f:spec": {"f:suspend": {}}}
     held["metadata"]["managedFields"] = [{"manager": "trainmaster-cli", "time": at(60), "fieldsV1": fields}]
     return view(
         held, jobsets=[jobset(suspend=True)], jobs=[job()], pods=[], command_options=("--kubeconfig", "my file")
