@@ -63,7 +63,9 @@ LABELS: Final = (
     ),
     Label("trainmaster_trainjobs", "state", "As `trainmaster explain` calls it", tuple(REASONS)),
     Label(
-        "trainmaster_trainjobs", "reason", "That of the condition that tells why, or empty; see below",
+        "trainmaster_trainjobs", "reason",
+        "The reason of the condition that tells why: `Blocked`, `ContainerFailed` or `Waiting` of what has not ended, "
+        "`Failed` of what has; see below",
         tuple(dict.fromkeys(reason for reasons in REASONS.values() for reason in reasons)),
     ),
     Label(

@@ -209,7 +209,7 @@ def test_restarts_are_counted_when_their_cause_is_known(jobs: ObservedJobs) -> N
     jobs.put_jobset(restarts=1, active=1)
     assert (jobs.states(), jobs.counts(RESTARTS)) == ({("Restarting", ""): 1}, {})
     jobs.put_job("demo", condition("ContainerFailed", "OOMKilled", message="attempt 0: rank 0"))
-    assert jobs.states() == {("Restarting", "ContainerFailed"): 1}
+    assert jobs.states() == {("Restarting", "OutOfMemory"): 1}
     assert jobs.counts(RESTARTS) == {("OutOfMemory", ""): 1}
     jobs.put_jobset(restarts=1, ready=1)
     jobs.put_job()
@@ -310,6 +310,20 @@ def test_blocked_jobs_are_counted_by_reasons_that_are_known(jobs: ObservedJobs) 
     jobs.put_job("a", uid="a")
     del known["Waiting", "RuntimeNotFound"]
     assert jobs.states() == {**known, ("Waiting", ""): 2}
+
+
+def test_a_job_whose_pods_do_not_start_is_counted_by_the_cause_that_its_status_tells(jobs: ObservedJobs) -> None:
+    jobs.put_job("demo", condition("Waiting", "Unschedulable"))
+    assert jobs.states() == {("Waiting", "Unschedulable"): 1}
+    jobs.put_job("demo", condition("Waiting", "NobodyKnowsThis"))
+    assert jobs.states() == {("Waiting", "Other"): 1}
+    failed = condition("ContainerFailed", "ImagePullFailed")
+    jobs.put_job("demo", condition("Waiting", "Unschedulable"), failed)
+    assert jobs.states() == {("Waiting", "ImagePullFailed"): 1}
+    jobs.put_job("demo", condition("Waiting", "Unschedulable"), failed, condition("Blocked", "RuntimeNotFound"))
+    assert jobs.states() == {("Waiting", "RuntimeNotFound"): 1}
+    jobs.put_job("demo", condition("Waiting", "Unschedulable", status="False"))
+    assert jobs.states() == {("Waiting", ""): 1}
 
 
 def test_a_runtime_takes_a_place_when_something_is_built_of_it(jobs: ObservedJobs) -> None:

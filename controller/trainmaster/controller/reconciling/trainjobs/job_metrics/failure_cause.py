@@ -10,12 +10,7 @@ from typing import Final, NamedTuple
 
 from trainmaster.controller.container_failures import OOM_KILLED
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.runtime.api.constants import (
-    DATASET_INITIALIZER,
-    DEADLINE_EXCEEDED_REASON,
-    MODEL_INITIALIZER,
-    RUNTIME_NOT_SUPPORTED_REASON,
-)
+from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON
 from trainmaster.runtime.jsontree import JsonObject
 
 REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
@@ -29,14 +24,6 @@ _OF_REASON: Final = {
 
 _CAUSES: Final = frozenset(Cause)
 _EXIT_CODE: Final = re.compile(r"\bwith exit code (\d+)\b")
-_INITIALIZER: Final = re.compile(rf": (?:{DATASET_INITIALIZER}|{MODEL_INITIALIZER}) \(pod ")
-_OF_PODS: Final = (
-    (re.compile(r": PreemptionByScheduler\b"), Cause.PREEMPTED),
-    (re.compile(r": DeletionBy(?:TaintManager|PodGC)\b"), Cause.NODE_LOST),
-    (re.compile(r": (?:Evicted|EvictionByEvictionAPI|TerminationByKubelet)\b"), Cause.EVICTED),
-)
-"""What the first failure says of pods that were taken away: the reason of the pod, or of its DisruptionTarget."""
-
 _EXIT_CLASSES: Final = {
     126: "not executable",
     127: "not found",
@@ -83,16 +70,17 @@ def failure_of(failed: JsonObject | None, container_failed: JsonObject | None) -
 
 
 def _of_container(condition: JsonObject) -> Failure:
-    reason = condition.get("reason")
-    if reason == OOM_KILLED:  # an older manager wrote it
-        return Failure(Cause.OUT_OF_MEMORY, "")
+    cause = cause_named(condition.get("reason")) or Cause.CONTAINER_FAILED
     last = str(condition.get("message") or "").rpartition("\n")[2]
-    cause = Cause(reason) if reason in _CAUSES else None
-    cause = cause or next((cause for pattern, cause in _OF_PODS if pattern.search(last)), None)
-    if cause is None:
-        cause = Cause.INIT_CONTAINER_FAILED if _INITIALIZER.search(last) else Cause.CONTAINER_FAILED
     code = _EXIT_CODE.search(last)
     return Failure(cause, exit_class(int(code[1])) if code and cause in WITH_EXIT_CLASS else "")
+
+
+def cause_named(reason: object) -> Cause | None:
+    """Return the cause that the reason of a condition names; None if it names none."""
+    if reason == OOM_KILLED:  # as versions before this one wrote it
+        return Cause.OUT_OF_MEMORY
+    return Cause(str(reason)) if reason in _CAUSES else None
 
 
 def exit_class(code: int) -> str:

@@ -10,15 +10,14 @@ from typing import Final, TypeAlias
 
 from trainmaster.controller.condition_types import (
     BUILD_REJECTED,
-    CONTAINER_FAILED,
     JOB_CREATION_FAILED,
     KIND_NOT_SERVED,
     NAME_TAKEN,
-    PLUGIN_FAILED,
     PLUGIN_QUARANTINED,
     RUNTIME_DENIED,
     RUNTIME_NOT_FOUND,
 )
+from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import REACHED_MAX_RESTARTS
 from trainmaster.controller.reconciling.trainjobs.job_metrics.trainjob_facts import INVALID, TrainJobFacts
@@ -30,16 +29,24 @@ QUEUED: Final = "Queued"
 
 OTHER_REASON: Final = "Other"
 
+_CAUSES: Final = tuple(
+    cause
+    for cause in Cause
+    if cause not in (Cause.SUSPENDED, Cause.MANAGER_ABSENT, Cause.ANOTHER_MANAGER_LEADS, Cause.TIME_TO_LIVE_EXPIRED)
+    and cause.questions != {Question.FAILED}
+)
+"""Those that a manager at work may tell of a job that has not ended."""
+
 REASONS: Final[Mapping[State, tuple[str, ...]]] = {
     State.WAITING: (
-        "", CONTAINER_FAILED, "ApplyFailed", BUILD_REJECTED, JOB_CREATION_FAILED, KIND_NOT_SERVED, NAME_TAKEN,
-        "ObjectUnreadable", "OtherWorkload", PLUGIN_FAILED, PLUGIN_QUARANTINED, "PolicyUnserved", RUNTIME_DENIED,
+        "", *_CAUSES, "ApplyFailed", BUILD_REJECTED, JOB_CREATION_FAILED, KIND_NOT_SERVED, NAME_TAKEN,
+        "ObjectUnreadable", "OtherWorkload", PLUGIN_QUARANTINED, "PolicyUnserved", RUNTIME_DENIED,
         "RuntimeInvalid", RUNTIME_NOT_FOUND, "RuntimePatchInvalid", "RuntimeSnapshotInvalid", INVALID, "WorkloadGone",
         OTHER_REASON,
     ),
     State.SUSPENDED: ("", QUEUED),
     State.RUNNING: ("",),
-    State.RESTARTING: ("", CONTAINER_FAILED),
+    State.RESTARTING: ("", *_CAUSES, OTHER_REASON),
     State.COMPLETE: ("",),
     State.FAILED: (
         "", DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON, "FailedJobs", REACHED_MAX_RESTARTS,
@@ -79,7 +86,8 @@ def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: boo
         return _known(State.WAITING, job.blocked)
     if job.wants_suspend:
         return State.SUSPENDED, QUEUED if job.is_queued else ""
-    return State.RESTARTING if has_run else State.WAITING, CONTAINER_FAILED if job.failure else ""
+    reason = job.failure.cause if job.failure else job.waiting
+    return _known(State.RESTARTING if has_run else State.WAITING, reason)
 
 
 def reached(job: TrainJobFacts, workload: WorkloadFacts | None) -> Milestones:

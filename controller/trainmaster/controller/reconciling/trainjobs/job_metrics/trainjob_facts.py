@@ -10,7 +10,7 @@ from __future__ import annotations
 from sys import intern
 from typing import Any, Final, NamedTuple
 
-from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import Failure, failure_of
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
@@ -57,6 +57,9 @@ class TrainJobFacts(NamedTuple):
     failure: Failure | None = None
     """Why it, or a container of it, has failed, while it has."""
 
+    waiting: str = ""
+    """The cause for which its pods do not start, as far as that is told."""
+
     has_jobs: bool = False
     """Whether its status tells of Jobs, so that there has been a workload."""
 
@@ -101,6 +104,7 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
         ended=intern(ending.get("lastTransitionTime") or ""),
         blocked=intern(conditions[BLOCKED].get("reason") or "") if BLOCKED in holding else "",
         failure=failure,
+        waiting=intern(conditions[WAITING].get("reason") or "") if WAITING in holding else "",
         has_jobs=bool(status.get("jobsStatus")),
         progressed=(status.get("trainerStatus") or {}).get("lastUpdatedTime") or "",
     )
