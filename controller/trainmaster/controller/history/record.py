@@ -1,0 +1,273 @@
+"""What the history keeps of one job; pure.
+
+Guarantees:
+- A record has bounds, whatever the job wrote: its JSON is shorter than `LONGEST_RECORD` bytes.
+- `merged` makes one record of two of the same job. Doing so twice changes nothing, so that whoever records a job again,
+  after a restart or as another leader, adds what is new and nothing else. The first end counts.
+- No credential is in it (M-11): texts come from programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from trainmaster.controller.redaction import redact
+from trainmaster.runtime.jsontree import JsonObject
+
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+DELETED: Final = "Deleted"
+"""Results; the last one is that of a job which was deleted before it had ended."""
+
+RESULTS: Final = (SUCCEEDED, FAILED, DELETED)
+
+LONGEST_RECORD: Final = 64 * 1024
+_LONGEST_MESSAGE: Final = 2000
+_LONGEST_TEXT: Final = 300
+_LONGEST_NAME: Final = 253
+_ENTRIES: Final = 40
+_FIRST_ENTRIES: Final = 8
+"""Of a timeline that is too long the beginning and the end are kept."""
+
+_SAMPLES: Final = 60
+_METRICS: Final = 16
+_ACCELERATORS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEntry:
+    """Something that happened to a job."""
+
+    time: str
+    """RFC 3339."""
+
+    event: str
+    """What, in one word: `Created`, `Started`, the type of a condition."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What a job reported of its progress at a moment."""
+
+    time: str
+    percentage: int | None = None
+    metrics: Mapping[str, str] = field(default_factory=dict)
+    """Numbers by name, as they were reported."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One job. Times are RFC 3339, and empty where they are not known or not yet there."""
+
+    uid: str
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    created: str
+    runtime: str = ""
+    """The name of the runtime of a TrainJob."""
+
+    user: str = ""
+    """Who submitted it, if an annotation of it says so."""
+
+    nodes: int | None = None
+    """How many it asked for; None if that is not known."""
+
+    accelerators: Mapping[str, int] = field(default_factory=dict)
+    """How many it asked for in all, by resource: `nvidia.com/gpu`."""
+
+    started: str = ""
+    """When all of it was ready for the first time."""
+
+    ended: str = ""
+    deleted: str = ""
+    result: str = ""
+    """One of `RESULTS`; empty while it has not ended."""
+
+    cause: str = ""
+    """Of a failure, or of what stood in its way when it was deleted: a name of `explain.cause`."""
+
+    message: str = ""
+    exit_code: int | None = None
+    restarts: int = 0
+    suspensions: int = 0
+    samples: Sequence[Sample] = ()
+    """By time; the last one is the last that it reported."""
+
+    timeline: Sequence[TimelineEntry] = ()
+    """By time."""
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is part of the history; until then it is kept for what only those see who watch it."""
+        return bool(self.result)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing that is told of it later changes how it ended."""
+        return self.result in (SUCCEEDED, FAILED)
+
+    def to_json(self) -> JsonObject:
+        """Return it as it is stored and served."""
+        whole = self.summary()
+        whole["samples"] = [
+            {"time": each.time, "percentage": each.percentage, "metrics": dict(each.metrics)} for each in self.samples
+        ]
+        whole["timeline"] = [
+            {"time": each.time, "event": each.event, "text": each.text} for each in self.timeline
+        ]
+        return whole
+
+    def summary(self) -> JsonObject:
+        """Return it without what happened when."""
+        last = self.samples[-1] if self.samples else None
+        return {
+            "uid": self.uid,
+            "apiVersion": self.api_version,
+            "kind": self.kind,
+            "namespace": self.namespace,
+            "name": self.name,
+            "runtime": self.runtime,
+            "user": self.user,
+            "nodes": self.nodes,
+            "accelerators": dict(self.accelerators),
+            "created": self.created,
+            "started": self.started,
+            "ended": self.ended,
+            "deleted": self.deleted,
+            "result": self.result,
+            "cause": self.cause,
+            "message": self.message,
+            "exitCode": self.exit_code,
+            "restarts": self.restarts,
+            "suspensions": self.suspensions,
+            "progressPercentage": last.percentage if last is not None else None,
+            "metrics": dict(last.metrics) if last is not None else {},
+        }
+
+
+def read_record(tree: Any) -> JobRecord:
+    """Read a record that was stored or served, by another version perhaps: what is missing is not known.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        return JobRecord(
+            uid=tree["uid"],
+            api_version=tree.get("apiVersion", ""),
+            kind=tree["kind"],
+            namespace=tree["namespace"],
+            name=tree["name"],
+            created=tree.get("created", ""),
+            runtime=tree.get("runtime", ""),
+            user=tree.get("user", ""),
+            nodes=tree.get("nodes"),
+            accelerators=tree.get("accelerators") or {},
+            started=tree.get("started", ""),
+            ended=tree.get("ended", ""),
+            deleted=tree.get("deleted", ""),
+            result=tree.get("result", ""),
+            cause=tree.get("cause", ""),
+            message=tree.get("message", ""),
+            exit_code=tree.get("exitCode"),
+            restarts=tree.get("restarts", 0),
+            suspensions=tree.get("suspensions", 0),
+            samples=_read_samples(tree),
+            timeline=[
+                TimelineEntry(each["time"], each["event"], each.get("text", "")) for each in tree.get("timeline") or ()
+            ],
+        )
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no record of a job: {error!r}") from error
+
+
+def _read_samples(tree: Any) -> list[Sample]:
+    samples = tree.get("samples")
+    if samples is None and (tree.get("progressPercentage") is not None or tree.get("metrics")):
+        samples = [{"time": "", "percentage": tree.get("progressPercentage"), "metrics": tree.get("metrics")}]
+    return [Sample(each["time"], each.get("percentage"), each.get("metrics") or {}) for each in samples or ()]
+
+
+def bounded(record: JobRecord) -> JobRecord:
+    """Return a record within its bounds, without credentials and without what no store takes."""
+    return replace(
+        record,
+        uid=_text(record.uid, _LONGEST_NAME),
+        api_version=_text(record.api_version, _LONGEST_NAME),
+        kind=_text(record.kind, _LONGEST_NAME),
+        namespace=_text(record.namespace, _LONGEST_NAME),
+        name=_text(record.name, _LONGEST_NAME),
+        runtime=_text(record.runtime, _LONGEST_NAME),
+        user=_text(record.user, _LONGEST_NAME),
+        accelerators={
+            _text(name, _LONGEST_NAME): number
+            for name, number in sorted(record.accelerators.items())[:_ACCELERATORS]
+        },
+        message=_text(record.message, _LONGEST_MESSAGE),
+        samples=_thinned(
+            [
+                Sample(each.time, each.percentage, {_text(k, 64): _text(v, 64) for k, v in _first(each.metrics)})
+                for each in record.samples
+            ]
+        ),
+        timeline=_shortened(
+            [TimelineEntry(each.time, _text(each.event, 64), _text(each.text, _LONGEST_TEXT)) for each in record.timeline]
+        ),
+    )
+
+
+def _first(metrics: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    return sorted(metrics.items())[:_METRICS]
+
+
+def _text(text: str, longest: int) -> str:
+    """Return a text in bounds; PostgreSQL takes no NUL, and UTF-8 no half of a surrogate pair."""
+    clean = redact(text[: 2 * longest].replace("\0", "").encode("utf-8", "replace").decode())
+    return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
+
+
+def merged(old: JobRecord, new: JobRecord) -> JobRecord:
+    """Return what is known of a job after all, from what was known of it and what is known now."""
+    end = old if old.is_final or (old.has_ended and not new.is_final) else new
+    known = set(old.timeline)
+    suspended = {each for each in new.timeline if each.event == "Suspended"} - known
+    return replace(
+        new,
+        runtime=new.runtime or old.runtime,
+        user=new.user or old.user,
+        nodes=old.nodes if new.nodes is None else new.nodes,
+        accelerators=new.accelerators or old.accelerators,
+        started=min(filter(None, (old.started, new.started)), default=""),
+        ended=end.ended,
+        deleted=min(filter(None, (old.deleted, new.deleted)), default=""),
+        result=end.result,
+        cause=end.cause,
+        message=end.message,
+        exit_code=end.exit_code,
+        restarts=max(old.restarts, new.restarts),
+        suspensions=max(old.suspensions + len(suspended), new.suspensions) if old.timeline else new.suspensions,
+        samples=_thinned([*old.samples, *new.samples]),
+        timeline=_shortened([*old.timeline, *new.timeline]),
+    )
+
+
+def _thinned(samples: Iterable[Sample]) -> list[Sample]:
+    """Return samples by time, one for each moment, and of too many about every second one, never the last left out."""
+    by_time = {each.time: each for each in samples}
+    ordered = [by_time[time] for time in sorted(by_time)]
+    while len(ordered) > _SAMPLES:
+        ordered = [*ordered[:-1:2], ordered[-1]]
+    return ordered
+
+
+def _shortened(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
+    ordered = sorted({(each.time, each.event): each for each in entries}.values(), key=lambda each: each.time)
+    if len(ordered) <= _ENTRIES:
+        return ordered
+    return [*ordered[:_FIRST_ENTRIES], *ordered[_FIRST_ENTRIES - _ENTRIES :]]
