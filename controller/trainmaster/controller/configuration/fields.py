@@ -114,6 +114,12 @@ def _endpoint(name: str) -> str:
     return name.removeprefix("/")
 
 
+def _file(name: str) -> str:
+    if not name or name.endswith("/") or "\0" in name:
+        raise ValueError(f"{name!r} is no name of a file")
+    return name
+
+
 def _namespace(name: str) -> str:
     problems = dns_label(name)
     if problems:
@@ -191,6 +197,7 @@ Period = Annotated[Duration, AfterValidator(_positive)]
 ShutdownDelay = Annotated[Duration, AfterValidator(_drainable)]
 Address = Annotated[str, AfterValidator(_bindable)]
 Collector = Annotated[str, AfterValidator(_collector)]
+HistoryFile = Annotated[str, AfterValidator(_file)]
 Endpoint = Annotated[str, AfterValidator(_endpoint)]
 KindName = Annotated[str, AfterValidator(_known_kind)]
 JobKindName = Annotated[str, AfterValidator(_known_scheme)]

@@ -21,6 +21,7 @@ from trainmaster.controller.configuration.fields import (
     Domain,
     Duration,
     Endpoint,
+    HistoryFile,
     JobKindName,
     JobKindNames,
     KindName,
@@ -351,6 +352,36 @@ class TrainingOperator(_Section):
     )
 
 
+class History(_Section):
+    """The record of jobs that have ended, which outlives them; see [history.md](history.md)."""
+
+    enabled: bool = Field(
+        False,
+        description="Whether ended jobs are recorded, by the replica that leads, and `/history/` is served where "
+        "metrics are: only with `metrics.auth.enabled`, for whom RBAC allows `get` of the path, or on the loopback "
+        "interface.",
+    )
+    file: HistoryFile = Field(
+        "/var/lib/trainmaster/history.sqlite",
+        description="The file of SQLite with the records, on a volume that stays. Its directory has to exist.",
+    )
+    database_url_file: str = Field(
+        "",
+        description="A file with the URL of a PostgreSQL database, which then has the records in place of `file`: "
+        "`postgresql://USER:PASSWORD@HOST/DATABASE`, mounted from a Secret. It takes the extra `postgres`.",
+        json_schema_extra={"default": "no database"},
+    )
+    max_records: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        10_000, description="How many ended jobs are kept at most: those that ended last."
+    )
+    max_age: Period = Field("2160h", description="How long after its end a job is kept at most; by default 90 days.")
+    user_annotation: str = Field(
+        "app.kubernetes.io/created-by",
+        description="The annotation, or label, of a job that says who submitted it. Kubernetes itself keeps no record "
+        "of that; a policy of the cluster may write it.",
+    )
+
+
 class Configuration(_Section):
     """The whole file."""
 
@@ -374,6 +405,7 @@ class Configuration(_Section):
     tracing: Tracing = Field(Tracing(), json_schema_extra=OURS)
     plugins: Plugins = Field(Plugins(), json_schema_extra=OURS)
     training_operator: TrainingOperator = Field(TrainingOperator(), json_schema_extra=OURS)
+    history: History = Field(History(), json_schema_extra=OURS)
     enable_debugging_handlers: bool = Field(
         False,
         description="Whether `/debug/` is served where metrics are: stacks, caches, queues, plugins, a profile, this "

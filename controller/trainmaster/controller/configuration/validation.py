@@ -21,24 +21,24 @@ _ANY_HOST = frozenset({None, "", "0.0.0.0", "::"})  # noqa: S104 - how files say
 
 def conflicts(configuration: Configuration, features: Mapping[str, bool]) -> Iterator[Problem]:
     """Say which servers would take the port of another one, or show to everybody what is not for everybody."""
-    yield from _debugging(configuration)
+    yield from _not_for_everybody(configuration)
     addresses = dict(_addresses(configuration, features))
     for (one, (host, port)), (other, (other_host, other_port)) in combinations(addresses.items(), 2):
         if port and port == other_port and (host == other_host or _ANY_HOST & {host, other_host}):
             yield Problem(other, f"port {port} is that of {one}; give each server one of its own")
 
 
-def _debugging(configuration: Configuration) -> Iterator[Problem]:
+def _not_for_everybody(configuration: Configuration) -> Iterator[Problem]:
     metrics = configuration.metrics
-    if not configuration.enable_debugging_handlers:
+    option = "enableDebuggingHandlers"
+    if configuration.enable_debugging_handlers and metrics.bind_address == OFF:
+        yield Problem(option, 'they are on the metrics server; give metrics.bindAddress an address, not "0"')
+    if metrics.bind_address == OFF or metrics.auth.enabled or _is_loopback(parse_address(metrics.bind_address)[0]):
         return
-    if metrics.bind_address == OFF:
+    served = {option: configuration.enable_debugging_handlers, "history.enabled": configuration.history.enabled}
+    for path in (path for path, is_served in served.items() if is_served):
         yield Problem(
-            "enableDebuggingHandlers", 'they are on the metrics server; give metrics.bindAddress an address, not "0"'
-        )
-    elif not metrics.auth.enabled and not _is_loopback(parse_address(metrics.bind_address)[0]):
-        yield Problem(
-            "enableDebuggingHandlers",
+            path,
             "everybody who reaches the metrics server could read them; set metrics.auth.enabled to true, or "
             "metrics.bindAddress to 127.0.0.1:PORT, which kubectl port-forward reaches",
         )
@@ -114,6 +114,14 @@ def _server_notices(configuration: Configuration, features: Mapping[str, bool]) 
     if health.health_probe_bind_address == OFF:
         why = 'health.healthProbeBindAddress is "0", so there are no probes'
         yield from _without_effect("health", health, why, but=("healthProbeBindAddress",))
+    history = configuration.history
+    if not history.enabled:
+        yield from _without_effect("history", history, "history.enabled is false")
+    elif metrics.bind_address == OFF:
+        why = (
+            'metrics.bindAddress is "0", so the history is recorded and not served; trainmaster history --file reads it'
+        )
+        yield Problem("history.enabled", why)
     if not features[TRAIN_JOB_STATUS_GATE]:
         why = f"the feature gate {TRAIN_JOB_STATUS_GATE} is off, so there is no status server"
         yield from _without_effect("statusServer", configuration.status_server, why)

@@ -10,10 +10,9 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
 from trainmaster.controller.container_failures import OOM_KILLED
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.reconciling.problems import BLOCKED, RUNTIME_NOT_FOUND
-from trainmaster.controller.reconciling.trainjobs.first_failures import CONTAINER_FAILED
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED, RUNTIME_NOT_SUPPORTED_REASON, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -36,7 +35,7 @@ _BY_MESSAGE: Final = (
     (re.compile(r"PreemptionByScheduler|\bPreempt"), Cause.PREEMPTED),
     (re.compile(r"longer than specified deadline"), Cause.DEADLINE_EXCEEDED),
     (re.compile(r"specified backoff limit"), Cause.BACKOFF_LIMIT_EXCEEDED),
-    (re.compile(r"exit code"), Cause.CONTAINER_FAILED),
+    (re.compile(r"exit code|replica\(s\) failed"), Cause.CONTAINER_FAILED),
 )
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from trainmaster.controller.history.causes import cause_of
-from trainmaster.controller.history.record import DELETED, FAILED, SUCCEEDED, JobRecord, Sample, TimelineEntry, bounded
+from trainmaster.controller.history.record import FAILED, SUCCEEDED, JobRecord, Sample, TimelineEntry, bounded, gone
 from trainmaster.runtime.api.constants import COMPLETE, JOBSET_KIND, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jobs import constants as v1
 from trainmaster.runtime.jsontree import JsonObject
@@ -96,23 +96,6 @@ def deleted_record(
     return gone(record, at=_text(metadata.get("deletionTimestamp")) or at, text="the job was deleted")
 
 
-def gone(record: JobRecord, *, at: str, text: str) -> JobRecord:
-    """Return the record of a job that is deleted, and had perhaps not ended."""
-    timeline = [*record.timeline, TimelineEntry(at, DELETED, text)]
-    if record.is_final or record.has_ended:
-        return replace(record, deleted=record.deleted or at, timeline=timeline)
-    return bounded(
-        replace(
-            record,
-            deleted=record.deleted or at,
-            ended=at,
-            result=DELETED,
-            message=record.message or f"{text} before it had ended",
-            timeline=timeline,
-        )
-    )
-
-
 def conditions_of(job: JsonObject) -> list[JsonObject]:
     """Return the conditions of a job that are some: texts, with a type and a status."""
     listed = _mapping(job.get("status")).get("conditions")
@@ -133,7 +116,7 @@ def is_ready(job: JsonObject) -> bool:
     jobs = _mapping(job.get("status")).get("jobsStatus")
     parts = [each for each in jobs if isinstance(each, dict)] if isinstance(jobs, list) else []
     nodes = [each for each in parts if each.get("name") == NODE] or parts
-    return any(_number(each.get("ready")) > _number(each.get("succeeded")) for each in nodes)
+    return bool(nodes) and all(0 < _number(each.get("active")) <= _number(each.get("ready")) for each in nodes)
 
 
 def progress_of(job: JsonObject) -> Sample | None:

@@ -118,9 +118,7 @@ class JobRecord:
         whole["samples"] = [
             {"time": each.time, "percentage": each.percentage, "metrics": dict(each.metrics)} for each in self.samples
         ]
-        whole["timeline"] = [
-            {"time": each.time, "event": each.event, "text": each.text} for each in self.timeline
-        ]
+        whole["timeline"] = [{"time": each.time, "event": each.event, "text": each.text} for each in self.timeline]
         return whole
 
     def summary(self) -> JsonObject:
@@ -179,19 +177,19 @@ def read_record(tree: Any) -> JobRecord:
             restarts=tree.get("restarts", 0),
             suspensions=tree.get("suspensions", 0),
             samples=_read_samples(tree),
-            timeline=[
+            timeline=tuple(
                 TimelineEntry(each["time"], each["event"], each.get("text", "")) for each in tree.get("timeline") or ()
-            ],
+            ),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no record of a job: {error!r}") from error
 
 
-def _read_samples(tree: Any) -> list[Sample]:
+def _read_samples(tree: Any) -> tuple[Sample, ...]:
     samples = tree.get("samples")
     if samples is None and (tree.get("progressPercentage") is not None or tree.get("metrics")):
         samples = [{"time": "", "percentage": tree.get("progressPercentage"), "metrics": tree.get("metrics")}]
-    return [Sample(each["time"], each.get("percentage"), each.get("metrics") or {}) for each in samples or ()]
+    return tuple(Sample(each["time"], each.get("percentage"), each.get("metrics") or {}) for each in samples or ())
 
 
 def bounded(record: JobRecord) -> JobRecord:
@@ -206,8 +204,7 @@ def bounded(record: JobRecord) -> JobRecord:
         runtime=_text(record.runtime, _LONGEST_NAME),
         user=_text(record.user, _LONGEST_NAME),
         accelerators={
-            _text(name, _LONGEST_NAME): number
-            for name, number in sorted(record.accelerators.items())[:_ACCELERATORS]
+            _text(name, _LONGEST_NAME): number for name, number in sorted(record.accelerators.items())[:_ACCELERATORS]
         },
         message=_text(record.message, _LONGEST_MESSAGE),
         samples=_thinned(
@@ -217,7 +214,10 @@ def bounded(record: JobRecord) -> JobRecord:
             ]
         ),
         timeline=_shortened(
-            [TimelineEntry(each.time, _text(each.event, 64), _text(each.text, _LONGEST_TEXT)) for each in record.timeline]
+            [
+                TimelineEntry(each.time, _text(each.event, 64), _text(each.text, _LONGEST_TEXT))
+                for each in record.timeline
+            ]
         ),
     )
 
@@ -230,6 +230,21 @@ def _text(text: str, longest: int) -> str:
     """Return a text in bounds; PostgreSQL takes no NUL, and UTF-8 no half of a surrogate pair."""
     clean = redact(text[: 2 * longest].replace("\0", "").encode("utf-8", "replace").decode())
     return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
+
+
+def gone(record: JobRecord, *, at: str, text: str) -> JobRecord:
+    """Return the record of a job that is deleted, and had perhaps not ended.
+
+    Args:
+        record: What was known of it.
+        at: When it was deleted.
+        text: What is told of that: a sentence, as far as its verb.
+    """
+    timeline = [*record.timeline, TimelineEntry(at, DELETED, text.rstrip(","))]
+    if record.has_ended:
+        return replace(record, deleted=record.deleted or at, timeline=timeline)
+    message = record.message or f"{text} before it had ended"
+    return replace(record, deleted=at, ended=at, result=DELETED, message=message, timeline=timeline)
 
 
 def merged(old: JobRecord, new: JobRecord) -> JobRecord:
@@ -257,17 +272,17 @@ def merged(old: JobRecord, new: JobRecord) -> JobRecord:
     )
 
 
-def _thinned(samples: Iterable[Sample]) -> list[Sample]:
+def _thinned(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     """Return samples by time, one for each moment, and of too many about every second one, never the last left out."""
     by_time = {each.time: each for each in samples}
     ordered = [by_time[time] for time in sorted(by_time)]
     while len(ordered) > _SAMPLES:
         ordered = [*ordered[:-1:2], ordered[-1]]
-    return ordered
+    return tuple(ordered)
 
 
-def _shortened(entries: Iterable[TimelineEntry]) -> list[TimelineEntry]:
+def _shortened(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
     ordered = sorted({(each.time, each.event): each for each in entries}.values(), key=lambda each: each.time)
     if len(ordered) <= _ENTRIES:
-        return ordered
-    return [*ordered[:_FIRST_ENTRIES], *ordered[_FIRST_ENTRIES - _ENTRIES :]]
+        return tuple(ordered)
+    return (*ordered[:_FIRST_ENTRIES], *ordered[_FIRST_ENTRIES - _ENTRIES :])

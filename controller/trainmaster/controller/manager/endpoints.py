@@ -19,6 +19,7 @@ from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.clients import METRICS_SUFFIX, USER_AGENT, NewClient
+from trainmaster.controller.manager.history import ManagerHistory
 from trainmaster.controller.manager.runnables import cancel_and_wait
 from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
@@ -90,20 +91,39 @@ async def serve_probes(healthz: Healthz, stack: AsyncExitStack, *, configuration
 
 
 async def serve_metrics(
-    stack: AsyncExitStack, debugged: Debugged, *, configuration: Configuration, new_client: NewClient, clock: Clock
+    stack: AsyncExitStack,
+    debugged: Debugged,
+    history: ManagerHistory | None,
+    *,
+    configuration: Configuration,
+    new_client: NewClient,
+    clock: Clock,
 ) -> list[asyncio.Task[None]]:
-    """Serve metrics, and what is below `/debug/`, until the stack is closed; returns the tasks that do so."""
+    """Serve metrics, and what is below `/debug/` and `/history/`; returns the tasks that do so.
+
+    Args:
+        stack: They are served until it is closed.
+        debugged: What `/debug/` shows.
+        history: What `/history/` shows; None: there is none.
+        configuration: Where, and to whom.
+        new_client: Makes the client that asks who somebody is.
+        clock: The time.
+    """
     settings, tls = configuration.metrics, configuration.tls
     if settings.bind_address == OFF:
         return []
     app = metrics()
     if configuration.enable_debugging_handlers:
         add_debugging_handlers(app, debugged)
+    auth: DelegatingAuth | None = None
     if settings.auth.enabled:
         # A client of their own: whoever reads metrics, no reconcile waits for its connections or its limits.
         reviewer = new_client(user_agent=USER_AGENT + METRICS_SUFFIX, guard=None, tries=1)
         await stack.enter_async_context(reviewer)
-        app.middlewares.append(DelegatingAuth(reviewer, clock=clock).middleware)
+        auth = DelegatingAuth(reviewer, clock=clock)
+        app.middlewares.append(auth.middleware)
+    if history is not None:
+        history.add_handlers(app, auth)
     if not settings.secure_serving:
         server = Server(settings.bind_address, METRICS_OPTIONS, clock=clock)
         await stack.enter_async_context(server.listening(app))

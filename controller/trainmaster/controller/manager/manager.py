@@ -46,6 +46,7 @@ from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX, 
 from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.election import lease_namespace, new_election, other_leaders
 from trainmaster.controller.manager.endpoints import add_checks, serve_metrics, serve_probes
+from trainmaster.controller.manager.history import ManagerHistory
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.runnables import (
     LeaderElectionRunnables,
@@ -193,6 +194,7 @@ class Manager:
             for controller in controllers:
                 # Also of one that never led: its keys would stay in the metrics of this process.
                 stack.callback(controller.queue.shut_down)
+            history = await self._history(caches, jobs, stack)
             certificates = self._certificates(client, recorder)
             if certificates is not None:
                 self.healthz.add_readyz_check("ca-bundle", certificates.readiness)
@@ -216,7 +218,12 @@ class Manager:
                 leader=lambda: election.state() if election is not None else {"leaderElection": False},
             )
             background = await serve_metrics(
-                stack, debugged, configuration=self._configuration, new_client=self._new_client, clock=self._clock
+                stack,
+                debugged,
+                history,
+                configuration=self._configuration,
+                new_client=self._new_client,
+                clock=self._clock,
             )
             background += [
                 asyncio.create_task(caches.run(), name="caches"),
@@ -249,6 +256,7 @@ class Manager:
                 on_caches_synced=self._on_caches_synced,
                 leading=[
                     *([certificates.lead] if certificates is not None else []),
+                    *([history.lead] if history is not None else []),
                     *(each.run for each in other_leaders(self._configuration, client, namespace, self._clock)),
                 ],
             )
@@ -297,6 +305,15 @@ class Manager:
         threads = PluginThreads("planner", skips=self._framework.skips)
         stack.callback(threads.close)
         return threads
+
+    async def _history(self, caches: Caches, jobs: TrainingOperator, stack: AsyncExitStack) -> ManagerHistory | None:
+        if not self._configuration.history.enabled:
+            return None
+        history = ManagerHistory(self._configuration, caches, jobs.job_informers(), clock=self._clock)
+        history.start()
+        stack.push_async_callback(history.close)
+        self.healthz.add_readyz_check("history", lambda: None, note=history.detail)
+        return history
 
     def _certificates(self, client: KubeClient, recorder: EventRecorder) -> CertificateController | None:
         if not manages_certificates(self._configuration, status_server=self._status_server is not None):

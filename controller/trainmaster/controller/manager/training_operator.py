@@ -187,6 +187,10 @@ class TrainingOperator:
         """The informers that run."""
         return list(self._started)
 
+    def job_informers(self) -> list[tuple[str, Informer]]:
+        """The informers of all kinds of jobs, by kind; those of kinds that are served run."""
+        return [(each.kind.kind, each.informer) for each in self._kinds]
+
     def not_synced(self) -> list[str]:
         """The resources whose caches have not synced and should have, each with the reason if there is one.
 

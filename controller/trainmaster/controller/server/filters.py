@@ -62,8 +62,14 @@ REVIEWS_AT_ONCE: Final = 8
 REVIEW_TIMEOUT: Final = 10.0
 """Seconds for both reviews of a request, the wait for their turn included."""
 
-_UserKey: TypeAlias = tuple[str, str, str]
-"""A user as JSON, a verb, and a path."""
+FORWARDED_AUTHORIZATION: Final = "X-Trainmaster-Authorization"
+"""The header in which a token comes through the proxy of the API server, which keeps `Authorization` to itself."""
+
+USER: Final = web.RequestKey("user", dict)
+"""Under which a request has the user whom the API server authenticated."""
+
+_UserKey: TypeAlias = tuple[str, str]
+"""A user and what is to be done, as JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +101,7 @@ class DelegatingAuth:
 
     @property
     def middleware(self) -> Middleware:
-        """What lets through whom the API server authenticates and allows the path."""
+        """What lets through whom the API server authenticates and allows the path; the request tells who it is."""
 
         @web.middleware
         async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -104,8 +110,26 @@ class DelegatingAuth:
 
         return check
 
+    async def may_list(self, user: JsonObject, resource: Resource, namespace: str) -> bool:
+        """Tell whether a user may list a resource in a namespace, or in all for an empty one.
+
+        Raises:
+            KubeError: The API server could not be asked.
+            TimeoutError: It does not answer.
+        """
+        attributes = {
+            "group": resource.group,
+            "version": resource.version,
+            "resource": resource.plural,
+            "namespace": namespace,
+            "verb": "list",
+        }
+        async with self._clock.timeout(REVIEW_TIMEOUT):
+            return await self._authorize(user, {"resourceAttributes": attributes})
+
     async def _refusal(self, request: web.Request) -> web.Response | None:
-        token = bearer_token(request.headers.get("Authorization"))
+        headers = request.headers
+        token = bearer_token(headers.get("Authorization") or headers.get(FORWARDED_AUTHORIZATION))
         failed = "Authentication failed"
         try:
             async with self._clock.timeout(REVIEW_TIMEOUT):
@@ -116,7 +140,9 @@ class DelegatingAuth:
                     )
                 name = user.get("username", "")
                 failed = f"Authorization for user {name} failed"
-                if await self._authorize(user, verb=request.method.lower(), path=request.path):
+                attributes = {"path": request.path, "verb": request.method.lower()}
+                if await self._authorize(user, {"nonResourceAttributes": attributes}):
+                    request[USER] = user
                     return None
                 return web.Response(status=403, text=f"Authorization denied for user {name}\n")
         except (KubeError, TimeoutError) as error:
@@ -146,12 +172,12 @@ class DelegatingAuth:
                 self._users[key] = decision
         return decision.user
 
-    async def _authorize(self, user: JsonObject, *, verb: str, path: str) -> bool:
-        key = (json.dumps(user, sort_keys=True), verb, path)
+    async def _authorize(self, user: JsonObject, attributes: JsonObject) -> bool:
+        key = (json.dumps(user, sort_keys=True), json.dumps(attributes, sort_keys=True))
         async with self._reviewing.turn(key):
             decision = self._accesses.get(key)
             if decision is None:
-                spec = {"user": user.get("username", ""), "nonResourceAttributes": {"path": path, "verb": verb}}
+                spec = {"user": user.get("username", ""), **attributes}
                 spec |= {name: user[name] for name in ("uid", "groups", "extra") if user.get(name)}
                 review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
                 async with self._places:

@@ -1,0 +1,70 @@
+"""The history in a file of SQLite, which the standard library brings.
+
+Guarantees:
+- A process that is killed at any moment leaves a file that the next one reads (WAL; each write is all or nothing).
+- A file that is damaged is left as it is, for whoever wants to save something of it; nothing is recorded until it has
+  been moved away.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from trainmaster.controller.history.store import Dialect, HistoryStore
+
+_BUSY_TIMEOUT: Final = 5.0
+"""Seconds to wait for another process that writes; a transaction takes milliseconds."""
+
+_LARGEST_WAL: Final = 4 * 1024 * 1024
+
+_DAMAGED: Final = ("malformed", "not a database")
+
+
+def sqlite_store(path: Path, *, read_only: bool = False) -> HistoryStore:
+    """Make the store of a file, which is made when it is first written.
+
+    Args:
+        path: The file; its directory has to exist.
+        read_only: Whether to write nothing, so that a file that is missing is an error.
+    """
+
+    def connect() -> sqlite3.Connection:
+        mode = "ro" if read_only else "rwc"
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}",
+            uri=True,
+            timeout=_BUSY_TIMEOUT,
+            isolation_level=None,  # transactions are ours
+            check_same_thread=False,  # one thread after the other, as executors have them
+        )
+        if not read_only:
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_WAL}")
+        return connection
+
+    return HistoryStore(
+        Dialect(
+            connect=connect,
+            errors=(sqlite3.Error, OSError),
+            explain=lambda error: (
+                f"the history in {path} cannot be {'read' if read_only else 'used'}: {error}; "
+                f"{_remedy(error, path, read_only=read_only)}"
+            ),
+            begin=("BEGIN IMMEDIATE",),
+            exists="SELECT 1 FROM sqlite_master WHERE name = 'trainmaster_history_schema'",
+        )
+    )
+
+
+def _remedy(error: Exception, path: Path, *, read_only: bool) -> str:
+    text = str(error)
+    if any(word in text for word in _DAMAGED):
+        return "move the file away, with its -wal and -shm, and a new one is begun"
+    if read_only:
+        return "name the file of history.file, on the machine on which it is"
+    if "full" in text or "disk I/O" in text:
+        return "make room there, or lower history.maxRecords; it goes on by itself"
+    return f"make {path.parent} a directory that the manager may write to, on a volume that stays"

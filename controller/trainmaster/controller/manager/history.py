@@ -1,0 +1,108 @@
+"""The history in the manager: where its store is, and which parts of it run when.
+
+The recorder runs while this process leads; its writer writes a moment longer, what was left; every replica reads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from trainmaster.controller.configuration import Configuration, seconds
+from trainmaster.controller.configuration.types import History
+from trainmaster.controller.history.access import NamespaceAccess
+from trainmaster.controller.history.handlers import add_history_handlers
+from trainmaster.controller.history.postgres import postgres_store
+from trainmaster.controller.history.reader import HistoryReader
+from trainmaster.controller.history.recorder import HistoryRecorder
+from trainmaster.controller.history.sqlite import sqlite_store
+from trainmaster.controller.history.store import HistoryStore
+from trainmaster.controller.history.writer import Bounds, HistoryWriter
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.controller.server.filters import DelegatingAuth
+from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
+from trainmaster.runtime.jsontree import JsonObject
+
+CLOSE_TIMEOUT: Final = 2.0
+"""Seconds for what is not written yet when the manager ends; what is lost is recorded again by whoever leads next."""
+
+
+class ManagerHistory:
+    """The parts of the history.
+
+    Args:
+        configuration: The configuration file.
+        caches: Where TrainJobs come from, and what they became.
+        jobs: The informers of other kinds of jobs, by kind.
+        clock: The time.
+
+    Raises:
+        PostgresMissing: A database is configured, and nothing is installed to reach it with.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        caches: Caches,
+        jobs: Iterable[tuple[str, Informer]],
+        *,
+        clock: Clock,
+    ) -> None:
+        settings = configuration.history
+        self._clock = clock
+        self._writer = HistoryWriter(
+            _store(settings),
+            Bounds(records=settings.max_records, age=timedelta(seconds=seconds(settings.max_age))),
+            clock=clock,
+        )
+        self._reader = HistoryReader(_store(settings))
+        jobsets = caches.stores().get((JOBSET_API_VERSION, JOBSET_KIND))
+
+        def workloads(uid: str) -> Iterator[JsonObject]:
+            return iter(()) if jobsets is None else jobsets[1].by_index(OWNER_INDEX, uid)
+
+        self._recorder = HistoryRecorder(
+            self._writer,
+            workloads=workloads,
+            user_key=settings.user_annotation,
+            namespaces=configuration.watch_namespaces,
+            clock=clock,
+        )
+        for kind, informer in ((TRAINJOBS.kind, caches.trainjobs), *jobs):
+            self._recorder.watch(kind, informer)
+
+    def start(self) -> None:
+        """Begin to write what is recorded."""
+        self._writer.start()
+
+    async def lead(self) -> None:
+        """Record while this process leads, until cancelled."""
+        await self._recorder.lead()
+
+    def detail(self) -> str | None:
+        """Say, to those who ask for details of readiness, why nothing is recorded; None if all is well."""
+        return self._writer.problem
+
+    def add_handlers(self, app: web.Application, auth: DelegatingAuth | None) -> None:
+        """Serve the history."""
+        add_history_handlers(app, self._reader, NamespaceAccess(auth), clock=self._clock)
+
+    async def close(self) -> None:
+        """End, after a moment for what is not written yet."""
+        await asyncio.to_thread(self._writer.close, CLOSE_TIMEOUT)
+        await self._reader.close()
+
+
+def _store(settings: History) -> HistoryStore:
+    if settings.database_url_file:
+        return postgres_store(Path(settings.database_url_file))
+    return sqlite_store(Path(settings.file))

@@ -1,0 +1,135 @@
+"""Records: their bounds, and what becomes of two of one job."""
+
+from __future__ import annotations
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+from support.history import at, record, running
+
+from trainmaster.controller.history.record import (
+    LONGEST_RECORD,
+    JobRecord,
+    Sample,
+    TimelineEntry,
+    bounded,
+    gone,
+    merged,
+    read_record,
+)
+
+
+def test_a_record_is_read_back_as_it_was_written() -> None:
+    whole = record(
+        1,
+        nodes=4,
+        accelerators={"nvidia.com/gpu": 32},
+        started=at(1),
+        result="Failed",
+        cause="OutOfMemory",
+        message="rank 1 failed",
+        exit_code=137,
+        restarts=2,
+        suspensions=1,
+        samples=(Sample(at(2), 50, {"loss": "0.5"}),),
+        timeline=(TimelineEntry(at(0), "Created"), TimelineEntry(at(3), "Failed", "rank 1 failed")),
+    )
+    assert read_record(orjson.loads(orjson.dumps(whole.to_json()))) == whole
+
+
+def test_a_summary_is_read_with_the_last_numbers() -> None:
+    found = read_record(record(samples=[Sample(at(1), 10), Sample(at(2), 90, {"loss": "0.1"})]).summary())
+    assert [(each.percentage, each.metrics) for each in found.samples] == [(90, {"loss": "0.1"})]
+
+
+def test_whatever_a_job_writes_its_record_has_bounds() -> None:
+    long = "ü" * 100_000
+    hostile = bounded(
+        record(
+            name=long,
+            runtime=long,
+            message=long,
+            accelerators={f"{long}{number}": 1 for number in range(100)},
+            samples=[
+                Sample(f"{number:06}", number, {f"{long}{name}": long for name in range(50)}) for number in range(1000)
+            ],
+            timeline=[TimelineEntry(f"{number:06}", long, long) for number in range(1000)],
+        )
+    )
+    assert len(orjson.dumps(hostile.to_json())) <= LONGEST_RECORD
+
+
+def test_what_no_store_takes_and_credentials_are_left_out() -> None:
+    found = bounded(record(message="a\0b \ud800 Bearer abcdefghijklmnopqrstuvwxyz0123"))
+    assert found.message == "ab ? Bearer [redacted]"
+    orjson.dumps(found.to_json())
+
+
+def test_the_first_end_counts() -> None:
+    first = record(1, result="Failed", message="first")
+    assert merged(first, record(1, ended=at(9), result="Succeeded", message="later")).message == "first"
+    assert merged(running(1), first).result == "Failed"
+    assert merged(first, running(1)).result == "Failed"
+
+
+def test_what_only_seemed_deleted_has_ended_as_it_did() -> None:
+    missing = gone(running(1), at=at(5), text="the job was deleted")
+    assert (missing.result, missing.message) == ("Deleted", "the job was deleted before it had ended")
+    assert merged(missing, record(1)).result == "Succeeded"
+    assert merged(record(1), missing).result == "Succeeded"
+
+
+def test_a_job_that_is_deleted_after_its_end_keeps_it() -> None:
+    found = merged(record(1), gone(record(1), at=at(50), text="the job was deleted"))
+    assert (found.result, found.ended, found.deleted, found.message) == ("Succeeded", at(1), at(50), "")
+    assert [each.event for each in found.timeline] == ["Deleted"]
+
+
+def test_what_is_known_of_one_and_not_of_the_other_is_known() -> None:
+    before = running(nodes=4, started=at(2), user="ann", accelerators={"nvidia.com/gpu": 8}, restarts=3)
+    found = merged(before, record(started=at(3)))
+    assert (found.nodes, found.started, found.user, found.restarts) == (4, at(2), "ann", 3)
+    assert found.accelerators == {"nvidia.com/gpu": 8}
+
+
+def test_each_suspension_counts_once() -> None:
+    def suspended(*minutes: int) -> JobRecord:
+        return running(
+            suspensions=1,
+            timeline=[TimelineEntry(at(0), "Created"), *(TimelineEntry(at(m), "Suspended") for m in minutes)],
+        )
+
+    once = suspended(1)
+    twice = merged(merged(once, suspended(1)), suspended(5))
+    assert merged(twice, suspended(5)).suspensions == 2
+
+
+RECORDS = st.builds(
+    lambda ended, result, started, restarts, events, samples: record(
+        ended=ended if result else "",
+        result=result,
+        started=started,
+        restarts=restarts,
+        timeline=[TimelineEntry(at(minute), event) for minute, event in events],
+        samples=[Sample(at(minute), minute) for minute in samples],
+    ),
+    ended=st.integers(0, 30).map(at),
+    result=st.sampled_from(["", "Succeeded", "Failed", "Deleted"]),
+    started=st.one_of(st.just(""), st.integers(0, 30).map(at)),
+    restarts=st.integers(0, 3),
+    events=st.lists(st.tuples(st.integers(0, 99), st.sampled_from(["Created", "Suspended", "Resumed"])), max_size=18),
+    samples=st.lists(st.integers(0, 99), max_size=50),
+)
+
+
+@given(RECORDS, RECORDS)
+def test_what_is_recorded_twice_is_there_once(one: JobRecord, other: JobRecord) -> None:
+    once = merged(bounded(one), bounded(other))
+    assert merged(once, bounded(other)).to_json() == {
+        **once.to_json(),
+        # Samples that were thinned out may come back for a moment; the numbers of the job do not change.
+        "samples": merged(once, bounded(other)).to_json()["samples"],
+        "timeline": merged(once, bounded(other)).to_json()["timeline"],
+    }
+    assert len(once.timeline) <= 40
+    assert len(once.samples) <= 60
