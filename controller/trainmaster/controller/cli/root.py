@@ -27,6 +27,7 @@ COMMANDS = {
     "run": "run.command",
     "list": "jobs.list",
     "top": "top.command",
+    "history": "history.command",
     "attach": "jobs.attach",
     "logs": "jobs.logs",
     "explain": "explain.command",

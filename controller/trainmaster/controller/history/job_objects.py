@@ -111,6 +111,11 @@ def is_deleted(job: JsonObject) -> bool:
     return bool(_mapping(job.get("metadata")).get("deletionTimestamp"))
 
 
+def has_parts(job: JsonObject) -> bool:
+    """Tell whether a TrainJob has become something that tells of itself."""
+    return bool(_mapping(job.get("status")).get("jobsStatus"))
+
+
 def is_ready(job: JsonObject) -> bool:
     """Tell whether all of a TrainJob is ready now: no part of it has ended, so that this is how it began."""
     jobs = _mapping(job.get("status")).get("jobsStatus")

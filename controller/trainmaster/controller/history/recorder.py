@@ -18,6 +18,7 @@ from typing import Final
 from trainmaster.controller.history.job_objects import (
     conditions_of,
     deleted_record,
+    has_parts,
     is_deleted,
     is_ready,
     progress_of,
@@ -149,7 +150,7 @@ class HistoryRecorder:
             # Of what was ready when we came nobody knows since when.
             seen.was_ready, seen.started = True, "" if initial else self._now()
         conditions = tuple((each["type"], each["status"], each.get("message")) for each in conditions_of(job))
-        signature = hash((conditions, is_deleted(job), seen.was_ready, _step_of(job)))
+        signature = hash((conditions, is_deleted(job), has_parts(job), seen.was_ready, _step_of(job)))
         changed = signature != seen.signature
         seen.signature = signature
         return changed

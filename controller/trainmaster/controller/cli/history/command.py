@@ -1,0 +1,197 @@
+"""`trainmaster history`: lists jobs that have ended, and tells all that is recorded of one."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import logging
+import re
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from trainmaster.controller.cli.cluster import running_cluster
+from trainmaster.controller.cli.history.sources import FileSource, Source, SourceError, by_url, of_cluster
+from trainmaster.controller.cli.history.tables import details, table
+from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED, report
+from trainmaster.controller.cli.printers import complain, print_json
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.history.query import DEFAULT_LIMIT, InvalidQuery, read_since
+from trainmaster.controller.history.record import RESULTS, JobRecord
+from trainmaster.controller.history.store import HistoryUnavailable
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import ConfigurationError
+from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.log_config import configure_logs
+from trainmaster.controller.operator_namespace import DEFAULT_NAMESPACE
+from trainmaster.runtime.version import __version__
+
+_SERVICE: Final = f"{DEFAULT_NAMESPACE}/kubeflow-trainer-controller-manager"
+_UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_LISTED: Final = 5
+
+
+class _NotFound(Exception):
+    """There is no such job."""
+
+
+def command(commands: Any) -> None:
+    """Add the command."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "history",
+        help="list jobs that have ended, also those that were deleted, and tell what became of one",
+        description="List jobs that have ended, those that ended last first, also those that are not there any more; "
+        "or tell all that is recorded of one. The manager records them if history.enabled is set in its configuration.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("job", nargs="?", metavar="JOB", help="the name of a job, or its UID: tell all about it")
+    which = parser.add_argument_group("which jobs")
+    which.add_argument(
+        "-n", "--namespace", help="default: that of the kubeconfig; with --file and --url all that you may see"
+    )
+    which.add_argument("-A", "--all-namespaces", action="store_true", help="those of all namespaces that you may see")
+    which.add_argument("--runtime", help="made of this runtime")
+    which.add_argument("--result", choices=RESULTS, type=str.capitalize, help="that ended so")
+    which.add_argument(
+        "--cause", choices=[str(each) for each in Cause], metavar="CAUSE", help="that ended for this cause: OutOfMemory"
+    )
+    which.add_argument(
+        "--since", metavar="TIME", help="that ended then or later: 90m, 12h, 7d, or 2026-01-31T12:00:00Z"
+    )
+    which.add_argument("--limit", type=_limit, default=DEFAULT_LIMIT, help=f"at most so many; default: {DEFAULT_LIMIT}")
+    where = parser.add_argument_group("where the history is; default: the manager of the cluster")
+    where.add_argument(
+        "--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one that runs here"
+    )
+    where.add_argument(
+        "--service",
+        default=_SERVICE,
+        metavar="NAMESPACE/NAME",
+        help=f"the Service of the manager, which is reached by the API server; default: {_SERVICE}",
+    )
+    where.add_argument("--url", help="of the metrics of a manager, by kubectl port-forward say: https://127.0.0.1:8443")
+    where.add_argument("--file", type=Path, help="the file of SQLite itself, history.file of the configuration")
+    where.add_argument("--token-file", type=Path, metavar="FILE", help="the token to show; default: of the kubeconfig")
+    where.add_argument("--certificate-authority", type=Path, metavar="FILE", help="of the manager, with --url")
+    parser.add_argument("-o", "--output", choices=("json", "wide"), help="JSON, or more columns; default: a table")
+    parser.set_defaults(run=run)
+
+
+def _limit(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= 500):
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to 500")
+    return int(text)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command; returns the exit code."""
+    configure_logs(level=logging.WARNING, style="console")
+    try:
+        return asyncio.run(_run(arguments))
+    except (InvalidQuery, _NotFound) as error:
+        return complain(error, BAD_INPUT)
+    except (SourceError, HistoryUnavailable, KubeError) as error:
+        return complain(error, FAILURE)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    if arguments.since:
+        read_since(arguments.since, now=datetime.now(UTC))  # before anybody is asked
+    async with AsyncExitStack() as stack:
+        source, namespace = await _source(arguments, stack)
+        if arguments.namespace or arguments.all_namespaces:
+            namespace = arguments.namespace
+        if arguments.job is not None:
+            record = await _find(source, arguments.job, namespace)
+            if arguments.output == "json":
+                print_json(record.to_json())
+            else:
+                print("\n".join(details(record)))
+            return 0
+        records = await source.find(_parameters(arguments, namespace))
+    _print(records, arguments, namespace)
+    return 0
+
+
+async def _source(arguments: argparse.Namespace, stack: AsyncExitStack) -> tuple[Source, str | None]:
+    """Return where the history is, and which namespace is meant if none is named."""
+    token = _token(arguments.token_file)
+    if arguments.file is not None:
+        return FileSource(arguments.file), None
+    if arguments.url is not None:
+        return by_url(arguments.url, token=token, authority=arguments.certificate_authority), None
+    config = await running_cluster(arguments.kubeconfig)
+    if config is None:
+        raise ConfigurationError(
+            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}\n"
+            "  what next: name one with --kubeconfig, or the file of a history with --file"
+        )
+    client = await stack.enter_async_context(KubeClient(config, user_agent=f"trainmaster-cli/{__version__}", tries=2))
+    source = await of_cluster(client, service=arguments.service, token=token)
+    return source, str(config.namespace or "default")
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        return ""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SourceError(f"--token-file {path} cannot be read: {error}") from error
+    if not token or not token.isascii() or any(character.isspace() for character in token):
+        raise SourceError(f"--token-file {path} has no token in it")
+    return token
+
+
+def _parameters(arguments: argparse.Namespace, namespace: str | None) -> dict[str, str]:
+    wanted = {
+        "namespace": namespace,
+        "runtime": arguments.runtime,
+        "result": arguments.result,
+        "cause": arguments.cause,
+        "since": arguments.since,
+        "limit": str(arguments.limit),
+    }
+    return {name: value for name, value in wanted.items() if value}
+
+
+async def _find(source: Source, job: str, namespace: str | None) -> JobRecord:
+    """Return the job that somebody names: of several of one name the one that ended last."""
+    if _UID.fullmatch(job):
+        if (record := await source.get(job)) is not None:
+            return record
+        raise _NotFound(f"no job with the UID {job} is recorded, or none that you may see")
+    parameters = {"name": job, "limit": str(_LISTED + 1)} | ({"namespace": namespace} if namespace else {})
+    found = await source.find(parameters)
+    if not found:
+        where = f"in namespace {namespace}; -A looks in all" if namespace else "in a namespace that you may see"
+        raise _NotFound(
+            f"no job {job!r} that has ended is recorded {where}; `trainmaster list` shows those that have not"
+        )
+    return await source.get(found[0].uid) or found[0]
+
+
+def _print(records: Sequence[JobRecord], arguments: argparse.Namespace, namespace: str | None) -> None:
+    if arguments.output == "json":
+        print_json({"items": [each.summary() for each in records]})
+        return
+    if not records:
+        report(
+            "no such jobs are recorded"
+            if _is_filtered(arguments)
+            else "no jobs that have ended are recorded"
+            + (f" in namespace {namespace}; -A shows those of all namespaces" if namespace else "")
+        )
+        return
+    wide = arguments.output == "wide"
+    print("\n".join(table(records, now=datetime.now(UTC), namespaces=namespace is None, wide=wide)))
+    if len(records) == arguments.limit:
+        report(f"the last {len(records)}; there may be more: --limit, --since")
+
+
+def _is_filtered(arguments: argparse.Namespace) -> bool:
+    return any((arguments.runtime, arguments.result, arguments.cause, arguments.since))

@@ -1,0 +1,129 @@
+"""Records as people read them: rows of a table, or all of one job; pure.
+
+What programs wrote is shown without what a terminal would obey.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Final
+
+from trainmaster.controller.cli.follow.display.terminal_text import plain
+from trainmaster.controller.cli.jobs.table import human_duration
+from trainmaster.controller.cli.printers import aligned
+from trainmaster.controller.history.record import JobRecord
+from trainmaster.controller.kube.clock import parse_time
+
+UNKNOWN: Final = "-"
+
+HEADER: Final = ("KIND", "NAME", "RESULT", "CAUSE", "RUNTIME", "ENDED", "DURATION")
+WIDE_HEADER: Final = (*HEADER, "NODES", "ACCELERATORS", "RESTARTS", "EXIT", "DELETED", "USER")
+
+
+def table(records: Sequence[JobRecord], *, now: datetime, namespaces: bool, wide: bool) -> list[str]:
+    """Return the lines of the table.
+
+    Args:
+        records: In the order of the lines.
+        now: For how long ago they ended.
+        namespaces: Whether to tell them.
+        wide: Whether to tell more.
+    """
+    header = WIDE_HEADER if wide else HEADER
+    rows = [("NAMESPACE", *header) if namespaces else header]
+    for record in records:
+        cells = (
+            record.kind,
+            record.name,
+            record.result,
+            record.cause or UNKNOWN,
+            record.runtime or UNKNOWN,
+            ago(record.ended, now),
+            duration(record),
+            *(_more(record) if wide else ()),
+        )
+        shown = tuple(plain(cell) or UNKNOWN for cell in cells)
+        rows.append((record.namespace, *shown) if namespaces else shown)
+    return aligned(rows)
+
+
+def _more(record: JobRecord) -> tuple[str, ...]:
+    return (
+        UNKNOWN if record.nodes is None else str(record.nodes),
+        accelerators(record),
+        str(record.restarts),
+        UNKNOWN if record.exit_code is None else str(record.exit_code),
+        "yes" if record.deleted else "no",
+        record.user or UNKNOWN,
+    )
+
+
+def accelerators(record: JobRecord) -> str:
+    """Write how many of which it asked for: `32 nvidia.com/gpu`."""
+    return ", ".join(f"{number} {name}" for name, number in sorted(record.accelerators.items())) or UNKNOWN
+
+
+def duration(record: JobRecord) -> str:
+    """Write how long it took from its start, or `-` if that is not known."""
+    started, ended = _time(record.started), _time(record.ended)
+    return UNKNOWN if started is None or ended is None else human_duration((ended - started).total_seconds())
+
+
+def ago(text: str, now: datetime) -> str:
+    """Write how long ago something was."""
+    moment = _time(text)
+    return UNKNOWN if moment is None else f"{human_duration((now - moment).total_seconds())} ago"
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return parse_time(text) if text else None
+    except ValueError:
+        return None
+
+
+def details(record: JobRecord) -> Iterator[str]:
+    """Return all that is recorded of a job, as lines."""
+    result = record.result or "not ended"
+    of_cause = f" ({record.cause})" if record.cause else ""
+    facts = {
+        "Job": f"{record.kind} {record.namespace}/{record.name}",
+        "UID": record.uid,
+        "Result": f"{result}{of_cause}",
+        "Message": record.message,
+        "Exit code": "" if record.exit_code is None else str(record.exit_code),
+        "Runtime": record.runtime,
+        "User": record.user,
+        "Nodes": "" if record.nodes is None else str(record.nodes),
+        "Accelerators": accelerators(record) if record.accelerators else "",
+        "Created": record.created,
+        "Started": record.started,
+        "Ended": record.ended,
+        "Duration": duration(record) if record.started and record.ended else "",
+        "Deleted": record.deleted,
+        "Restarts": str(record.restarts),
+        "Suspensions": str(record.suspensions) if record.suspensions else "",
+        "Progress": _progress(record),
+    }
+    width = max(map(len, facts)) + 2
+    for name, text in facts.items():
+        lines = [plain(line) for line in text.splitlines()]
+        for number, line in enumerate(lines):
+            yield f"{f'{name}:' if number == 0 else '':<{width}}{line}"
+    if record.timeline:
+        yield ""
+        yield "Timeline:"
+        for entry in record.timeline:
+            text = plain(" ".join(entry.text.split()))
+            yield f"  {plain(entry.time)}  {plain(entry.event)}" + (f": {text}" if text else "")
+
+
+def _progress(record: JobRecord) -> str:
+    if not record.samples:
+        return ""
+    last = record.samples[-1]
+    metrics = ", ".join(f"{name} {value}" for name, value in sorted(last.metrics.items()))
+    percentage = "" if last.percentage is None else f"{last.percentage} %"
+    at = f"(reported {last.time})" if last.time else ""
+    return " ".join(filter(None, (", ".join(filter(None, (percentage, metrics))), at)))

@@ -1,0 +1,219 @@
+"""What objects of the API tell of a job, whatever is in them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.history import at, condition, trainjob
+
+from trainmaster.controller.history.job_objects import conditions_of, deleted_record, is_ready, progress_of, record_of
+from trainmaster.runtime.jsontree import JsonObject
+
+GPU = "nvidia.com/gpu"
+
+
+def jobset(*, replicas: int = 1, parallelism: int = 4, gpus: int = 8, restarts: int = 0) -> JsonObject:
+    resources = {"limits": {GPU: str(gpus), "memory": "1Gi"}, "requests": {"cpu": "4"}}
+    node = {
+        "parallelism": parallelism,
+        "template": {"spec": {"containers": [{"name": "node", "resources": resources}]}},
+    }
+    fetch = {"template": {"spec": {"containers": [{"name": "dataset-initializer"}]}}}
+    return {
+        "kind": "JobSet",
+        "spec": {
+            "replicatedJobs": [
+                {"name": "dataset-initializer", "replicas": 1, "template": {"spec": fetch}},
+                {"name": "node", "replicas": replicas, "template": {"spec": node}},
+            ]
+        },
+        "status": {"restarts": restarts},
+    }
+
+
+def test_a_trainjob_that_has_succeeded_is_told_as_a_whole() -> None:
+    reported = {
+        "progressPercentage": 100,
+        "metrics": [{"name": "loss", "value": "0.1"}],
+        "lastUpdatedTime": at(40),
+    }
+    complete = condition("Complete", 50, reason="AllJobsCompleted", message="jobset completed successfully")
+    resumed = condition("Suspended", 5, status="False", reason="Resumed", message="TrainJob is resumed")
+    job = trainjob(status={"conditions": [resumed, complete], "trainerStatus": reported})
+    job["metadata"]["annotations"] = {"who": "ann@example.com"}
+    found = record_of(job, [jobset(restarts=2)], started=at(7), user_key="who")
+    assert {name: value for name, value in found.summary().items() if value not in ("", None)} == {
+        "uid": "1-2-3",
+        "apiVersion": "trainer.kubeflow.org/v1alpha1",
+        "kind": "TrainJob",
+        "namespace": "team-a",
+        "name": "train",
+        "runtime": "torch-distributed",
+        "user": "ann@example.com",
+        "nodes": 4,
+        "accelerators": {GPU: 32},
+        "created": at(0),
+        "started": at(7),
+        "ended": at(50),
+        "result": "Succeeded",
+        "message": "jobset completed successfully",
+        "restarts": 2,
+        "suspensions": 0,
+        "progressPercentage": 100,
+        "metrics": {"loss": "0.1"},
+    }
+    assert [(each.time, each.event) for each in found.timeline] == [
+        (at(0), "Created"),
+        (at(5), "Resumed"),
+        (at(7), "Started"),
+        (at(50), "Complete"),
+    ]
+
+
+def test_what_a_trainjob_says_itself_counts_where_there_is_no_jobset_yet() -> None:
+    trainer = {"numNodes": 3, "resourcesPerNode": {"limits": {GPU: 2, "cpu": "1"}}}
+    found = record_of(trainjob(trainer=trainer))
+    assert (found.nodes, found.accelerators, found.has_ended) == (3, {GPU: 6}, False)
+    assert record_of(trainjob()).nodes is None
+
+
+FAILURE = (
+    "jobset failed due to one or more job failures; attempt 1, restart 2: rank 3 (pod train-node-0-3-abcde, container "
+    "node) failed at 2026-01-31T11:30:00Z with exit code 137 (OOMKilled: it needed more memory than its limit)"
+)
+
+
+def test_a_trainjob_that_has_failed_tells_cause_exit_code_and_restarts() -> None:
+    conditions = [
+        condition("Failed", 31, reason="FailedJobs", message=FAILURE),
+        condition("ContainerFailed", 30, reason="OOMKilled", message=FAILURE.partition("; ")[2]),
+    ]
+    found = record_of(trainjob(status={"conditions": conditions}), [jobset()])
+    assert (found.result, found.cause, found.exit_code, found.restarts) == ("Failed", "OutOfMemory", 137, 3)
+    assert found.message == FAILURE
+
+
+@pytest.mark.parametrize(
+    ("conditions", "cause"),
+    [
+        ([condition("Failed", 1, reason="DeadlineExceeded", message="exceeded")], "DeadlineExceeded"),
+        ([condition("Failed", 1, reason="TrainingRuntimeNotSupported")], "RuntimeMissing"),
+        ([condition("Failed", 1, reason="FailedJobs", message="jobset failed")], "Unknown"),
+        ([condition("Failed", 1, message="rank 0 failed with exit code 1")], "ContainerFailed"),
+        ([condition("Failed", 1, message="(Evicted: The node was low on resource: memory)")], "Evicted"),
+        ([condition("Failed", 1, message="(PreemptionByScheduler: preempting)")], "Preempted"),
+        ([condition("Blocked", 1, reason="RuntimeNotFound")], "RuntimeMissing"),
+        ([condition("Blocked", 1, reason="PluginFailed")], "PluginFailed"),
+        ([condition("Blocked", 1, reason="NameTaken")], "Unknown"),
+        ([condition("ContainerFailed", 1, reason="Error", message="attempt 0: rank 0")], "ContainerFailed"),
+        ([condition("Suspended", 1)], "Suspended"),
+        ([condition("Suspended", 1, status="False")], ""),
+        ([], ""),
+    ],
+)
+def test_the_cause_is_what_the_conditions_tell(conditions: list[JsonObject], cause: str) -> None:
+    assert record_of(trainjob(status={"conditions": conditions})).cause == cause
+
+
+def test_a_job_that_has_succeeded_has_no_cause() -> None:
+    conditions = [
+        condition("Complete", 2),
+        condition("ContainerFailed", 1, reason="OOMKilled", message="exit code 137"),
+    ]
+    found = record_of(trainjob(status={"conditions": conditions}))
+    assert (found.cause, found.exit_code) == ("", None)
+
+
+def test_a_job_of_v1_is_told_as_a_whole() -> None:
+    pods = {"spec": {"containers": [{"resources": {"limits": {GPU: 1}}}]}}
+    job = {
+        "apiVersion": "kubeflow.org/v1",
+        "kind": "PyTorchJob",
+        "metadata": {"name": "mnist", "namespace": "team-a", "uid": "9", "creationTimestamp": at(0)},
+        "spec": {"pytorchReplicaSpecs": {"Master": {"template": pods}, "Worker": {"replicas": 3, "template": pods}}},
+        "status": {
+            "startTime": at(1),
+            "completionTime": at(9),
+            "replicaStatuses": {"Master": {"failed": 1, "restarts": 2}},
+            "conditions": [
+                condition("Created", 0),
+                condition("Running", 2, status="False"),
+                condition("Failed", 9, reason="PyTorchJobFailed", message="... because 1 Master replica(s) failed."),
+            ],
+        },
+    }
+    found = record_of(job)
+    assert (found.kind, found.result, found.cause, found.runtime) == ("PyTorchJob", "Failed", "ContainerFailed", "")
+    assert (found.started, found.ended, found.nodes, found.accelerators) == (at(1), at(9), 4, {GPU: 4})
+    assert found.restarts == 2
+
+
+def test_a_job_that_is_deleted_before_its_end_has_no_other_one() -> None:
+    waiting = trainjob(status={"conditions": [condition("Blocked", 1, reason="RuntimeNotFound", message="no runtime")]})
+    found = deleted_record(waiting, at=at(3))
+    assert (found.result, found.ended, found.deleted, found.cause) == ("Deleted", at(3), at(3), "RuntimeMissing")
+    assert found.message == "the job was deleted before it had ended"
+    waiting["metadata"]["deletionTimestamp"] = at(2)
+    assert deleted_record(waiting, at=at(3)).deleted == at(2)
+
+
+def test_a_job_that_is_deleted_after_its_end_keeps_it() -> None:
+    found = deleted_record(trainjob(status={"conditions": [condition("Complete", 2)]}), at=at(3))
+    assert (found.result, found.ended, found.deleted) == ("Succeeded", at(2), at(3))
+
+
+def parts(**counts: int) -> JsonObject:
+    return trainjob(
+        status={"jobsStatus": [{"name": "dataset-initializer", "succeeded": 1}, {"name": "node", **counts}]}
+    )
+
+
+def test_a_trainjob_is_ready_when_all_of_its_nodes_are() -> None:
+    assert is_ready(parts(active=2, ready=2))
+    assert not is_ready(parts(active=2, ready=1))
+    assert not is_ready(parts(succeeded=2))
+    assert not is_ready(trainjob())
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "type",
+                    "status",
+                    "message",
+                    "name",
+                    "conditions",
+                    "jobsStatus",
+                    "metrics",
+                    "replicas",
+                    "template",
+                    "spec",
+                ]
+            )
+            | st.text(max_size=5),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(spec=JSON, status=JSON, conditions=JSON, reported=JSON, replicated=JSON)
+def test_whatever_an_object_has_in_it_there_is_a_record(
+    spec: Any, status: Any, conditions: Any, reported: Any, replicated: Any
+) -> None:
+    for kind in ("TrainJob", "PyTorchJob"):
+        for its_status in (status, {"conditions": conditions, "trainerStatus": reported, "jobsStatus": replicated}):
+            for its_spec in (spec, {"trainer": replicated, "xReplicaSpecs": {"Worker": replicated}}):
+                job = {**trainjob(), "kind": kind, "spec": its_spec, "status": its_status}
+                made = deleted_record(job, [{"kind": "JobSet", "spec": {"replicatedJobs": replicated}}], at=at(1))
+                assert made.uid == "1-2-3"
+                conditions_of(job), is_ready(job), progress_of(job)

@@ -1,0 +1,189 @@
+"""The writer: what waits is bounded, and a store that cannot be used costs its records and nothing else."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from support.history import record, running
+from support.series import value_of
+
+from trainmaster.controller.history import writer as writer_module
+from trainmaster.controller.history.query import Query
+from trainmaster.controller.history.sqlite import sqlite_store
+from trainmaster.controller.history.store import HistoryStore, HistoryUnavailable
+from trainmaster.controller.history.writer import Bounds, HistoryWriter
+from trainmaster.controller.kube.clock import SystemClock
+
+BOUNDS = Bounds(records=1000, age=timedelta(days=36_500))
+LOST = "trainmaster_history_records_lost_total"
+
+
+@contextmanager
+def writing(store: HistoryStore, *, bounds: Bounds = BOUNDS, **options: Any) -> Iterator[HistoryWriter]:
+    writer = HistoryWriter(store, bounds, clock=SystemClock(), **options)
+    try:
+        yield writer
+    finally:
+        if writer._thread.is_alive():
+            writer.close(10)
+
+
+def until(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+class Failing(HistoryStore):
+    """A store that cannot be used until it is mended."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(sqlite_store(file)._dialect)
+        self.error: Exception | None = HistoryUnavailable("the disk is away; bring it back")
+        self.tries = 0
+
+    def write(self, records: Any, *, now: datetime) -> int:
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        return super().write(records, now=now)
+
+    def prune(self, **options: Any) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().prune(**options)
+
+
+def names(file: Path) -> list[str]:
+    records, _ = sqlite_store(file).find(Query(limit=500))
+    return sorted(each.name for each in records)
+
+
+def test_what_waits_is_written_and_at_the_end_all_of_it(tmp_path: Path) -> None:
+    with writing(sqlite_store(tmp_path / "h")) as writer:
+        for number in range(500):
+            assert writer.put(record(number))
+        writer.start()
+        until(lambda: len(names(tmp_path / "h")) == 500)
+        writer.put(record(500))
+    assert "job-500" in names(tmp_path / "h")
+    assert value_of("trainmaster_history_queue_depth") == 0
+
+
+def test_a_full_queue_refuses_at_once_and_counts(tmp_path: Path) -> None:
+    before = value_of(LOST) or 0
+    with writing(sqlite_store(tmp_path / "h"), capacity=2) as writer:
+        assert [writer.put(record(number)) for number in range(4)] == [True, True, False, False]
+        assert writer.put(record(0, restarts=3)), "of a job that waits already there is one record, the latest"
+        assert (value_of(LOST) or 0) - before == 2
+        assert writer.wants_resync.is_set()
+        assert not writer.has_room
+        writer.start()
+        until(lambda: writer.has_room)
+    assert names(tmp_path / "h") == ["job-0", "job-1"]
+
+
+def test_a_record_never_waits_for_the_store(tmp_path: Path) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    class Slow(HistoryStore):
+        def write(self, records: Any, *, now: datetime) -> int:
+            held.set()
+            assert go.wait(20)
+            return super().write(records, now=now)
+
+    with writing(Slow(sqlite_store(tmp_path / "h")._dialect)) as writer:
+        writer.start()
+        writer.put(running(1))
+        assert held.wait(20)
+        writer.put(record(1))
+        writer.put(record(2))
+        go.set()
+    assert names(tmp_path / "h") == ["job-1", "job-2"]
+
+
+def test_a_store_that_cannot_be_used_is_tried_again_and_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    store = Failing(tmp_path / "h")
+    with capture_logs() as logged, writing(store) as writer:
+        writer.put(record(1))
+        writer.start()
+        until(lambda: store.tries > 2)
+        assert writer.problem == "the disk is away; bring it back"
+        assert value_of("trainmaster_history_store_up") == 0
+        writer.put(record(2))
+        store.error = None
+        until(lambda: writer.problem is None)
+        until(lambda: value_of("trainmaster_history_store_up") == 1)
+    assert names(tmp_path / "h") == ["job-1", "job-2"]
+    told = [each["event"] for each in logged]
+    assert told == ["the history is not recorded", "the history is recorded again"]
+
+
+def test_a_store_that_cannot_be_used_is_told_of_before_there_is_anything_to_write(tmp_path: Path) -> None:
+    with writing(sqlite_store(tmp_path / "nowhere" / "h")) as writer:
+        writer.start()
+        until(lambda: writer.problem is not None)
+        assert "nowhere" in (writer.problem or "")
+
+
+def test_a_defect_ends_neither_the_thread_nor_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    store = Failing(tmp_path / "h")
+    store.error = ZeroDivisionError("a defect")
+    with capture_logs(), writing(store) as writer:
+        writer.put(record(1))
+        writer.start()
+        until(lambda: writer.problem == "ZeroDivisionError: a defect")
+        store.error = None
+        until(lambda: names(tmp_path / "h") == ["job-1"])
+
+
+def test_what_is_not_written_at_the_end_is_told_of(tmp_path: Path) -> None:
+    with capture_logs() as logged, writing(Failing(tmp_path / "h")) as writer:
+        writer.put(record(1))
+        writer.start()
+        until(lambda: writer.problem is not None)
+    assert logged[-1] == {
+        "event": "some of the history was not written any more",
+        "log_level": "warning",
+        "records": 1,
+    }
+
+
+def test_there_are_never_many_more_than_the_bound(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    with writing(sqlite_store(file), bounds=Bounds(records=10, age=timedelta(days=36_500))) as writer:
+        writer.start()
+        for number in range(100):
+            writer.put(record(number))
+        until(lambda: "job-99" in names(file))
+        until(lambda: len(names(file)) <= 20)
+
+
+def test_gone_jobs_are_ended_after_what_waits_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    with writing(sqlite_store(file)) as writer:
+        for number in range(450):
+            writer.put(running(number))
+        writer.start()
+        until(lambda: value_of("trainmaster_history_queue_depth") == 0)
+
+        def all_gone() -> bool:
+            # What was written in the second of the question is left alone.
+            writer.end_missing({"uid-0007"}, kind="TrainJob", namespaces=())
+            return len(names(file)) == 449
+
+        until(all_gone)
+    assert "job-7" not in names(file)
