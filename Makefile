@@ -59,11 +59,11 @@ unexport PYTHONDONTWRITEBYTECODE
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
 
-test: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run the tests, in parallel
+test: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run the tests, in parallel
 	@hack/debian_packages.sh --optional promtool prometheus chromium
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-check: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
+check: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy

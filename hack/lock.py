@@ -4,6 +4,7 @@
     build.txt      hatchling, which builds the wheel
     local.txt      what the extra `local` adds
     tracing.txt    what the extra `tracing` adds
+    postgres.txt   what the extra `postgres` adds
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`
     types.txt      pyright, for `make check`
     deploy.txt     programs that render and check what is in deploy/, for `make test` and `make check`

@@ -18,6 +18,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from support.kubeconfigs import write_kubeconfig
 
 from trainmaster.controller.cli.follow import display
 from trainmaster.controller.cli.follow.display import live_reporter
@@ -222,3 +223,17 @@ def test_a_terminal_without_the_display_gets_plain_lines_and_is_told_why(
         assert isinstance(make_reporter(plain=False, commands=Commands()), PlainReporter)
     assert capsys.readouterr().err == "for a display of all jobs: pip install 'trainmaster[local]'\n"
     assert isinstance(make_reporter(plain=False, commands=Commands()), live_reporter.LiveReporter)
+
+
+def test_a_history_in_a_database_needs_the_extra(installed: Installation) -> None:
+    (installed.path / "config.yaml").write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+        "history: {enabled: true, databaseUrlFile: url}\n"
+        "metrics: {bindAddress: '0'}\nwebhook: {enabled: false}\nhealth: {healthProbeBindAddress: '0'}\n"
+    )
+    kubeconfig = write_kubeconfig(installed.path / "kubeconfig", "http://127.0.0.1:1")
+    done = installed.base("manager", "--config", str(installed.path / "config.yaml"), "--kubeconfig", kubeconfig)
+    assert done.returncode == 1
+    assert "history.databaseUrlFile needs psycopg, which is not installed: pip install 'trainmaster[postgres]'" in (
+        done.stdout + done.stderr
+    )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
+from support.history import record
 from support.http import listening
 from support.objects import runtime_object, trainjob_object
+from support.postgres import Postgres
 from support.processes import account_token
 from support.stack import QUIET, Stack, api_server, manager
 
@@ -30,6 +32,8 @@ from trainmaster.controller.configuration import (
 from trainmaster.controller.configuration.types import History
 from trainmaster.controller.history.access import NamespaceAccess
 from trainmaster.controller.history.handlers import add_history_handlers
+from trainmaster.controller.history.postgres import postgres_store
+from trainmaster.controller.history.query import Query
 from trainmaster.controller.history.reader import HistoryReader
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock, time_text
@@ -228,7 +232,8 @@ async def test_what_happened_while_nobody_led_is_recorded_afterwards(stack: Stac
         assert (found["ended"]["result"], found["gone"]["result"]) == ("Failed", "Deleted")
         assert "while nobody recorded it" in found["gone"]["message"]
         assert found["gone"]["nodes"] == 1, "what was known before is kept"
-        assert found["gone"]["started"] and found["ended"]["started"]
+        assert found["gone"]["started"]
+        assert found["ended"]["started"]
 
 
 async def _open_rows(served: Served, stack: Stack, names: list[str]) -> bool:
@@ -275,6 +280,44 @@ async def test_a_store_that_cannot_be_used_costs_the_history_and_nothing_else(st
             _, metrics = await served.get("/metrics")
             assert "trainmaster_history_store_up 0.0" in metrics
     assert sum(each["event"] == "the history is not recorded" for each in logged) == 1
+
+
+async def test_the_configuration_bounds_the_history_and_names_the_annotation(stack: Stack, tmp_path: Path) -> None:
+    file, now = tmp_path / "history.sqlite", datetime.now(UTC)
+    ended = {f"hours-{hours}": time_text(now - timedelta(hours=hours)) for hours in (1, 2, 3, 30)}
+    store = sqlite_store(file)
+    store.write([record(n, name=name, ended=moment) for n, (name, moment) in enumerate(ended.items())], now=now)
+    store.close()
+    async with recorded(stack, file, max_records=2, max_age="24h", user_annotation="uid") as served:
+
+        async def bounded() -> bool:
+            return set(await served.jobs()) == {"hours-1", "hours-2"}
+
+        await until(bounded)
+        job = await create(stack, "new")
+        await stack.client.patch(TRAINJOBS, "team", "new", {"metadata": {"labels": {"uid": "bob"}}})
+        await end(stack, "new")
+
+        async def newest() -> bool:
+            return set(await served.jobs()) == {"new", "hours-1"}
+
+        await until(newest)
+        assert (await served.get(f"/history/v1/jobs/{job['metadata']['uid']}"))[1]["user"] == "bob"
+
+
+async def test_the_records_may_be_in_a_database(stack: Stack, postgres: Postgres, tmp_path: Path) -> None:
+    (tmp_path / "url").write_text(postgres.url)
+    async with recorded(stack, tmp_path / "none" / "h", database_url_file=str(tmp_path / "url")) as served:
+        await create(stack, "in-a-database")
+        await end(stack, "in-a-database")
+
+        async def found() -> bool:
+            return "in-a-database" in await served.jobs("?namespace=team")
+
+        await until(found)
+    store = postgres_store(tmp_path / "url")
+    assert store.find(Query(name="in-a-database"))[0]
+    store.close()
 
 
 async def allow(stack: Stack, account: str, *, namespace: str | None = None, url: bool = True) -> None:
@@ -334,13 +377,39 @@ async def test_everybody_sees_the_namespaces_in_which_they_may_list_trainjobs(st
         assert [each["name"] for each in through_proxy[1]["items"]] == ["in-team"]
 
 
-async def test_a_history_that_everybody_could_read_is_refused() -> None:
-    everywhere = {
-        "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-        "kind": "Configuration",
-        "history": {"enabled": True},
-    }
-    with pytest.raises(ConfigurationInvalid, match=r"history\.enabled: everybody who reaches the metrics server"):
-        parse_configuration(everywhere)
-    parse_configuration({**everywhere, "metrics": {"auth": {"enabled": True}}})
-    parse_configuration({**everywhere, "metrics": {"bindAddress": "127.0.0.1:8443"}})
+HEAD = {
+    "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+    "kind": "Configuration",
+    "history": {"enabled": True, "file": "/tmp/history.sqlite"},
+}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({}, "everybody who reaches the metrics server could read them; set metrics.auth.enabled to true"),
+        ({"bindAddress": "10.0.0.1:8443"}, "or metrics.bindAddress to 127.0.0.1:PORT"),
+        ({"auth": {"enabled": True}}, ""),
+        ({"bindAddress": "127.0.0.1:8443"}, ""),
+        ({"bindAddress": "0"}, ""),
+    ],
+)
+def test_a_history_that_everybody_could_read_is_refused(metrics: dict[str, Any], told: str) -> None:
+    problems = complete(parse_configuration({**HEAD, "metrics": metrics})).problems
+    assert [problem.path for problem in problems] == (["history.enabled"] if told else [])
+    assert all(told in problem.message for problem in problems)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"maxRecords": 0}, "maxRecords"),
+        ({"maxAge": "0s"}, "must be longer than zero"),
+        ({"maxAge": "90d"}, "must be a duration as Go writes it"),
+        ({"file": ""}, "'' is no name of a file"),
+        ({"file": "/var/lib/"}, "is no name of a file"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(section: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationInvalid, match=message):
+        parse_configuration({**HEAD, "history": section})

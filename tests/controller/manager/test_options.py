@@ -96,6 +96,17 @@ PROVED: dict[str, str] = {
     ),
     "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
     "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_m9_they_are_off_unless_switched_on",
+    "history.enabled": (
+        "tests/controller/history/test_manager.py::test_jobs_are_recorded_when_they_end_and_when_they_are_deleted"
+    ),
+    "history.file": (
+        "tests/controller/history/test_manager.py::test_a_store_that_cannot_be_used_costs_the_history_and_nothing_else"
+    ),
+    "history.databaseUrlFile": ("tests/controller/history/test_manager.py::test_the_records_may_be_in_a_database"),
+    **dict.fromkeys(
+        ("history.maxRecords", "history.maxAge", "history.userAnnotation"),
+        "tests/controller/history/test_manager.py::test_the_configuration_bounds_the_history_and_names_the_annotation",
+    ),
     "shutdownDelayDuration": (
         "tests/e2e/test_rolling_update.py::test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none"
     ),

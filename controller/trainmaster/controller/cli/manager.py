@@ -33,6 +33,7 @@ from trainmaster.controller.configuration import (
 )
 from trainmaster.controller.configuration.reload import ConfigurationReloader
 from trainmaster.controller.debugging.signals import stack_dumps_on_signal
+from trainmaster.controller.history.postgres import PostgresMissing
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.fatal import end_process
@@ -126,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
         apply = functools.partial(_apply, flags_win=development or arguments.zap_log_level is not None)
         apply(effective.configuration)
         return asyncio.run(_run(effective, arguments, overrides, apply=apply))
-    except (ConfigurationInvalid, ConfigurationError, AddressInUse) as error:
+    except (ConfigurationInvalid, ConfigurationError, AddressInUse, PostgresMissing) as error:
         log.error("the manager cannot run", error=str(error))
     except PluginInvalid as error:
         # Its author needs the traceback of what it raised, if it did.

@@ -211,7 +211,7 @@ async def api_server(manager: int, *, service: str, token: str) -> AsyncIterator
 
 
 async def test_a_manager_in_a_cluster_is_reached_by_its_service_and_knows_who_asks(file: Path) -> None:
-    service = "kubeflow-system/services/https:kubeflow-trainer-controller-manager:metrics"
+    service = "kubeflow/services/https:kubeflow-trainer-controller-manager:metrics"
     async with served(file) as manager, api_server(manager, service=service, token="secret") as (port, seen):
         kubeconfig = write_kubeconfig(file.parent / "kubeconfig", f"http://127.0.0.1:{port}")
         found = await trainmaster("history", "-A", "--kubeconfig", str(kubeconfig), cwd=file.parent)

@@ -25,10 +25,11 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
-from trainmaster.controller.operator_namespace import DEFAULT_NAMESPACE
+from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.version import __version__
 
-_SERVICE: Final = f"{DEFAULT_NAMESPACE}/kubeflow-trainer-controller-manager"
+_SERVICE: Final = f"kubeflow/{NAME}"
+"""Where our manifests install it."""
 _UID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LISTED: Final = 5
 
