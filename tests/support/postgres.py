@@ -27,16 +27,21 @@ class Postgres:
     account: str | None
     """Whose processes they are: the server refuses to be root's."""
 
-    @property
-    def url(self) -> str:
-        return f"postgresql:///postgres?host={self.directory}&user=trainmaster"
+    _databases: int = 0
+
+    def new_database(self, url_file: Path) -> None:
+        """Make an empty database, and write its URL into a file."""
+        self._databases += 1
+        name = f"test{self._databases}"
+        self.run("createdb", "-h", str(self.directory), "-U", "trainmaster", name)
+        url_file.write_text(f"postgresql:///{name}?host={self.directory}&user=trainmaster\n")
 
     def start(self) -> None:
         options = " ".join(f"-c {each}" for each in (*_FAST, f"unix_socket_directories={self.directory}"))
         self._control("start", "-w", "-t", "60", "-l", f"{self.directory}/log", "-o", options)
 
     def stop(self) -> None:
-        self._control("stop", "-w", "-t", "60", "-m", "immediate")
+        self._control("stop", "-w", "-t", "60", "-m", "fast")
 
     def make(self) -> None:
         self.run("initdb", "-D", f"{self.directory}/data", "-U", "trainmaster", "-A", "trust", "-N", "-E", "UTF8")

@@ -33,9 +33,7 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewSto
 
     if request.param == "postgres":
         server: Postgres = request.getfixturevalue("postgres")
-        database = f"test{abs(hash(str(tmp_path)))}"
-        server.run("createdb", "-h", str(server.directory), "-U", "trainmaster", database)
-        (tmp_path / "url").write_text(server.url.replace("///postgres", f"///{database}") + "\n")
+        server.new_database(tmp_path / "url")
     yield new
     for store in made:
         store.close()

@@ -306,7 +306,7 @@ async def test_the_configuration_bounds_the_history_and_names_the_annotation(sta
 
 
 async def test_the_records_may_be_in_a_database(stack: Stack, postgres: Postgres, tmp_path: Path) -> None:
-    (tmp_path / "url").write_text(postgres.url)
+    postgres.new_database(tmp_path / "url")
     async with recorded(stack, tmp_path / "none" / "h", database_url_file=str(tmp_path / "url")) as served:
         await create(stack, "in-a-database")
         await end(stack, "in-a-database")

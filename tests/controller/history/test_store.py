@@ -214,7 +214,7 @@ def test_a_disk_that_is_full_costs_what_is_written_and_nothing_else(tmp_path: Pa
 
 
 def test_a_database_that_goes_away_is_used_again_when_it_is_back(postgres: Postgres, tmp_path: Path) -> None:
-    (tmp_path / "url").write_text(postgres.url)
+    postgres.new_database(tmp_path / "url")
     store = postgres_store(tmp_path / "url")
     store.write([record(1)], now=NOON)
     postgres.stop()
