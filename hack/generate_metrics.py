@@ -152,6 +152,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     "Webhooks and certificates": ("controller_runtime_webhook_", "controller_runtime_conversion_", "certwatcher_",
                                   "trainmaster_certificate_"),
     "Reports of progress": ("trainmaster_progress_",),
+    "History": ("trainmaster_history_",),
     "The process": ("trainmaster_config_", "trainmaster_event_loop_", "trainmaster_asyncio_", "trainmaster_tracing_",
                     "trainmaster_gc_", "process_", "python_"),
 }  # fmt: skip

@@ -27,8 +27,8 @@ PRUNED = Counter(
 QUEUED = Gauge(
     "trainmaster_history_queue_depth", "Records of jobs that wait to be written to the history", registry=REGISTRY
 )
-STORE_UP = Gauge(
-    "trainmaster_history_store_up",
-    "1 if the store of the history could be used the last time, 0 if not; 0 also where no history is kept",
+STORE_FAILING = Gauge(
+    "trainmaster_history_store_failing",
+    "1 while the store of the history cannot be used, so that nothing is recorded; 0 also where no history is kept",
     registry=REGISTRY,
 )

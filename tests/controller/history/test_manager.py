@@ -278,7 +278,7 @@ async def test_a_store_that_cannot_be_used_costs_the_history_and_nothing_else(st
             status, answer = await served.get("/history/v1/jobs")
             assert (status, "unable to open database file" in answer["error"]) == (503, True)
             _, metrics = await served.get("/metrics")
-            assert "trainmaster_history_store_up 0.0" in metrics
+            assert "trainmaster_history_store_failing 1.0" in metrics
     assert sum(each["event"] == "the history is not recorded" for each in logged) == 1
 
 

@@ -121,11 +121,11 @@ def test_a_store_that_cannot_be_used_is_tried_again_and_told_of_once(
         writer.start()
         until(lambda: store.tries > 2)
         assert writer.problem == "the disk is away; bring it back"
-        assert value_of("trainmaster_history_store_up") == 0
+        assert value_of("trainmaster_history_store_failing") == 1
         writer.put(record(2))
         store.error = None
         until(lambda: writer.problem is None)
-        until(lambda: value_of("trainmaster_history_store_up") == 1)
+        until(lambda: value_of("trainmaster_history_store_failing") == 0)
     assert names(tmp_path / "h") == ["job-1", "job-2"]
     told = [each["event"] for each in logged]
     assert told == ["the history is not recorded", "the history is recorded again"]

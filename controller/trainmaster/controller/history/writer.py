@@ -134,7 +134,7 @@ class HistoryWriter:
                 self._write()
         finally:
             self._store.close()
-            series.STORE_UP.set(0)
+            series.STORE_FAILING.set(0)
 
     def _wait(self) -> bool:
         """Wait until there is something to do; returns False at the end."""
@@ -195,14 +195,14 @@ class HistoryWriter:
             self._pruned_at, self._written = monotonic, 0
 
     def _fail(self, problem: str) -> None:
-        series.STORE_UP.set(0)
+        series.STORE_FAILING.set(1)
         if problem != self._problem:
             log.error("the history is not recorded", error=problem, waiting=len(self._records))
         self._problem = problem
         self._pause = min(_LONGEST_PAUSE, 2 * self._pause or _SHORTEST_PAUSE)
 
     def _succeed(self) -> None:
-        series.STORE_UP.set(1)
+        series.STORE_FAILING.set(0)
         if self._problem is not None:
             log.info("the history is recorded again")
         self._problem, self._pause = None, 0.0
