@@ -105,6 +105,21 @@ def series_of(jobs: ObservedJobs) -> list[str]:
     return found + [name for name in (RESTARTS, FAILURES) if jobs.counts(name)]
 
 
+def test_k15_a_job_that_was_deleted_before_this_process_led_is_gone(runtime: str) -> None:
+    jobs = ObservedJobs(runtime, leads=False)
+    jobs.put_job()
+    jobs.put_jobset(ready=1, restarts=1)
+    jobs.put_job("other", uid="uid-2")
+    jobs.delete_jobset()
+    jobs.delete_job()
+    jobs.observer.lead()
+    assert (jobs.states(), jobs.nodes(), series_of(jobs)) == ({("Waiting", ""): 1}, {}, [])
+    jobs.put_job()
+    jobs.put_jobset(created=8)
+    assert jobs.times(TO_JOBSET) == (1, 8)
+    jobs.observer.close()
+
+
 def test_k15_what_a_late_cache_shows_at_first_is_not_counted(jobs: ObservedJobs) -> None:
     """A kind, or a namespace, that could not be read when this process began to lead."""
     jobs.put_job(initial=True)
