@@ -71,7 +71,7 @@ def test_every_kind_has_its_section_with_its_required_fields(path: Path) -> None
 
 
 def sections(page: str) -> dict[str, str]:
-    parts = re.split(r"^###? `trainmaster ([a-z ]+)`$", page, flags=re.MULTILINE)
+    parts = re.split(r"^###? `trainmaster ([a-z -]+)`$", page, flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
