@@ -225,31 +225,3 @@ def test_a_container_that_runs_again_has_recovered() -> None:
 )
 def test_a_pod_that_was_taken_away_has_not_failed_by_itself(status: JsonObject) -> None:
     assert not list(failed_containers(view(pod(phase="Failed", **ended(137), **status))))
-
-
-@pytest.mark.parametrize(
-    ("reason", "line", "cause"),
-    [
-        (
-            "OOMKilled",
-            "rank 1 (pod p, container node) failed at T with exit code 137 (OOMKilled: x)",
-            Cause.OUT_OF_MEMORY,
-        ),
-        (
-            "Error",
-            "rank 1 (pod p, container node) failed at T with exit code 1: gaierror: Name or service not known",
-            Cause.NAME_RESOLUTION_FAILED,
-        ),
-        (
-            "Error",
-            "dataset-initializer (pod p, container dataset-initializer) failed with exit code 1: x",
-            Cause.INIT_CONTAINER_FAILED,
-        ),
-        ("Error", "rank 1 (pod p, container node) failed with exit code 3: ValueError: no", Cause.CONTAINER_FAILED),
-    ],
-)
-def test_of_pods_that_are_gone_the_condition_tells(reason: str, line: str, cause: Cause) -> None:
-    message = f"attempt 0: older\nattempt 1: {line}"
-    condition = {"type": "ContainerFailed", "status": "True", "reason": reason, "message": message}
-    finding = only(pod(0), conditions=[condition])
-    assert (finding.cause, finding.evidence[0].text) == (cause, f"attempt 1: {line}")

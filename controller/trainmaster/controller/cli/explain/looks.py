@@ -58,8 +58,9 @@ async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
         if state in (State.WAITING, State.RESTARTING):
             looks += [_gangs(reader, view), _quotas(reader), _claims(reader, view), _services(reader, view)]
     if not all(map(_is_well, view.pods or ())):
-        looks.append(_nodes(reader, view))
         looks.append(read_failed_logs(reader, view))
+    if not all(map(_is_well, view.pods or ())) or _was_evicted_by_taint(view):
+        looks.append(_nodes(reader, view))
     found: Fields = {}
     for fields in await asyncio.gather(*looks):
         found |= fields
@@ -69,6 +70,11 @@ async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
 def _is_well(pod: JsonObject) -> bool:
     ready = condition_of(pod, "Ready") or {}
     return is_running(pod) and ready.get("status") != "False"
+
+
+def _was_evicted_by_taint(view: JobView) -> bool:
+    """Tell whether pods left a node because of a taint: whether that is lost, its taints tell."""
+    return any(event.reason == "TaintManagerEviction" for event in view.events or ())
 
 
 def _is_neglected(view: JobView) -> bool:
@@ -187,9 +193,9 @@ async def _services(reader: Reader, view: JobView) -> Fields:
 
 
 async def _nodes(reader: Reader, view: JobView) -> Fields:
-    """Look at all nodes if a pod seeks one, else at those that pods have."""
+    """Look at all nodes if a pod seeks one, or left one that nobody remembers, else at those that pods have."""
     pods = view.pods or ()
-    if not all(map(is_scheduled, pods)):
+    if not all(map(is_scheduled, pods)) or _was_evicted_by_taint(view):
         return {"nodes": await reader.read_all(NODES)}
     names = sorted({pod["spec"]["nodeName"] for pod in pods if not _is_well(pod)})
     if len(names) > _MOST_NODES:

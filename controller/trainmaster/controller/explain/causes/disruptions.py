@@ -39,6 +39,7 @@ _BY_EVENT: Final = {
     "TaintManagerEviction": Cause.NODE_LOST,
     "NodeNotReady": Cause.NODE_LOST,
 }
+_REASON: Final = re.compile(r"\b(?:PreemptionBy|EvictionBy|TerminationBy|DeletionBy)[A-Z]\w+")
 _TAINT_MANAGER: Final = frozenset({"DeletionByTaintManager", "TaintManagerEviction"})
 _OF_LOST_NODES: Final = frozenset(
     {
@@ -68,7 +69,7 @@ def disruptions(view: JobView) -> Iterator[Finding]:
         findings.setdefault(Cause.NODE_LOST, []).extend(lost)
     for cause, of_cause in findings.items():
         since = min((each.at for each in of_cause if each.at is not None), default=None)
-        advice = _advice(cause, " ".join(each.text for each in of_cause))
+        advice = disruption_advice(cause, " ".join(each.text for each in of_cause))
         yield Finding(cause, Certainty.CERTAIN, of_cause, since, advice)
 
 
@@ -88,6 +89,12 @@ def _disruption(view: JobView, pod: JsonObject) -> tuple[Cause, str] | None:
     return None
 
 
+def said_disruption(view: JobView, text: str) -> Cause | None:
+    """Return why a pod was taken away of which only a text tells; None if it does not."""
+    found = _REASON.search(text)
+    return None if found is None else _cause(view, found[0], None)
+
+
 def _cause(view: JobView, reason: str, node: str | None) -> Cause | None:
     cause = _BY_REASON.get(reason) or _BY_EVENT.get(reason)
     if reason in _TAINT_MANAGER and not _is_lost(view, node):
@@ -96,9 +103,11 @@ def _cause(view: JobView, reason: str, node: str | None) -> Cause | None:
 
 
 def _is_lost(view: JobView, name: str | None) -> bool:
-    """Say whether a node is gone or does not answer; so it is taken to be where nobody could look."""
-    if view.nodes is None or not name:
+    """Say whether a node, or any if its name is not known, is gone or does not answer; so it is where nobody looked."""
+    if view.nodes is None:
         return True
+    if not name:
+        return any(_is_lost(view, _name(node)) for node in view.nodes)
     node = next((each for each in view.nodes if each["metadata"]["name"] == name), None)
     if node is None:
         return True
@@ -116,15 +125,9 @@ def _of_gone_pods(view: JobView) -> Iterator[tuple[Cause, Evidence]]:
     last: dict[Cause, Evidence] = {}
     there = {pod["metadata"]["name"] for pod in view.pods or ()}
     for event in view.events_about("Pod"):
-        cause = _BY_EVENT.get(event.reason)
+        cause = _cause(view, event.reason, None) if event.reason in _BY_EVENT else None
         if cause is None or event.about.name in there:
             continue
-        if (
-            event.reason in _TAINT_MANAGER
-            and view.nodes is not None
-            and not any(_is_lost(view, _name(n)) for n in view.nodes)
-        ):
-            cause = Cause.EVICTED
         last[cause] = Evidence(event.about, f"{event.reason}: {one_line(event.note)}", event.last)
     yield from last.items()
 
@@ -146,12 +149,15 @@ def _lost_nodes(view: JobView) -> Iterator[Evidence]:
             yield Evidence(reference_to({"kind": "Node", **node}), text, parse_time(ready.get("lastTransitionTime")))
 
 
-def _advice(cause: Cause, text: str) -> list[str]:
+def disruption_advice(cause: Cause, text: str) -> list[str]:
+    """Return what to do about a pod that was taken away; nothing for other causes."""
     if cause is Cause.PREEMPTED:
         found = _PREEMPTOR.search(text)
-        by = f": kubectl get pods -A -o wide | grep {found[1].rstrip('.')}" if found and "-" in found[1] else ""
+        columns = "custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid"
+        by = f"see for whom it made room: kubectl get pods -A -o {columns} | grep {found[1]}" if found else ""
         return [
-            f"give the job a higher priority (priorityClassName), or wait until there is room again{by}",
+            *filter(None, (by,)),
+            "give the job a higher priority (priorityClassName), or wait until there is room again",
             "save checkpoints, so that a restart loses little",
         ]
     if cause is Cause.EVICTED and (found := _RESOURCE.search(text)):
@@ -159,4 +165,4 @@ def _advice(cause: Cause, text: str) -> list[str]:
         return [f"ask for the {resource} that it really uses, so that no node is overbooked, or write less"]
     if cause is Cause.EVICTED:
         return ["somebody drained the node, or tainted it: save checkpoints, so that a restart loses little"]
-    return list(cause.advice)
+    return []

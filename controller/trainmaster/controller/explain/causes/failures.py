@@ -1,8 +1,7 @@
 """Containers that failed, each with one cause: by its reason, its exit code, and the last that it said.
 
 OutOfMemory, InitContainerFailed, NameResolutionFailed, RendezvousTimeout, WorldSizeMismatch, ContainerFailed. What a
-container fails of because another one had gone before is the weakest finding. Failures of pods that are gone are known
-from the condition ContainerFailed of a TrainJob.
+container fails of because another one had gone before is the weakest finding. Of pods that are gone, `told` knows.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failure_advice import advice_for
-from trainmaster.controller.explain.causes.last_said import said_cause
+from trainmaster.controller.explain.causes.last_said import READ_FROM_WORDS, said_cause
 from trainmaster.controller.explain.causes.pods import labels_of, one_line, pod_condition, spec_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
@@ -30,18 +29,11 @@ from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.last_words import last_words
 from trainmaster.runtime.jsontree import JsonObject
 
-CONTAINER_FAILED: Final = "ContainerFailed"
-"""The condition of a TrainJob that tells of the first failure of each attempt."""
-
 _INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 _KILLED: Final = 137
 _UNTOLD: Final = frozenset({"", "Error"})
-_CODE: Final = re.compile(r"with exit code (\d+)(?: \((\w+))?")
 _TERMINATED: Final = frozenset({"DeadlineExceeded", "Evicted", "NodeLost", "Preempting", "Terminated", "NodeShutdown"})
 """Reasons of pods that failed as a whole: their containers only ended with them."""
-
-
-_READ_FROM_WORDS: Final = frozenset({Cause.NAME_RESOLUTION_FAILED, Cause.RENDEZVOUS_TIMEOUT, Cause.WORLD_SIZE_MISMATCH})
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +65,8 @@ class FailedContainer:
 
 
 def failed_containers(view: JobView) -> Iterator[Finding]:
-    """Find why containers failed, by cause; of pods that were replaced only if no others tell."""
+    """Find why containers failed in the last attempt, by cause."""
     failed = sorted(_last_attempt(_failed(view)), key=lambda each: each.order)
-    if not failed:
-        yield from _from_condition(view)
-        return
     by_cause: dict[Cause, list[FailedContainer]] = {}
     for each in failed:
         by_cause.setdefault(_cause(each), []).append(each)
@@ -130,7 +119,7 @@ def _is_out_of_memory(failed: FailedContainer) -> bool:
 def _finding(view: JobView, cause: Cause, failed: list[FailedContainer], *, is_first: bool) -> Finding:
     first = failed[0]
     certainty = Certainty.CERTAIN
-    if cause in _READ_FROM_WORDS or (cause is Cause.OUT_OF_MEMORY and first.failure.reason != OOM_KILLED):
+    if cause in READ_FROM_WORDS or (cause is Cause.OUT_OF_MEMORY and first.failure.reason != OOM_KILLED):
         certainty = Certainty.LIKELY
     elif first.failure.order[1] or (cause is Cause.CONTAINER_FAILED and not is_first):
         certainty = Certainty.POSSIBLE  # it lost a peer, or was ended by others
@@ -171,24 +160,3 @@ def _limit(failed: FailedContainer) -> str:
 
 def _reference(failed: FailedContainer) -> ObjectReference:
     return reference_to({"kind": "Pod", **failed.pod})
-
-
-def _from_condition(view: JobView) -> Iterator[Finding]:
-    """Find the failure that the TrainJob tells of, when its pods are gone."""
-    condition = view.conditions.get(CONTAINER_FAILED)
-    lines = str((condition or {}).get("message") or "").splitlines()
-    if condition is None or not lines:
-        return
-    line = lines[-1]
-    code = _CODE.search(line)
-    words = line[code.end() :].lstrip(") :") if code else line
-    if condition.get("reason") == OOM_KILLED or (code and code[2] == OOM_KILLED):
-        cause = Cause.OUT_OF_MEMORY
-    elif any(f": {name} (" in line for name in _INITIALIZERS):
-        cause = Cause.INIT_CONTAINER_FAILED
-    else:
-        said = said_cause([words])
-        cause = said[0] if said else Cause.CONTAINER_FAILED
-    at = parse_time(condition.get("lastTransitionTime"))
-    evidence = [Evidence(view.reference, one_line(each), at) for each in reversed(lines[-3:])]
-    yield Finding(cause, Certainty.LIKELY if cause in _READ_FROM_WORDS else Certainty.CERTAIN, evidence, at)

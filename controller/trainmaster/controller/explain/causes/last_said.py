@@ -62,6 +62,10 @@ _CAUSES: Final = (
 )
 
 
+READ_FROM_WORDS: Final = frozenset(cause for _, cause in _CAUSES)
+"""Causes that are only ever read from what a program says."""
+
+
 def said_cause(lines: Sequence[str]) -> tuple[Cause, str] | None:
     """Return why a rank failed, and the line that says so, if that tells of other ranks; None if it does not."""
     for line in _telling(lines):

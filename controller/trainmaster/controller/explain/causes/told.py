@@ -10,7 +10,8 @@ from typing import Final
 from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, container_failures
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.last_said import said_cause
+from trainmaster.controller.explain.causes.disruptions import disruption_advice, said_disruption
+from trainmaster.controller.explain.causes.last_said import READ_FROM_WORDS, said_cause
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since
@@ -38,9 +39,8 @@ def cause_of_failure(failure: ContainerFailure) -> Cause:
 
 
 def told_by_manager(view: JobView) -> Iterator[Finding]:
-    """The failure that the end of the job tells of, or events if it is gone, where no pod tells of any."""
-    # What pods or the condition ContainerFailed tell, `failures` reads.
-    if CONTAINER_FAILED in view.conditions or any(container_failures(pod) for pod in view.pods or ()):
+    """The failure that conditions of the job tell of, or events if it is gone, where no pod tells of any."""
+    if any(container_failures(pod) for pod in view.pods or ()):
         return
     for text, at in _texts(view):
         told = list(_FAILURE.finditer(text))
@@ -48,16 +48,18 @@ def told_by_manager(view: JobView) -> Iterator[Finding]:
             last = told[-1]
             since = parse_time(last["at"]) or at
             evidence = Evidence(view.reference, last[0].strip(), since)
-            yield Finding(
-                _cause(last["why"] or "", last["container"], last["words"] or ""), Certainty.CERTAIN, (evidence,), since
-            )
+            words = last["words"] or ""
+            cause = said_disruption(view, words) or _cause(last["why"] or "", last["container"], words)
+            certainty = Certainty.LIKELY if cause in READ_FROM_WORDS else Certainty.CERTAIN
+            yield Finding(cause, certainty, (evidence,), since, disruption_advice(cause, words))
             return
 
 
 def _texts(view: JobView) -> Iterator[tuple[str, datetime | None]]:
     """Return where the manager may have told of failures, what tells of the last one first."""
-    failed = view.conditions.get(FAILED) or {}
-    yield str(failed.get("message") or ""), condition_since(failed)
+    for name in (CONTAINER_FAILED, FAILED):
+        condition = view.conditions.get(name) or {}
+        yield str(condition.get("message") or ""), condition_since(condition)
     for event in reversed(list(view.events_about(view.kind, view.name))):
         if event.reason == CONTAINER_FAILED and view.is_deleted:
             yield event.note, event.last
