@@ -137,3 +137,20 @@ def test_a_pod_that_is_deleted_or_runs_is_not_waited_for() -> None:
     leaving["metadata"]["deletionTimestamp"] = "2026-11-23T11:59:00Z"
     running = pod(1, phase="Running", **unscheduled("0/1 nodes are available: 1 Too many pods."))
     assert not list(unschedulable(view(leaving, running, nodes=[node()])))
+
+
+@pytest.mark.parametrize(
+    ("amount", "message", "is_found"),
+    [
+        ("3", "0/1 nodes are available: 1 Insufficient cpu.", False),
+        ("9", "0/1 nodes are available: 1 Insufficient cpu.", True),
+        ("3", "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.", True),
+        ("3", "0/1 nodes are available: resource in cluster is overused.", False),
+    ],
+    ids=["fits alone", "never fits", "a node is closed", "volcano"],
+)
+def test_a_pod_that_would_fit_alone_waits_for_its_gang(amount: str, message: str, is_found: bool) -> None:
+    waits = pod(spec=asking("cpu", amount), **unscheduled(message))
+    group = {"kind": "PodGroup", "metadata": {"name": "t", "namespace": "ns"}}
+    assert bool(list(unschedulable(view(waits, nodes=[node()], pod_groups=[group])))) is is_found
+    assert list(unschedulable(view(waits, nodes=[node()], pod_groups=[])))

@@ -27,12 +27,18 @@ from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
-from trainmaster.runtime.resource_requirements import pod_requests
+from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
 _ELSEWHERE: Final = re.compile(
     r"persistentvolumeclaim|PersistentVolume|pod ?group|sibling pods|queue |tasks in gang|\bgang\b", re.IGNORECASE
 )
 """What the scheduler says of volumes, gangs and queues."""
+
+_OVERUSED: Final = "resource in cluster is overused"
+"""What Volcano says of a gang for which the whole cluster has too little left."""
+
+_OF_NODES: Final = ("taint", "affinity", "selector", "were unschedulable", "claims", "Too many pods")
+"""What the scheduler says of nodes that no room on them would mend."""
 
 _INSUFFICIENT: Final = re.compile(r"\bInsufficient ([\w./-]*\w)")
 _NODES: Final = 3
@@ -50,7 +56,8 @@ class _Obstacle:
 def unschedulable(view: JobView) -> Iterator[Finding]:
     """Find pods that no node can take."""
     told = [(message, pod) for pod in waiting_pods(view) if (message := scheduling_message(view, pod))]
-    groups = grouped((message, pod) for message, pod in told if not _ELSEWHERE.search(message))
+    told = [(message, pod) for message, pod in told if not _is_said_of_others(view, pod, message)]
+    groups = grouped(told)
     if not groups:
         return
     evidence, advice = evidence_of(groups, condition="PodScheduled"), []
@@ -61,6 +68,27 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
     times = [parse_time(pod_condition(pod, "PodScheduled").get("lastTransitionTime")) for _, pod in told]
     since = min((time for time in times if time is not None), default=None)
     yield Finding(Cause.UNSCHEDULABLE, Certainty.CERTAIN, evidence, since, advice)
+
+
+def _is_said_of_others(view: JobView, pod: JsonObject, message: str) -> bool:
+    """Say whether a pod waits for its volumes, its queue, or for the other pods of its gang: it would fit alone."""
+    if _ELSEWHERE.search(message) or (view.pod_groups and _OVERUSED in message):
+        return True
+    scarce = _INSUFFICIENT.findall(message)
+    if not view.pod_groups or not view.nodes or not scarce or any(words in message for words in _OF_NODES):
+        return False
+    requests = _requests(pod)
+    largest = {name: _largest(view.nodes, name) for name in scarce}
+    return all(
+        (found := largest[name]) is not None and name in requests and not requests[name] > found[1] for name in scarce
+    )
+
+
+def _requests(pod: JsonObject) -> Resources:
+    try:
+        return pod_requests(spec_of(pod))
+    except QuantityError:  # somebody else's server let it in
+        return {}
 
 
 def scheduling_message(view: JobView, pod: JsonObject) -> str:
@@ -103,10 +131,7 @@ def _obstacles(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstac
 
 def _scarce(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstacle]:
     """Say how much of each scarce resource is asked for, and what the largest node has."""
-    try:
-        requests = pod_requests(spec_of(pod))
-    except QuantityError:  # somebody else's server let it in
-        requests = {}
+    requests = _requests(pod)
     where = "spec.trainer.resourcesPerNode" if view.is_trainjob else "the resources of its pod template"
     for name in dict.fromkeys(_INSUFFICIENT.findall(message)):
         wanted, largest = requests.get(name), _largest(view.nodes or (), name)
