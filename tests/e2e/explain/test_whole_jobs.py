@@ -92,7 +92,7 @@ async def test_a_limit_of_restarts_comes_after_what_failed_each_time(client: Kub
 
 async def test_a_quota_of_the_namespace(client: KubeClient, cluster_home: Path) -> None:
     await namespace(client, FULL)
-    quota: dict[str, Any] = {
+    quota: JsonObject = {
         "apiVersion": "v1",
         "kind": "ResourceQuota",
         "metadata": {"name": "small", "namespace": FULL},
