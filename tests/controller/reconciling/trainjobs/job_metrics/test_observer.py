@@ -179,6 +179,16 @@ def test_waits_in_a_queue_and_suspensions_are_two_things(jobs: ObservedJobs) -> 
     assert jobs.states() == {("Restarting", ""): 1}
 
 
+def test_a_job_that_was_resumed_before_its_status_told_of_it_waits_no_longer(jobs: ObservedJobs) -> None:
+    """Its first suspension left no trace; a later one is no wait for its start."""
+    jobs.put_jobset()
+    jobs.put_job(generation=1, suspend=True)
+    jobs.put_job(generation=2)
+    jobs.put_job("demo", condition("Suspended", at=jobs.at(100)), generation=3, suspend=True)
+    jobs.put_job("demo", condition("Suspended", status="False", at=jobs.at(130)), generation=4)
+    assert (jobs.times(QUEUE_WAIT), jobs.times(SUSPENSION)) == ((0, 0), (1, 30))
+
+
 def test_a_wait_that_began_before_a_restart_of_the_manager_is_counted_whole(runtime: str) -> None:
     jobs = ObservedJobs(runtime, leads=False)
     jobs.put_jobset()
@@ -303,6 +313,14 @@ def test_a_jobset_without_a_trainjob_is_nobodys(jobs: ObservedJobs) -> None:
     jobs.put_job()
     jobs.put_jobset(owner="somebody-else", ready=1)
     assert (jobs.states(), jobs.nodes()) == ({("Waiting", ""): 1}, {})
+
+
+def test_what_a_jobset_leaves_open_is_one(jobs: ObservedJobs) -> None:
+    job = training_job()
+    job["replicas"] = job["template"]["spec"]["parallelism"] = None
+    jobs.put_job()
+    jobs.put_jobset(replicated_jobs=[job], ready=1)
+    assert (jobs.states(), jobs.nodes()) == ({("Running", ""): 1}, {"Running": 1})
 
 
 def test_accelerators_and_nodes_are_those_of_the_pods_that_train(jobs: ObservedJobs) -> None:

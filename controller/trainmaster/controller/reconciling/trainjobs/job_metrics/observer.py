@@ -214,6 +214,8 @@ class TrainJobObserver:
             seconds = _seconds(since, facts.suspension_flipped)
             if seconds is not None and not is_known and not facts.end:
                 families.observe(histogram, seconds, runtime, exemplar=self._exemplar(key, facts))
+        elif not facts.wants_suspend:
+            job.never_resumed = False  # it was resumed before anybody noted that it was suspended
 
     @staticmethod
     def _follow_restarts(job: _Job, workload: WorkloadFacts, *, is_known: bool) -> None:

@@ -118,13 +118,15 @@ def _training(replicated_jobs: Iterable[JsonObject]) -> Iterator[ReplicatedJob]:
         labels = (template.get("metadata") or {}).get("labels") or {}
         if labels.get(ANCESTOR_LABEL) in _INITIALIZERS:
             continue
-        pods = template["spec"].get("parallelism", 1)
+        replicas, pods = each.get("replicas"), template["spec"].get("parallelism")
         spec = template["spec"]["template"]["spec"]
         devices: dict[str, int] = {}
         for container in spec.get("containers") or ():
             for name, amount in accelerators_of(container.get("resources") or {}).items():
                 devices[name] = devices.get(name, 0) + amount
-        yield ReplicatedJob(each["name"], each.get("replicas", 1), pods, tuple(devices.items()))
+        yield ReplicatedJob(
+            each["name"], 1 if replicas is None else replicas, 1 if pods is None else pods, tuple(devices.items())
+        )
 
 
 @lru_cache(1024)
