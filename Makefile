@@ -27,7 +27,7 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 #   structlog, rich       controller/test_*, cli/follow, cli/run
 #   pathspec              cli/run
 #   cel-expr-python, jsonpatch, jsonpointer    apiserver/schema, apiserver/test_*, conformance/test_patch
-LOWEST_TESTS := $(addprefix tests/controller/,certificates cli/config cli/follow cli/run configuration debugging kube manager server \
+LOWEST_TESTS := $(addprefix tests/controller/,certificates cli/config cli/follow cli/run configuration debugging kube manager server tracing \
 	statusserver webhooks) $(wildcard tests/controller/test_*.py) \
 	tests/runtime/api $(wildcard tests/runtime/test_*.py) tests/metrics \
 	$(addprefix tests/plugins/,jobs util test_mpi.py test_flux.py) \

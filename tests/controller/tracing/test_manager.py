@@ -14,7 +14,7 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 from support.admission import served, serving_certificates
-from support.commands import eventually, started
+from support.commands import Running, eventually, started
 from support.otlp import CLIENT, ERROR, INTERNAL, SERVER, Collector, Span, collector
 from support.series import series, value_of
 from support.stack import QUIET, Stack, api_server, manager
@@ -306,30 +306,49 @@ async def test_p37_nobody_listens(stack: Stack, monkeypatch: pytest.MonkeyPatch)
             await eventually(lambda: any(each["event"].startswith("traces cannot be sent") for each in logged))
 
 
+@asynccontextmanager
+async def process(tmp_path: Path, endpoint: str, **environment: str) -> AsyncIterator[Running]:
+    """Run a manager that traces everything as a program."""
+    configuration = tmp_path / "config.yaml"
+    configuration.write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nwebhook: {enabled: false}\n"
+        'metrics: {bindAddress: "0"}\nhealth: {healthProbeBindAddress: "0"}\nshutdownDelayDuration: 0s\n'
+        "leaderElection: {leaderElect: true, resourceNamespace: default}\n"
+        f"tracing: {{endpoint: '{endpoint}', samplingRatePerMillion: 1000000}}\n"
+    )
+    kubeconfig = str(next(tmp_path.rglob("kubeconfig")))
+    arguments = ("manager", "--config", str(configuration), "--kubeconfig", kubeconfig)
+    async with started(*arguments, cwd=tmp_path, **environment) as running:
+        await eventually(lambda: any("lease acquired" in line for line in running.err))
+        yield running
+
+
 async def test_m2_what_was_traced_last_is_sent_before_the_process_ends(stack: Stack, tmp_path: Path) -> None:
-    async with collector() as receiver:
-        configuration = tmp_path / "config.yaml"
-        configuration.write_text(
-            "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nwebhook: {enabled: false}\n"
-            'metrics: {bindAddress: "0"}\nhealth: {healthProbeBindAddress: "0"}\nshutdownDelayDuration: 0s\n'
-            "leaderElection: {leaderElect: true, resourceNamespace: default}\n"
-            f"tracing: {{endpoint: '{receiver.endpoint}', samplingRatePerMillion: 1000000}}\n"
-        )
-        kubeconfig = str(next(tmp_path.rglob("kubeconfig")))
-        arguments = ("manager", "--config", str(configuration), "--kubeconfig", kubeconfig)
-        # As in an image; two seconds from one request to the next are more than there will be.
-        headers = {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20collectors-token"}
-        async with started(*arguments, cwd=tmp_path, **headers) as running:
-            await eventually(lambda: any("lease acquired" in line for line in running.err))
-            await create(stack, "last", suspend=True)
-            await reconciled(stack, "last")
-            running.process.terminate()
-            finished = await running.finish()
+    headers = {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20collectors-token"}
+    async with collector() as receiver, process(tmp_path, receiver.endpoint, **headers) as running:
+        await create(stack, "last", suspend=True)
+        await reconciled(stack, "last")
+        running.process.terminate()
+        finished = await running.finish()
     assert finished.code == 0, finished.err
     assert "collectors-token" not in finished.err
     assert reconciles(receiver, "last")
     assert receiver.headers[0]["authorization"] == "Bearer collectors-token"
     assert not [each for each in receiver.spans if LEASES.plural in each.attributes.get("url.path", "")]
+
+
+async def test_p37_a_process_ends_in_order_although_its_collector_hangs(stack: Stack, tmp_path: Path) -> None:
+    async with collector(hangs=True) as receiver, process(tmp_path, receiver.endpoint) as running:
+        await create(stack, "hung", suspend=True)
+        await reconciled(stack, "hung")
+        await receiver.got(lambda: receiver.requests)
+        running.process.terminate()
+        finished = await running.finish()
+        assert not receiver.answers.is_set()
+    assert finished.code == 0, finished.err
+    assert "the last traces were not sent" in finished.err
+    assert "Traceback" not in finished.err
+    assert (await stack.client.get(LEASES, "default", "trainer.kubeflow.org"))["spec"]["holderIdentity"] == ""
 
 
 async def test_an_exemplar_leads_to_the_trace_of_the_job_that_was_measured(stack: Stack) -> None:

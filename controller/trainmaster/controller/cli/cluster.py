@@ -26,6 +26,7 @@ from trainmaster.runtime.jsontext import JsonError, load_json
 _PROBE_TIMEOUT = 3.0
 _KUBECONFIG = "KUBECONFIG"
 _HOME = "TRAINMASTER_HOME"
+_OF_A_CLUSTER: Final = ("cluster.json", "cluster.log")
 
 
 async def find_cluster(kubeconfig: str | None, *, report: Callable[[str], None]) -> RestConfig:
@@ -56,13 +57,18 @@ async def running_cluster(kubeconfig: str | None) -> RestConfig | None:
     return await _answering(_embedded())
 
 
-def embedded_directory() -> Path:
-    """Return the state directory of the embedded cluster of this working directory, whether there is one or not."""
-    return Path(os.environ.get(_HOME) or ".trainmaster")
+def state_directory(kubeconfig: str | None) -> Path | None:
+    """Return the directory of the embedded cluster that a kubeconfig, or else this directory, belongs to, if it is one.
+
+    Its kubeconfig is in it; whether the cluster runs does not matter.
+    """
+    path = Path(kubeconfig or os.environ.get(_KUBECONFIG) or _embedded())
+    is_ours = path.name == "kubeconfig" and any((path.parent / name).is_file() for name in _OF_A_CLUSTER)
+    return path.parent if is_ours else None
 
 
 def _embedded() -> str:
-    return str(embedded_directory() / "kubeconfig")
+    return str(Path(os.environ.get(_HOME) or ".trainmaster") / "kubeconfig")
 
 
 async def _answering(path: str) -> RestConfig | None:

@@ -62,7 +62,7 @@ def _completer(action: argparse.Action) -> BaseCompleter | Callable[..., list[st
     metavar = action.metavar if isinstance(action.metavar, str) else ""
     if metavar == "JOB":
         return _job_names
-    if action.dest == "namespace":
+    if action.dest in {"namespace", "manager_namespace"}:
         return _namespaces
     if metavar == "DIR":
         return DirectoriesCompleter()
@@ -76,7 +76,11 @@ def _job_names(parsed_args: argparse.Namespace, **_: object) -> list[str]:
     from trainmaster.controller.cli.jobs.options import namespace_of  # noqa: PLC0415 - as above
 
     async def names(client: Any) -> list[str]:
-        return [job.argument for job in await list_jobs(client, namespace_of(client, parsed_args))]
+        return [job.argument for job in await list_jobs(client, namespace_of(client, wanted))]
+
+    wanted = parsed_args
+    if isinstance(parsed_args.namespace, list):  # where the option may be repeated
+        wanted = argparse.Namespace(namespace=parsed_args.namespace[-1])
 
     already = getattr(parsed_args, "jobs", None) or []
     return [name for name in _asked(names, parsed_args) if name not in already]

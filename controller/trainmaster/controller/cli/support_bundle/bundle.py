@@ -65,6 +65,8 @@ class Bundle:
             content: What is in it, not redacted yet.
             remark: What the index says of it, for instance that it was cut.
         """
+        # Names of objects are in it, and a server may call them as it likes.
+        path = "/".join(part for part in path.split("/") if part not in ("", ".", ".."))
         size = len(content) if isinstance(content, str) else len(orjson.dumps(content))
         if self._bytes + size > self.most_bytes:
             self.lacks(path, f"it has {size} bytes, and the bundle {self.most_bytes} at most; name jobs or namespaces")

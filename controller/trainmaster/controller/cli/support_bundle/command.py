@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.controller.cli.cluster import embedded_directory, running_cluster
+from trainmaster.controller.cli.cluster import running_cluster, state_directory
 from trainmaster.controller.cli.doctor.command import DEFAULT_NAMESPACE
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import FAILURE
@@ -131,12 +130,11 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 async def _gather(arguments: argparse.Namespace, bundle: Bundle, redactor: Redactor) -> None:
-    directory = embedded_directory()
-    is_embedded = not arguments.kubeconfig and not os.environ.get("KUBECONFIG") and directory.is_dir()
+    directory = state_directory(arguments.kubeconfig)
     try:
-        access = await running_cluster(arguments.kubeconfig) or (None if is_embedded else await load_config())
+        access = await running_cluster(arguments.kubeconfig) or (None if directory else await load_config())
     except ConfigurationError:
-        if not is_embedded:
+        if directory is None:
             raise
         access = None
     bundle.scope = {
@@ -149,7 +147,7 @@ async def _gather(arguments: argparse.Namespace, bundle: Bundle, redactor: Redac
         await gather_versions(bundle, None)
     else:
         await _gather_cluster(arguments, access, bundle, redactor)
-    if is_embedded:
+    if directory is not None:
         await _gather_embedded(bundle, redactor, directory)
 
 
@@ -163,16 +161,18 @@ async def _gather_cluster(
         if not await gather_versions(bundle, client):
             return
         reading, now = Reading(client, bundle), bundle.created
-        jobs = await _named(client, arguments)
-        namespaces = await workloads.readable_namespaces(reading, arguments.namespace or [])
-        if jobs:
+        namespaces: list[str | None]
+        if arguments.jobs:
+            jobs = await _named(client, arguments)
+            namespaces = [jobs[0].namespace]
             await workloads.gather_jobs(reading, jobs, now=now)
         else:
+            namespaces = await workloads.readable_namespaces(reading, arguments.namespace or [])
             for namespace in namespaces:
                 await workloads.gather_namespace(reading, namespace, now=now)
-        await gather_cluster(reading, list(dict.fromkeys(job.namespace for job in jobs)) if jobs else namespaces)
+        await gather_cluster(reading, namespaces)
         for namespace in await manager.find_namespaces(reading, arguments.manager_namespace, default=DEFAULT_NAMESPACE):
-            await _gather_manager(reading, namespace)
+            await _gather_manager(reading, redactor, namespace)
 
 
 async def _named(client: KubeClient, arguments: argparse.Namespace) -> list[Job]:
@@ -185,9 +185,9 @@ async def _named(client: KubeClient, arguments: argparse.Namespace) -> list[Job]
     return [await find_job(client, namespace, name) for name in dict.fromkeys(arguments.jobs)]
 
 
-async def _gather_manager(reading: Reading, namespace: str) -> None:
+async def _gather_manager(reading: Reading, redactor: Redactor, namespace: str) -> None:
     found = await manager.gather_manager(reading, namespace)
-    effective = add_configuration(reading.bundle, f"manager/{namespace}", found.configuration)
+    effective = add_configuration(reading.bundle, redactor, f"manager/{namespace}", found.configuration)
     if found.pods:
         await manager.gather_pages(reading, namespace, found.pods, effective.configuration)
     try:
@@ -202,6 +202,6 @@ async def _gather_embedded(bundle: Bundle, redactor: Redactor, directory: Path) 
     text = embedded.gather_files(bundle, redactor, directory)
     if text is None:
         return
-    metrics = add_configuration(bundle, "embedded", text).configuration.metrics
+    metrics = add_configuration(bundle, redactor, "embedded", text).configuration.metrics
     if metrics.bind_address != OFF:
         await embedded.gather_metrics(bundle, metrics.bind_address, secure=metrics.secure_serving)

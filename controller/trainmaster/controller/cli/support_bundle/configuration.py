@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.cli.support_bundle.bundle import Bundle
+from trainmaster.controller.cli.support_bundle.redaction import Redactor
 from trainmaster.controller.configuration import (
     ConfigurationInvalid,
     EffectiveConfiguration,
@@ -17,7 +18,7 @@ from trainmaster.controller.debugging import state
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 
-def add_configuration(bundle: Bundle, directory: str, text: str | None) -> EffectiveConfiguration:
+def add_configuration(bundle: Bundle, redactor: Redactor, directory: str, text: str | None) -> EffectiveConfiguration:
     """Add a configuration; returns what is in effect: with none, or with one that is wrong, that of our manifests."""
     deployed = complete(AS_DEPLOYED)
     if text is None:
@@ -27,9 +28,9 @@ def add_configuration(bundle: Bundle, directory: str, text: str | None) -> Effec
         effective = complete(decode_configuration(text, name="configuration"))
     except ConfigurationInvalid as error:
         bundle.lacks(f"{directory}/configuration.json", f"it cannot be used: {error}")
-        _add_given(bundle, directory, text)
+        _add_given(bundle, redactor, directory, text)
         return deployed
-    _add_given(bundle, directory, text)
+    _add_given(bundle, redactor, directory, text)
     shown = {
         "inEffect": state.configuration(effective.configuration),
         "featureGates": dict(effective.features),
@@ -40,12 +41,13 @@ def add_configuration(bundle: Bundle, directory: str, text: str | None) -> Effec
     return effective
 
 
-def _add_given(bundle: Bundle, directory: str, text: str) -> None:
+def _add_given(bundle: Bundle, redactor: Redactor, directory: str, text: str) -> None:
     """Add what the file says, without its comments."""
     try:
         given = load_yaml(text)
     except YamlError:
         return  # what is wrong with it has been said
+    redactor.learn(given)  # before it is taken out
     plugins = given.get("plugins") if isinstance(given, dict) else None
     if isinstance(plugins, dict) and "options" in plugins:
         plugins["options"] = state.without_texts(plugins["options"])

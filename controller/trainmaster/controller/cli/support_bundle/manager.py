@@ -33,9 +33,10 @@ async def find_namespaces(reading: Reading, wanted: str | None, *, default: str)
     """Return the namespaces in which a manager is installed."""
     if wanted:
         return [wanted]
-    managers = (await find_managers(reading.client)).known
-    if isinstance(managers, Unknown):
-        reading.bundle.lacks("the namespace of the manager", f"{managers}; {default} was looked at, see -m")
+    try:
+        managers = (await find_managers(reading.client)).value
+    except (Unknown, KubeError) as error:
+        reading.bundle.lacks("the namespace of the manager", f"{error}; {default} was looked at, see -m")
         return [default]
     found = sorted({str(each["metadata"]["namespace"]) for each in managers})
     if not found:

@@ -33,9 +33,15 @@ _IS_CREDENTIAL: Final = re.compile(
 
 _FLAG: Final = re.compile(rf"^--?[\w.-]*(?:{_NAMES})$", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
-    rf"""(?P<name> (?:{_NAMES}) ["']? \s? [=:] \s? ["']? ) (?P<value> [^\s"',;&}}\]]{{3,}} )""",
+    rf"""
+      (?P<name> (?:{_NAMES}) (?:\\*["'])? \s? [=:] \s? (?:\\*["'])? )
+      (?P<value> (?<=["']) [^"'\\\n]+ | [^\s"'\\,;&}}\]]{{3,}} )
+    """,
     re.IGNORECASE | re.VERBOSE,
 )
+"""`key=value`, `key: value`, and both in JSON, also where that stands in a text of JSON."""
+
+_AUTHORIZATION: Final = re.compile(r"""(authorization(?:\\*["'])?\s*[=:]\s*(?:\\*["'])?)[^"'\\\n]+""", re.IGNORECASE)
 _TOKENS: Final = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|sk-[\w-]{16,}"
     r"|xox[abprs]-[\w-]{10,}|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|ya29\.[\w-]{20,})"
@@ -148,7 +154,7 @@ class Redactor:
 
 def _redacted(text: str) -> str:
     """Take out what looks like a credential by itself, or by the name before it."""
-    text = _TOKENS.sub(REDACTED, redact(text))
+    text = _TOKENS.sub(REDACTED, _AUTHORIZATION.sub(rf"\g<1>{REDACTED}", redact(text)))
     return _ASSIGNED.sub(lambda match: f"{match['name']}{REDACTED}", text) if "=" in text or ":" in text else text
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Final
 
@@ -20,6 +22,9 @@ from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
+
+EXPLAIN_TIMEOUT: Final = 60.0
+"""Seconds for all of them."""
 
 EXPLAINED: Final = 20
 """Jobs that are explained: those that are named, or the first that have not succeeded."""
@@ -136,13 +141,16 @@ def _moment(event: JsonObject) -> str:
 async def _add_explanations(reading: Reading, jobs: Sequence[Job], *, now: datetime) -> None:
     """Add what `trainmaster explain` says of jobs."""
     by_namespace: dict[str, list[JsonObject]] = defaultdict(list)
-    for job in jobs[:EXPLAINED]:
-        try:
-            view = await gather(reading.client, job, now=now)
-        except KubeError as error:
-            reading.failed(f"explanation of {job.title}", "read", error)
-        else:
-            by_namespace[job.namespace].append(to_json(explain(view)))
-    remark = f"{EXPLAINED} of {len(jobs)} jobs" if len(jobs) > EXPLAINED else ""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(EXPLAIN_TIMEOUT):
+            for job in jobs[:EXPLAINED]:
+                try:
+                    view = await gather(reading.client, job, now=now)
+                except KubeError as error:
+                    reading.failed(f"explanation of {job.title}", "read", error)
+                else:
+                    by_namespace[job.namespace].append(to_json(explain(view)))
+    number = sum(map(len, by_namespace.values()))
+    remark = f"{number} of {len(jobs)} jobs" if number < len(jobs) else ""
     for namespace, explanations in by_namespace.items():
         reading.bundle.add(f"namespaces/{namespace}/explanations.json", explanations, remark=remark)
