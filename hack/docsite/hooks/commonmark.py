@@ -1,4 +1,4 @@
-"""Lists of CommonMark, which the pages are written in and code hosts show, in the words of Python-Markdown.
+"""Lists and anchors of CommonMark, which the pages are written in and code hosts show, in the words of Python-Markdown.
 
 What belongs to an item of a list is indented by the width of its marker in CommonMark (two or three columns), and by
 four columns for each level in Python-Markdown, where an item takes an empty line between itself and a paragraph before.
@@ -10,9 +10,18 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from mkdocs.config.defaults import MkDocsConfig
+from pymdownx.slugs import slugify
+
 _MARKER: Final = re.compile(r"(?:[-*+]|\d{1,9}[.)]) +(?=\S)")
 _FENCE: Final = re.compile(r"`{3,}|~{3,}")
 _STEP: Final = 4
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Have headings get the anchors that code hosts give them."""
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slugify(case="lower")
+    return config
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:

@@ -1,7 +1,8 @@
 """What of the repository the site has: pages from outside of docs/, and links to everything that is no page.
 
 Links are written for a checkout, where `../controller` is a folder. On the site they lead to the same place of the
-repository, whose address is `extra.repository` of mkdocs.yml. A link to nothing is left, and MkDocs tells of it.
+repository, whose address is `extra.repository` of mkdocs.yml, or TRAINMASTER_REPOSITORY of the environment. A link to
+nothing is left, and MkDocs tells of it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,12 @@ _LINK: Final = re.compile(
     r"|\]\((?P<target>[^)\s]+)\)",
     re.DOTALL | re.MULTILINE,
 )
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Take the address of the repository from the environment, if it is there."""
+    config.extra["repository"] = os.environ.get("TRAINMASTER_REPOSITORY") or config.extra["repository"]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -47,3 +47,14 @@ def test_a_page_in_a_folder_links_to_the_top_level(hooks: ModuleType) -> None:
 def test_code_is_left_as_it_is(hooks: ModuleType) -> None:
     text = "`[a](../pyproject.toml)`\n\n```md\n[a](../pyproject.toml)\n```\n"
     assert hooks.repository.rewrite(text, ROOT / "docs/operations.md", "operations.md", HOST) == text
+
+
+@pytest.mark.parametrize(("named", "used"), [(None, HOST), ("", HOST), ("https://git/mine", "https://git/mine")])
+def test_the_environment_names_the_repository(
+    named: str | None, used: str, hooks: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRAINMASTER_REPOSITORY", raising=False)
+    if named is not None:
+        monkeypatch.setenv("TRAINMASTER_REPOSITORY", named)
+    config = SimpleNamespace(extra={"repository": HOST})
+    assert hooks.repository.on_config(config).extra == {"repository": used}
