@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
+from support.running_jobs import job, jobs
 from support.team import IN_PLACE, Team
 from support.training import apply_runtime, runtime, until
 
-from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import install_definitions
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.slow(seconds=25)
-
-FIRST = re.compile(r"^1\. (\w+) \((\w+)\): ", re.MULTILINE)
 
 
 async def explain(mine: Team, name: str) -> JsonObject:
@@ -27,25 +28,32 @@ async def explain(mine: Team, name: str) -> JsonObject:
     return found
 
 
-async def test_a_job_that_runs_is_well_and_one_that_is_complete_too(mine: Team, tmp_path: object) -> None:
-    gate = f"{tmp_path}/gate"
+def phases(mine: Team, name: str, wanted: list[str]) -> Callable[[], Awaitable[bool]]:
+    """Whether the pods of a job have these phases."""
+
+    async def reached() -> bool:
+        return [pod["status"].get("phase") for pod in await mine.pods(name)] == wanted
+
+    return reached
+
+
+async def test_a_job_that_runs_is_well_and_one_that_is_complete_too(mine: Team, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
     await mine.submit("fine", f"while ! [ -e {gate} ]; do sleep 0.05; done", nodes=2)
-
-    async def runs() -> bool:
-        return bool((await explain(mine, "fine"))["state"]["name"] == "Running")
-
-    await until(runs)
+    await until(phases(mine, "fine", ["Running", "Running"]))
     done = await mine.cli("explain", "fine")
     lines = done.out.splitlines()
     assert re.fullmatch(rf"TrainJob {mine.name}/fine: Running for \d+s \(2 pods\)", lines[0])
     assert lines[1] == "  all is well"
     assert any(re.fullmatch(r"  \d\d:\d\d:\d\d  \+\d+s +2 pods are started.*", line) for line in lines)
-    with open(gate, "w"):  # noqa: ASYNC230, PTH123 - the jobs wait for that
-        pass
+
+    gate.touch()
     await mine.condition("fine", "Complete")
+    before = await mine.client.get(TRAINJOBS, mine.name, "fine")
     found = await explain(mine, "fine")
     assert (found["state"]["name"], found["causes"], found["failedContainer"]) == ("Complete", [], None)
     assert found["timeline"][-1]["text"].startswith("it is complete")
+    assert await mine.client.get(TRAINJOBS, mine.name, "fine") == before, "a look writes nothing"
 
 
 async def test_the_failing_rank_is_shown_with_its_code_and_its_last_lines(mine: Team) -> None:
@@ -65,25 +73,13 @@ async def test_the_failing_rank_is_shown_with_its_code_and_its_last_lines(mine: 
 async def test_a_container_that_is_restarted_in_place_is_shown_while_it_waits(mine: Team) -> None:
     await mine.submit("crashes", "echo broken; exit 1", on=IN_PLACE)
 
-    async def failed() -> bool:
-        found = await explain(mine, "crashes")
-        return found["failedContainer"] is not None and found["failedContainer"]["lastLines"] == ["broken"]
+    async def waits() -> bool:
+        statuses = [each for pod in await mine.pods("crashes") for each in pod["status"].get("containerStatuses") or ()]
+        return any((each["state"].get("waiting") or {}).get("reason") == "CrashLoopBackOff" for each in statuses)
 
-    await until(failed)
-
-
-async def test_a_suspended_job_says_who_suspended_it_and_how_it_is_resumed(mine: Team) -> None:
-    await mine.submit("held", "true")
-    await mine.condition("held", "Complete")
-    await mine.submit("stopped", "sleep 600")
-    await mine.cli("suspend", "stopped")
-    await mine.condition("stopped", "Suspended")
-    done = await mine.cli("explain", "stopped")
-    assert FIRST.search(done.out), done.out
-    assert "1. Suspended (certain): it is suspended\n" in done.out
-    assert "spec.suspend is true, set by `trainmaster suspend`" in done.out
-    advised = mine.advised("resume", "stopped")
-    assert f"   - resume it: {advised}\n" in done.out
+    await until(waits)
+    found = await explain(mine, "crashes")
+    assert found["failedContainer"]["lastLines"] == ["broken"]
 
 
 async def test_a_runtime_that_is_gone_is_missed_and_a_near_one_offered(quiet: tuple[Team, Cluster]) -> None:
@@ -124,12 +120,45 @@ async def test_of_a_job_that_was_deleted_events_still_tell(mine: Team) -> None:
     assert re.search(r"  ContainerFailed: attempt 0: rank 0", done.out), done.out
 
 
+async def test_a_worker_of_a_job_of_kubeflow_org_that_fails_is_named(mine: Team) -> None:
+    failing = job(
+        "PyTorchJob", "ddp", {"Master": (1, ["sleep", "600"]), "Worker": (1, ["sh", "-c", "echo no data; exit 3"])}
+    )
+    failing["metadata"]["namespace"] = mine.name
+    await mine.client.create(jobs("PyTorchJob"), failing)
+
+    async def failed() -> bool:
+        status = (await mine.client.get(jobs("PyTorchJob"), mine.name, "ddp")).get("status") or {}
+        return any((each["type"], each["status"]) == ("Failed", "True") for each in status.get("conditions") or ())
+
+    await until(failed)
+    found = await explain(mine, "pytorchjob/ddp")
+    assert found["causes"][0]["cause"] == "ContainerFailed"
+    shown = found["failedContainer"]
+    assert (shown["role"], shown["exitCode"], shown["lastLines"]) == ("worker 0", 3, ["no data"])
+
+
+async def test_what_the_api_server_does_not_take_is_refused(mine: Team) -> None:
+    """A runtime without an image: JobSet takes it, and its Jobs are refused."""
+    bare = runtime(f"bare-{mine.name}")
+    (replicated_job,) = bare["spec"]["template"]["spec"]["replicatedJobs"]
+    del replicated_job["template"]["spec"]["template"]["spec"]["containers"][0]["image"]
+    await apply_runtime(mine.client, bare)
+    await mine.submit("imageless", "true", on=bare["metadata"]["name"])
+
+    await mine.condition("imageless", "Blocked")
+    done = await mine.cli("explain", "imageless")
+    assert "1. Refused (certain)" in done.out
+    assert "image: Required value" in done.out
+    assert mine.advised("restart", "imageless") in done.out
+
+
 async def test_a_job_of_kubeflow_org_is_explained_too(quiet: tuple[Team, Cluster]) -> None:
     mine, cluster = quiet
     await install_definitions(cluster.api, ("kubeflow.org_pytorchjobs.yaml",))
     template = {"spec": {"containers": [{"name": "pytorch", "image": "train:1"}]}}
     kind = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
-    job = {
+    suspended = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
         "metadata": {"name": "ddp", "namespace": mine.name},
@@ -138,19 +167,9 @@ async def test_a_job_of_kubeflow_org_is_explained_too(quiet: tuple[Team, Cluster
             "pytorchReplicaSpecs": {"Worker": {"replicas": 2, "template": template}},
         },
     }
-    await mine.client.create(kind, job)
+    await mine.client.create(kind, suspended)
     done = await mine.cli("explain", "pytorchjob/ddp")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert lines[0].startswith(f"PyTorchJob {mine.name}/ddp: Suspended")
     assert f"   - resume it: {mine.advised('resume', 'pytorchjob/ddp')}" in lines
-
-
-async def test_a_look_writes_nothing_and_costs_few_requests(mine: Team) -> None:
-    await mine.submit("seen", "true")
-    await mine.condition("seen", "Complete")
-    before = await mine.client.get(TRAINJOBS, mine.name, "seen")
-    pods = await mine.client.list(PODS, mine.name)
-    await mine.cli("explain", "seen")
-    assert await mine.client.get(TRAINJOBS, mine.name, "seen") == before
-    assert (await mine.client.list(PODS, mine.name))["items"] == pods["items"]

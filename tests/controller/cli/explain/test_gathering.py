@@ -1,0 +1,186 @@
+"""What a look at a cluster finds of controllers that are not at work, and how many requests a look takes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from support.team import Team
+from support.training import apply_runtime, runtime
+
+from trainmaster.controller.cli.explain.gathering import gather
+from trainmaster.controller.cli.jobs.lookup import find_job
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.explanation import Explanation, explain
+from trainmaster.controller.explain.findings import Certainty
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, Resource
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.devcluster.cluster import Cluster
+from trainmaster.runtime.jsontree import JsonObject
+
+LATER = timedelta(seconds=60)
+NOW_ISH = timedelta(seconds=5)
+DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", namespaced=True)
+
+
+@pytest.fixture
+async def mine(quiet: tuple[Team, Cluster]) -> Team:
+    """A namespace of an API server on which nobody works."""
+    team, _ = quiet
+    await apply_runtime(team.client, runtime())
+    return team
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The resources that are asked for, one for each request."""
+    made: list[str] = []
+    for verb in ("get", "list"):
+        plain: Any = getattr(KubeClient, verb)
+
+        async def counted(client: KubeClient, resource: Resource, *args: Any, plain: Any = plain, **more: Any) -> Any:
+            made.append(resource.name)
+            return await plain(client, resource, *args, **more)
+
+        monkeypatch.setattr(KubeClient, verb, counted)
+    return made
+
+
+async def look(mine: Team, name: str, *, after: timedelta = LATER) -> Explanation:
+    """Explain a job as it is, some time from now."""
+    job = await find_job(mine.client, mine.name, name)
+    return explain(await gather(mine.client, job, now=datetime.now(UTC) + after))
+
+
+async def make(mine: Team, resource: Resource, name: str, *, namespace: str | None = None, **fields: Any) -> JsonObject:
+    metadata = {"name": name, "namespace": namespace or mine.name, **fields.pop("metadata", {})}
+    obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
+    return await mine.client.create(resource, obj)
+
+
+async def make_jobset(mine: Team, job: JsonObject) -> JsonObject:
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": job["metadata"]["name"], "controller": True}
+    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": "none"}]}}
+    replicated_job = {"name": "node", "template": {"spec": {"template": pod}}}
+    metadata = {"ownerReferences": [{**owner, "uid": job["metadata"]["uid"]}]}
+    return await make(
+        mine, JOBSETS, job["metadata"]["name"], metadata=metadata, spec={"replicatedJobs": [replicated_job]}
+    )
+
+
+async def test_without_a_manager_nobody_looks_at_a_job(mine: Team) -> None:
+    await mine.submit("lonely", "true")
+    assert not (await look(mine, "lonely", after=NOW_ISH)).findings, "a manager has its time"
+    (found,) = (await look(mine, "lonely")).findings
+    assert (found.cause, found.certainty) == (Cause.MANAGER_ABSENT, Certainty.CERTAIN)
+    assert [each.text for each in found.evidence] == [
+        "has no status, no snapshot and no JobSet",
+        "there is no Deployment of a manager in any namespace",
+        "exists in no namespace: nobody leads",
+    ]
+
+
+async def test_a_manager_that_is_installed_and_does_not_run_is_named(mine: Team) -> None:
+    await mine.submit("lonely", "true")
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "m", "image": "m"}]}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
+    await make(mine, DEPLOYMENTS, "kubeflow-trainer-controller-manager", spec=spec)
+    (found,) = (await look(mine, "lonely")).findings
+    assert found.evidence[1].text == f"in namespace {mine.name} has 0 of 1 replicas available"
+
+
+async def test_a_leader_that_does_not_care_is_another_manager(mine: Team) -> None:
+    await mine.submit("lonely", "true")
+    renewed = (datetime.now(UTC) + LATER).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": "go-manager", "leaseDurationSeconds": 15, "renewTime": renewed}
+    await make(mine, LEASES, "trainer.kubeflow.org", spec=spec)
+    (found,) = (await look(mine, "lonely")).findings
+    assert (found.cause, found.certainty) == (Cause.ANOTHER_MANAGER_LEADS, Certainty.LIKELY)
+    assert found.evidence[0].text == f"in namespace {mine.name} is held by go-manager"
+
+
+async def test_a_jobset_that_nobody_looks_at_lacks_its_controller(mine: Team) -> None:
+    job = await mine.submit("bare", "true")
+    await make_jobset(mine, job)
+    (found,) = (await look(mine, "bare")).findings
+    assert (found.cause, found.certainty) == (Cause.JOBSET_CONTROLLER_ABSENT, Certainty.CERTAIN)
+    assert [each.text for each in found.evidence] == [
+        "has no status and no Jobs",
+        "there is no Deployment of JobSet's controller in any namespace",
+    ]
+
+
+async def test_a_jobset_of_somebody_else_is_not_taken_for_that_of_the_job(mine: Team) -> None:
+    job = await mine.submit("bare", "true")
+    await make_jobset(mine, {**job, "metadata": {**job["metadata"], "uid": "another"}})
+    (found,) = (await look(mine, "bare")).findings
+    assert found.cause is Cause.MANAGER_ABSENT
+
+
+async def test_what_the_manager_says_of_a_plugin_or_a_refusal_is_found(mine: Team) -> None:
+    for name, reason, message, cause in (
+        ("budget", "PluginFailed", "plugin acme failed in build: KeyError: 'team'", Cause.PLUGIN_FAILED),
+        ("refused", "ApplyFailed", 'admission webhook "deny.acme.io" denied the request: no', Cause.REFUSED),
+    ):
+        await mine.submit(name, "true")
+        told = {"type": "Blocked", "status": "True", "reason": reason, "message": message}
+        status = {"status": {"conditions": [{**told, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+        await mine.client.patch(TRAINJOBS, mine.name, name, status, subresource="status")
+        found = (await look(mine, name)).findings
+        assert found[0].cause is cause
+        assert message in found[0].evidence[0].text
+
+
+async def test_a_job_that_is_complete_costs_half_a_dozen_requests(mine: Team, requests: list[str]) -> None:
+    await mine.submit("done", "true")
+    done = {"type": "Complete", "status": "True", "reason": "AllJobsCompleted", "message": "done"}
+    status = {"status": {"conditions": [{**done, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+    await mine.client.patch(TRAINJOBS, mine.name, "done", status, subresource="status")
+    requests.clear()
+    assert not (await look(mine, "done")).findings
+    assert sorted(requests) == [
+        "configmaps",
+        "events.events.k8s.io",
+        "jobs.batch",
+        "jobsets.jobset.x-k8s.io",
+        "pods",
+        "trainjobs.trainer.kubeflow.org",
+    ]
+
+
+async def test_a_job_that_waits_costs_what_there_is_to_look_at(mine: Team, requests: list[str]) -> None:
+    """No nodes without a pod that seeks one, no claims without a volume, no queues of Kueue without a label."""
+    await mine.submit("lonely", "true")
+    requests.clear()
+    await look(mine, "lonely")
+    assert {"nodes", "persistentvolumeclaims", "workloads.kueue.x-k8s.io", "localqueues.kueue.x-k8s.io"}.isdisjoint(
+        requests
+    )
+    assert len(requests) <= 16
+
+
+async def test_objects_of_a_namesake_that_was_deleted_do_not_count(mine: Team) -> None:
+    """Events and a snapshot that are older than the job, and an event about a job whose name begins with its name."""
+    await make(mine, CONFIGMAPS, "lonely-runtime-snapshot", data={"runtime": "{}"})
+    event = Resource("", "v1", "Event", "events", namespaced=True)
+    for number, kind, name in ((1, "TrainJob", "lonely-2"), (2, "Pod", "lonely-2-node-0-0-x")):
+        about = {"kind": kind, "namespace": mine.name, "name": name, "uid": "another"}
+        await make(mine, event, f"e{number}", involvedObject=about, reason="FailedCreate", type="Warning", message="no")
+    await mine.submit("lonely", "true")
+    job = await find_job(mine.client, mine.name, "lonely")
+    view = await gather(mine.client, job, now=datetime.now(UTC))
+    assert list(view.events or ()) == []
+
+
+async def test_the_namespace_of_others_is_not_looked_into(mine: Team) -> None:
+    await mine.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "others"}})
+    await mine.submit("lonely", "true")
+    theirs = mine.manifest("lonely", "true")
+    theirs["metadata"]["namespace"] = "others"
+    await make_jobset(
+        mine, {**(await mine.client.create(TRAINJOBS, theirs)), "metadata": {"name": "lonely", "uid": "another"}}
+    )
+    (found,) = (await look(mine, "lonely")).findings
+    assert found.cause is Cause.MANAGER_ABSENT
