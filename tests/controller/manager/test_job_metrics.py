@@ -48,6 +48,13 @@ async def test_k15_of_other_namespaces_nothing_is_counted_and_a_new_manager_coun
             await until(lambda: has_jobset(stack, "runs"))
             await show_counts(stack.client, SERVED, "runs", active=1, ready=1)
             await until(lambda: states_are(port, Running=1, Waiting=1))
+            report = {"trainerStatus": {"progressPercentage": 5, "lastUpdatedTime": "2126-01-01T00:00:00Z"}}
+            reported = "trainmaster_trainjob_time_to_progress_seconds_count"
+            before = total(await scrape(port), reported)
+            for _ in range(2):
+                await stack.client.patch(TRAINJOBS, SERVED, "runs", {"status": report}, subresource="status")
+                report["trainerStatus"] = {"progressPercentage": 6, "lastUpdatedTime": "2126-01-01T00:01:00Z"}
+            await until(lambda: has_counted(port, reported, before + 1))
             first = await scrape(port)
         counted = "trainmaster_trainjob_time_to_running_seconds_count"
         await stack.client.delete(TRAINJOBS, SERVED, "waits")
@@ -55,8 +62,8 @@ async def test_k15_of_other_namespaces_nothing_is_counted_and_a_new_manager_coun
             await until(lambda: states_are(port, Running=1))
             second = await scrape(port)
             assert total(second, counted, runtime="processes") == total(first, counted, runtime="processes")
-            nodes = total(second, "trainmaster_trainjob_nodes", state="Running")
-            assert nodes == 1
+            assert total(second, reported) == before + 1
+            assert total(second, "trainmaster_trainjob_nodes", state="Running") == 1
 
 
 async def has_jobset(stack: Stack, name: str) -> bool:
@@ -65,6 +72,10 @@ async def has_jobset(stack: Stack, name: str) -> bool:
     except NotFound:
         return False
     return True
+
+
+async def has_counted(port: int, name: str, value: float) -> bool:
+    return total(await scrape(port), name) == value
 
 
 async def states_are(port: int, **expected: int) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from support.jobworld import pytorchjob, replicas
+from support.series import series
 from support.stack import QUIET, Stack, api_server, manager
 from support.training import until
 
@@ -77,6 +78,32 @@ async def test_without_definitions_nothing_is_read_and_they_are_found_when_they_
         await create_job(stack)
         await until(lambda: pod_names(stack))
         assert await pod_names(stack) == ["demo-worker-0"]
+
+
+async def test_jobs_are_counted_by_state_while_the_manager_leads(stack: Stack) -> None:
+    assert stack.cluster is not None
+    await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+
+    async def states() -> dict[str, float]:
+        shown = [each for each in series("trainmaster_v1_jobs") if each.value]
+        return {each.labels["state"]: each.value for each in shown if each.labels["framework"] == "pytorch"}
+
+    async def is_running() -> bool:
+        return await states() == {"Running": 1}
+
+    async def is_gone() -> bool:
+        return await states() == {}
+
+    async with manager(stack.access, configuration=QUIET):
+        await create_job(stack)
+        (pod,) = await until(lambda: pod_names(stack))
+        await stack.client.patch(PODS, "default", pod, {"status": {"phase": "Running"}}, subresource="status")
+        await until(is_running)
+    assert await is_gone()
+    async with manager(stack.access, configuration=QUIET):
+        await until(is_running)
+        await stack.client.delete(PYTORCHJOBS, "default", "demo")
+        await until(is_gone)
 
 
 async def test_a_kind_that_may_not_be_read_holds_up_no_other(stack: Stack) -> None:
