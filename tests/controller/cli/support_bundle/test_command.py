@@ -22,6 +22,7 @@ from support.stack import Stack, api_server
 from support.team import Team, team
 from support.training import trainjob, until
 
+from trainmaster.controller.cli import main
 from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS
 from trainmaster.controller.cli.support_bundle import command
 from trainmaster.controller.cli.support_bundle.bundle import Bundle
@@ -341,3 +342,14 @@ async def test_an_embedded_cluster_that_is_down_leaves_its_logs(tmp_path: Path) 
     assert files["embedded/cluster.log"] == b"password=[redacted]\nit ended\n"
     assert lacking(files)["the cluster"] == "the embedded cluster of .trainmaster does not run"
     assert lacking(files)[".trainmaster/manager.log"] == "it does not exist"
+
+
+def test_an_archive_is_nothing_for_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "configure_logs", lambda **_: None)  # for the whole process otherwise
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["support-bundle", "-o", "-"]) == 2
+    assert capsys.readouterr().err == (
+        "trainmaster: the archive is nothing for a terminal: redirect standard output, or name a file with -o\n"
+    )

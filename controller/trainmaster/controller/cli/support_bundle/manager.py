@@ -154,12 +154,13 @@ async def gather_pages(reading: Reading, namespace: str, pods: Sequence[str], co
     for pod in pods:
         for path, file in paths.items():
             proxied = f"/api/v1/namespaces/{namespace}/pods/{scheme}:{pod}:{port}/proxy/{path}"
-            if not await _add_page(reading, proxied, f"manager/{namespace}/pages/{pod}/{file}"):
-                break
+            added = await _add_page(reading, proxied, f"manager/{namespace}/pages/{pod}/{file}")
+            if not added and path == "metrics":
+                break  # nor any other
 
 
 async def _add_page(reading: Reading, path: str, file: str) -> bool:
-    """Add one page; returns whether it could be read, as others can then."""
+    """Add one page; returns whether it could be read."""
     try:
         status, headers, body = await reading.client.raw("GET", path, accept="*/*")
         if status >= 300:

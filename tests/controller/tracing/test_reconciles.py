@@ -1,0 +1,111 @@
+"""Reconciles of a controller as spans, by what they end in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.trace import StatusCode
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.kube.rest.errors import Conflict
+from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter, TerminalError
+from trainmaster.controller.tracing import reconciles
+from trainmaster.controller.tracing.tracing import Tracing
+
+
+class Kept(SpanExporter):
+    """Keeps spans."""
+
+    def __init__(self) -> None:
+        self.spans: list[ReadableSpan] = []
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.spans += spans
+        return SpanExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        pass
+
+
+async def hang() -> None:
+    await asyncio.Event().wait()
+
+
+async def traced(*steps: object, uid: str | None = "u", rate: int = 1_000_000) -> list[ReadableSpan]:
+    """The spans of a controller that reconciles one key after the other, each with a step of its own."""
+    exporter, left = Kept(), list(steps)
+
+    async def reconcile(_: str) -> Outcome:
+        step = left.pop(0) if left else DONE
+        if step is hang:
+            await hang()
+        if isinstance(step, BaseException):
+            raise step
+        return step  # type: ignore[return-value]
+
+    clock = VirtualClock()
+    queue = WorkQueue(clock=clock, backoff=KeyedBackoff(random=lambda: 0.0))
+    async with Tracing(exporter, endpoint="collector", rate_per_million=rate) as tracing:
+        tracer = tracing.reconciles("demo_controller", "TrainJob", lambda _: uid)
+        controller = Controller("traced", reconcile, queue, timeout=60, clock=clock, tracer=tracer)
+        running = asyncio.create_task(controller.run())
+        for number in range(len(steps)):
+            queue.add(f"team/{number}")
+        await clock.advance(59)
+        await clock.advance(1)
+        queue.shut_down()
+        await asyncio.wait_for(running, 10)
+    return exporter.spans
+
+
+@pytest.mark.parametrize(
+    ("step", "result", "kind", "text"),
+    [
+        (RuntimeError("odd"), "error", "RuntimeError", "odd"),
+        (Conflict(status=409, message="it changed"), "error", "Conflict", "it changed"),
+        (TerminalError("it is wrong"), "error", None, "it is wrong"),
+        (hang, "error", None, "it took longer than 60 s and was cancelled"),
+        (DONE, "success", None, None),
+        (RequeueAfter(600), "requeue_after", None, None),
+    ],
+)
+async def test_k14_what_went_wrong_is_told_by_the_span(
+    step: object, result: str, kind: str | None, text: str | None
+) -> None:
+    span, *_ = await traced(step)
+    attributes = dict(span.attributes or {})
+    assert attributes["trainmaster.reconcile.result"] == result
+    assert attributes.get("error.type") == kind
+    events = [dict(event.attributes or {}) for event in span.events]
+    if text is None:
+        assert (events, span.status.status_code) == ([], StatusCode.UNSET)
+    else:
+        (event,) = events
+        assert text in str(event["exception.message"])
+        assert (event.get("exception.type"), span.status.status_code) == (kind, StatusCode.ERROR)
+
+
+async def test_k14_what_is_not_sampled_leaves_nothing() -> None:
+    assert await traced(DONE, RuntimeError("odd"), rate=0) == []
+
+
+async def test_an_object_that_is_gone_has_a_span_without_links() -> None:
+    first, second = await traced(DONE, DONE, uid=None)
+    assert "k8s.trainjob.uid" not in (first.attributes or {})
+    assert list(first.links) == list(second.links) == []
+
+
+async def test_how_many_objects_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconciles, "_MOST_OBJECTS", 2)
+    last = reconciles.LastSpans()
+    for uid in "abc":
+        last.remember(uid, object())  # type: ignore[arg-type]
+    assert last.links("a") == []
+    assert len(last.links("b")) == 1
