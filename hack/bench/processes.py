@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -146,7 +146,7 @@ async def api_server(directory: Path) -> AsyncIterator[Server]:
     state = StateDirectory(directory / "cluster")
     command = ["trainmaster.devcluster", "cluster", "up", "--state-dir", str(state.path)]
     command += ["--without", ",".join(PARTS), "--audit-log", str(audit)]
-    async with _running(command, log) as process:
+    async with run_process(command, log) as process:
         deadline = time.monotonic() + _START_TIMEOUT
         while (record := state.read_record()) is None or record.pid != process.pid:
             if process.poll() is not None or time.monotonic() > deadline:
@@ -175,7 +175,7 @@ async def manager(kubeconfig: Path, directory: Path) -> AsyncIterator[Manager]:
     log = directory / "manager.log"
     command = ["trainmaster.controller.cli", "manager", "--kubeconfig", str(kubeconfig), "--config", str(configuration)]
     started = time.monotonic()
-    async with _running(command, log) as process:
+    async with run_process(command, log) as process:
         running = Manager(
             process,
             started=started,
@@ -188,7 +188,10 @@ async def manager(kubeconfig: Path, directory: Path) -> AsyncIterator[Manager]:
 
 
 @asynccontextmanager
-async def _running(command: list[str], log: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
+async def run_process(
+    command: list[str], log: Path, environment: Mapping[str, str] | None = None
+) -> AsyncIterator[subprocess.Popen[bytes]]:
+    """Run a module with arguments, with some variables besides our own, until the block ends."""
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own program; starting it takes a millisecond
             [sys.executable, "-P", "-m", "trainmaster.devcluster.manager.parent_death", *command],
@@ -196,6 +199,7 @@ async def _running(command: list[str], log: Path) -> AsyncIterator[subprocess.Po
             stdout=output,
             stderr=output,
             start_new_session=True,
+            env={**os.environ, **(environment or {})},
         )
     try:
         yield process

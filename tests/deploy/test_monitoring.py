@@ -26,11 +26,11 @@ PAGES = DEPLOY.parent / "docs/runbooks"
 
 _SELECTED = re.compile(r"\b([a-z][a-z0-9_]*)\{([^}]*)\}(?:\[[^]]*\])?")
 _LABEL = re.compile(r'([a-z_]+)(?:=~|!~|!=|=)"')
-_GROUPED = re.compile(r"\bby \(([^)]*)\)")
+_GROUPED = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 _WORD = re.compile(r"\b[a-z_]\w*\b")
 _OF_PROMQL = {
     "sum", "min", "max", "count", "topk", "rate", "increase", "changes", "min_over_time", "histogram_quantile",
-    "absent", "vector", "time", "or", "and", "unless", "by", "offset",
+    "absent", "vector", "time", "round", "or", "and", "unless", "by", "offset",
 }  # fmt: skip
 
 

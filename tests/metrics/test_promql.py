@@ -66,6 +66,9 @@ def test_operators_keep_to_their_operands() -> None:
     assert ((a + b) * 2 - 1 > 0.5).text == '(((up{job="a"} + up{job="a",pod="b"}) * 2) - 1) > 0.5'
     assert ((a > 1) & (b < 2)).text == '(up{job="a"} > 1) and (up{job="a",pod="b"} < 2)'
     assert (a > 1).unless(b).or_zero().text == '((up{job="a"} > 1) unless up{job="a",pod="b"}) or vector(0)'
+    assert a.unless(b < 1, "pod").text == 'up{job="a"} unless on (pod) (up{job="a",pod="b"} < 1)'
+    with pytest.raises(UnknownLabel, match="has no label colour"):
+        a.unless(b, "colour")
     assert absent(a > 0).text == 'absent(up{job="a"} > 0)'
     assert top(5, a).text == 'topk(5, up{job="a"})'
     assert (a > 10_000_000).text == 'up{job="a"} > 10000000'
@@ -83,8 +86,19 @@ def test_what_is_said_to_come_from_the_client_library_does() -> None:
     assert {name_of(family) for family in BY_LINUX} <= made
 
 
-def test_what_happens_within_a_time_is_counted_from_the_first_on() -> None:
-    name = 'trainmaster_informer_failures_total{job="a"}'
-    assert QUERIES.within("1h").count(cache.FAILURES, "resource").text == (
-        f"sum by (resource) ((increase({name}[1h]) and {name} offset 1h) or {name})"
+def test_a_quantile_of_few_counts_likewise() -> None:
+    assert QUERIES.within("1h").quantile_of_few(0.5, queue.WORK_DURATION, "controller").text == (
+        f"histogram_quantile(0.5, sum by (controller, le) ({counted('workqueue_work_duration_seconds_bucket')}))"
     )
+
+
+def test_what_happens_within_a_time_is_counted_from_the_first_on() -> None:
+    assert QUERIES.within("1h").count(cache.FAILURES, "resource").text == (
+        f"round(sum by (resource) ({counted('trainmaster_informer_failures_total')}))"
+    )
+
+
+def counted(name: str) -> str:
+    series = f'{name}{{job="a"}}'
+    first = f"(min_over_time({series}[1h]) unless {series} offset 1h)"
+    return f"(increase({series}[1h]) + {first}) or increase({series}[1h]) or {first}"

@@ -21,13 +21,14 @@ class LeaderGauge(Collector):
     """
 
     def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
-        self._name, self._documentation, self._labels = name, documentation, labels
+        self.name, self.labels = name, labels
+        self._documentation = documentation
         self._shown: WeakValueDictionary[int, Amounts] = WeakValueDictionary()
         REGISTRY.register(self)
 
     def collect(self) -> Iterable[Metric]:
         """Return the family as it is now."""
-        family = GaugeMetricFamily(self._name, self._documentation, labels=self._labels)
+        family = GaugeMetricFamily(self.name, self._documentation, labels=self.labels)
         total: dict[tuple[str, ...], int] = {}
         for amounts in list(self._shown.values()):
             for labels, amount in list(amounts.items()):

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
+from trainmaster.metrics.leader_gauge import LeaderGauge
 from trainmaster.metrics.registry import REGISTRY
 
 TARGET_LABELS: Final = frozenset({"job", "namespace", "pod"})
@@ -63,7 +64,7 @@ def collected(name: str) -> Family:
     raise LookupError(f"no collector of the registry makes {name}")
 
 
-AnyFamily: TypeAlias = MetricWrapperBase | Family
+AnyFamily: TypeAlias = MetricWrapperBase | LeaderGauge | Family
 
 
 class Matcher(NamedTuple):
@@ -114,9 +115,17 @@ class Expression:
         """Keep the series that the other expression has too."""
         return self._combine("and", other)
 
-    def unless(self, other: Expression) -> Expression:
-        """Keep the series that the other expression does not have."""
-        return self._combine("unless", other)
+    def unless(self, other: Expression, *on: str) -> Expression:
+        """Keep the series that the other expression does not have, by all labels or by some."""
+        if not on:
+            return self._combine("unless", other)
+        _demand(on, self.labels & other.labels, f"{self.text} or {other.text}")
+        text = f"{_operand(self)} unless on ({', '.join(on)}) {_operand(other)}"
+        return Expression(text, self.labels, is_simple=False)
+
+    def earlier(self, by: str) -> Expression:
+        """Return what a selection was some time before."""
+        return Expression(f"{self.text} offset {by}", self.labels)
 
     def until(self) -> Expression:
         """Return how many seconds are left until a moment."""
@@ -193,12 +202,12 @@ class Queries:
         """Return how often something happened within the window, the first time of each series included.
 
         `increase` cannot know that a series which begins with 1 was at 0 before, so it misses what happens once to each
-        of many series. One that began within the window counts with all of its value here.
+        of many series. What a series begins with within the window counts here, also of a manager that has ended.
         """
         suffix = "_count" if isinstance(counter, Histogram) else ""
-        selected = self._select(counter, suffix, where)
-        older = f"(increase({selected.text}[{self.window}]) and {selected.text} offset {self.window})"
-        return aggregate("sum", Expression(f"{older} or {selected.text}", selected.labels), *by)
+        counted = aggregate("sum", self._counted(self._select(counter, suffix, where)), *by)
+        # Increases are extrapolated to the edges of the window.
+        return Expression(f"round({counted.text})", counted.labels)
 
     def changes(self, family: AnyFamily, **where: str | Matcher) -> Expression:
         """Return how often the value of a gauge changed within the window."""
@@ -213,13 +222,25 @@ class Queries:
     def quantile(self, quantile: float, histogram: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
         """Return a quantile of what a histogram observed within the window."""
         buckets = self._select(histogram, "_bucket", where)
-        _demand(by, buckets.labels, buckets.text)
+        _demand(by, buckets.labels - {"le"}, buckets.text)
         rate = f"sum by ({', '.join((*by, 'le'))}) (rate({buckets.text}[{self.window}]))"
         return Expression(f"histogram_quantile({quantile:g}, {rate})", frozenset(by))
+
+    def quantile_of_few(self, quantile: float, histogram: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
+        """Return a quantile as `quantile` does, with the first time of each series, as `count` counts."""
+        buckets = self._select(histogram, "_bucket", where)
+        _demand(by, buckets.labels - {"le"}, buckets.text)
+        counted = aggregate("sum", self._counted(buckets), *by, "le")
+        return Expression(f"histogram_quantile({quantile:g}, {counted.text})", frozenset(by))
 
     def sum_rate(self, histogram: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
         """Return how much a histogram observes in a second: of seconds, the share of time; of sizes, bytes a second."""
         return self._rated(histogram, "_sum", by, where)
+
+    def _counted(self, selected: Expression) -> Expression:
+        grown = f"increase({selected.text}[{self.window}])"
+        first = f"(min_over_time({selected.text}[{self.window}]) unless {selected.text} offset {self.window})"
+        return Expression(f"({grown} + {first}) or {grown} or {first}", selected.labels)
 
     def _over_time(
         self, function: str, family: AnyFamily, by: tuple[str, ...], where: dict[str, str | Matcher]
@@ -238,15 +259,15 @@ class Queries:
 
     def _select(self, family: AnyFamily, suffix: str, where: dict[str, str | Matcher]) -> Expression:
         name = name_of(family) + suffix
-        labels = frozenset(labels_of(family)) | TARGET_LABELS
-        _demand(where, labels | ({"le"} if suffix == "_bucket" else set()), name)
+        labels = frozenset(labels_of(family)) | TARGET_LABELS | ({"le"} if suffix == "_bucket" else set())
+        _demand(where, labels, name)
         matchers = [self.target, *(_matcher(label, value) for label, value in where.items())]
         return Expression(f"{name}{{{','.join(matchers)}}}", labels)
 
 
 def name_of(family: AnyFamily) -> str:
     """Return the name of the series of a family; those of histograms have a suffix besides."""
-    if isinstance(family, Family):
+    if not isinstance(family, MetricWrapperBase):
         return family.name
     name: str = family._name  # noqa: SLF001 - the library has no accessor
     return f"{name}_total" if isinstance(family, Counter) else name
@@ -254,10 +275,9 @@ def name_of(family: AnyFamily) -> str:
 
 def labels_of(family: AnyFamily) -> tuple[str, ...]:
     """Return the names of the labels of a family."""
-    if isinstance(family, Family):
-        return family.labels
-    labels: tuple[str, ...] = tuple(family._labelnames)  # noqa: SLF001 - the library has no accessor
-    return labels
+    if isinstance(family, MetricWrapperBase):
+        return tuple(family._labelnames)  # noqa: SLF001 - the library has no accessor
+    return tuple(family.labels)
 
 
 def _matcher(label: str, value: str | Matcher) -> str:

@@ -66,6 +66,19 @@ CASES = {
             silent({series("trainmaster_informer_synced", resource="pods"): then((175, 1), (400, 0))}),
         ),
     ),
+    "TrainmasterCacheStale": Case(
+        fires=(
+            fires(
+                {series("trainmaster_informer_age_seconds", resource="pods"): growing(60)},
+                pod="manager-a",
+                resource="pods",
+            ),
+        ),
+        silent=(
+            silent({series("trainmaster_informer_age_seconds", resource="pods"): always(70)}),
+            silent({series("trainmaster_informer_age_seconds", resource="pods"): then((177, 30), (400, 310))}),
+        ),
+    ),
     "TrainmasterWatchesFail": Case(
         fires=(fires({series("trainmaster_informer_failures_total", resource="pods"): growing(2)}, resource="pods"),),
         silent=(

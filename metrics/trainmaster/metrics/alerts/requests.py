@@ -47,6 +47,15 @@ REQUESTS: Final = (
         "answered.",
     ),
     Alert(
+        name="TrainmasterCacheStale",
+        severity="warning",
+        duration="5m",
+        expression=largest(cache.AGE, "pod", "resource") > 300,
+        summary="{{ $labels.pod }} has heard nothing of {{ $labels.resource }} for five minutes.",
+        description="Servers send bookmarks about once a minute: the watch stands, and the manager acts on what "
+        "was then.",
+    ),
+    Alert(
         name="TrainmasterWatchesFail",
         severity="warning",
         duration="10m",

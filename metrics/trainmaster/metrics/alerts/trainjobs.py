@@ -7,10 +7,9 @@ from typing import Final
 from trainmaster.metrics import statusserver, trainjobs
 from trainmaster.metrics.alerts.model import QUERIES, Alert
 from trainmaster.metrics.jobs import COUNTERS
-from trainmaster.metrics.promql import aggregate, collected, unlike
+from trainmaster.metrics.promql import aggregate, unlike
 
 _HOUR: Final = QUERIES.within("1h")
-_JOBS: Final = collected("trainmaster_trainjobs")
 
 _ENDED: Final = _HOUR.count(trainjobs.TIME_TO_END)
 _FAILED: Final = _HOUR.count(trainjobs.TIME_TO_END, result="Failed")
@@ -22,7 +21,7 @@ _OF_THE_PROGRAM: Final = (
 )
 """Causes that are the matter of each job's owner, as a rule."""
 
-_RUNNING: Final = aggregate("sum", QUERIES.series(_JOBS, state="Running"))
+_RUNNING: Final = aggregate("sum", QUERIES.series(trainjobs.TRAINJOBS, state="Running"))
 
 TRAINJOBS: Final = (
     Alert(
@@ -56,7 +55,7 @@ TRAINJOBS: Final = (
         name="TrainmasterTrainJobsDoNotStart",
         severity="warning",
         duration="5m",
-        expression=(aggregate("sum", _HOUR.lowest(_JOBS, state="Waiting")) > 0)
+        expression=(aggregate("sum", _HOUR.lowest(trainjobs.TRAINJOBS, state="Waiting")) > 0)
         & (_HOUR.count(trainjobs.TIME_TO_RUNNING).or_zero() < 1),
         summary="TrainJobs have been waiting for an hour, and none has started.",
         description="There is no room, or something keeps all of them from starting. `trainmaster explain` of one of "
@@ -66,7 +65,7 @@ TRAINJOBS: Final = (
         name="TrainmasterTrainJobsWaitLong",
         severity="warning",
         duration="30m",
-        expression=_HOUR.quantile(0.9, trainjobs.TIME_TO_RUNNING, "runtime") > 1800,
+        expression=_HOUR.quantile_of_few(0.9, trainjobs.TIME_TO_RUNNING, "runtime") > 1800,
         summary="A tenth of the TrainJobs of {{ $labels.runtime }} waits for more than half an hour to run.",
         description="There is too little room for what is asked for, or images take long. The dashboard TrainJobs "
         "shows what of it is the manager's.",

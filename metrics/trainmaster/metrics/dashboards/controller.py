@@ -16,6 +16,7 @@ from trainmaster.metrics.dashboards.model import (
     rates,
     smallest,
     total,
+    waiting_keys,
 )
 from trainmaster.metrics.promql import CPU, MEMORY, OPEN_FILES, SAMPLES, aggregate, collected
 
@@ -26,7 +27,7 @@ _QUEUES: Final = Row(
             title="Keys in queues",
             description="Objects that wait for a worker. It may rise in a burst and has to fall again. If it stays up: "
             "look at the wait beside it, then at workers and requests below.",
-            queries=(Query(total(queue.DEPTH, "controller"), "{{controller}}"),),
+            queries=(Query(waiting_keys(), "{{controller}}"),),
         ),
         Panel(
             title="Wait in queues",
@@ -186,6 +187,7 @@ _CACHES: Final = Row(
         ),
         Panel(
             title="Watches that ended, a second",
+            width=6,
             description="By cause. `ended` is normal every few minutes; silent, broken and refused tell of the network "
             "or the API server, denied of missing rights, expired of an API server that compacts often.",
             queries=rates(cache.RESTARTS, "cause"),
@@ -193,17 +195,28 @@ _CACHES: Final = Row(
         ),
         Panel(
             title="Snapshots a second",
+            width=6,
             description="Whole lists, by how they were taken. After the start there should be none: each costs the "
             "API server all objects of the kind.",
             queries=rates(cache.SNAPSHOTS, "resource", "method"),
             unit="ops",
         ),
         Panel(
+            title="Age of caches",
+            width=6,
+            description="Seconds since a cache heard of the server last. Servers send bookmarks about once a minute; "
+            "what is older for long stands still: the manager acts on what was then. It is opened anew by itself.",
+            queries=(Query(largest(cache.AGE, "resource"), "{{resource}}"),),
+            unit="s",
+            steps=((300, "red"),),
+        ),
+        Panel(
             title="Caches that are not filled",
+            width=6,
             description="Kinds of which a manager has not seen a first snapshot; nothing is reconciled meanwhile. If "
             "it stays: the log of the pod says what the API server answered, mostly that rights are missing.",
             queries=(
-                Query(aggregate("count", QUERIES.series(cache.SYNCED) < 1, "pod").or_zero(), "{{pod}}"),
+                Query(aggregate("count", QUERIES.series(cache.SYNCED) < 1).or_zero(), "not filled"),
             ),
             steps=((1, "red"),),
         ),
@@ -264,11 +277,13 @@ _PROCESS: Final = Row(
         ),
         Panel(
             title="Series of metrics",
+            width=12,
             description="What Prometheus stores of each manager. It is bounded, however many jobs there are.",
             queries=(Query(largest(SAMPLES, "pod"), "{{pod}}"),),
         ),
         Panel(
             title="Configuration in effect",
+            width=12,
             description="0: the file that is mounted now cannot be used, and values of an older one are in effect. The "
             "log of the pod says which line is wrong.",
             queries=(Query(smallest(configuration.LAST_RELOAD_SUCCESSFUL, "pod"), "{{pod}}"),),

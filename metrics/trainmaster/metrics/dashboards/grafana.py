@@ -24,8 +24,9 @@ _TARGETS: Final = (
 )
 """Of any metric that nobody else has: the families of controllers are those of other controllers as well."""
 
-LEADERS: Final = Queries(target=QUERIES.target, window="2m").changes(MASTER_STATUS) > 0
-"""When another manager leads: marks in every diagram."""
+_LEADS: Final = QUERIES.series(MASTER_STATUS)
+LEADERS: Final = (_LEADS > 0).unless(_LEADS.earlier("1m") > 0)
+"""Who began to lead within a minute: marks in every diagram."""
 
 
 def grafana_dashboard(dashboard: Dashboard) -> Json:
@@ -55,8 +56,8 @@ _LINK: Final[Json] = {
 }  # fmt: skip
 
 _ANNOTATION: Final[Json] = {
-    "name": "Change of leader", "datasource": _SOURCE, "enable": True, "hide": False, "iconColor": "purple",
-    "expr": LEADERS.text, "step": "30s", "titleFormat": "Change of leader", "textFormat": "{{pod}}",
+    "name": "New leader", "datasource": _SOURCE, "enable": True, "hide": False, "iconColor": "purple",
+    "expr": LEADERS.text, "step": "30s", "titleFormat": "New leader", "textFormat": "{{pod}}",
 }  # fmt: skip
 
 _DATA_SOURCE: Final[Json] = {
@@ -112,7 +113,10 @@ def _panel(panel: Panel) -> Json:
         "title": panel.title,
         "description": panel.description,
         "datasource": _SOURCE,
-        "fieldConfig": {"defaults": _stat_field(panel) if is_stat else _line_field(panel), "overrides": []},
+        "fieldConfig": {
+            "defaults": _stat_field(panel) if is_stat else _line_field(panel),
+            "overrides": _overrides(panel),
+        },
         "options": _STAT_OPTIONS if is_stat else _LINE_OPTIONS,
         "targets": [
             _target(chr(ord("A") + index), query.expression, query.legend) for index, query in enumerate(panel.queries)
@@ -136,6 +140,16 @@ def _target(name: str, expression: Expression, legend: str) -> Json:
         "refId": name, "datasource": _SOURCE, "editorMode": "code", "range": True,
         "expr": expression.text, "legendFormat": legend,
     }  # fmt: skip
+
+
+def _overrides(panel: Panel) -> list[Json]:
+    return [
+        {
+            "matcher": {"id": "byName", "options": name},
+            "properties": [{"id": "color", "value": {"mode": "fixed", "fixedColor": color}}],
+        }
+        for name, color in panel.colors
+    ]
 
 
 def _stat_field(panel: Panel) -> Json:

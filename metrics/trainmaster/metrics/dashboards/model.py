@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from trainmaster.metrics.controller import MASTER_STATUS
 from trainmaster.metrics.promql import AnyFamily, Expression, Matcher, Queries, UnknownLabel, aggregate
+from trainmaster.metrics.queue import DEPTH
 
 QUERIES: Final = Queries(target='job=~"$job",namespace=~"$namespace"', window="$__rate_interval")
 """Of the targets that the variables of a dashboard select. A target without a namespace is one of all of them."""
@@ -17,7 +19,7 @@ Kind: TypeAlias = Literal["timeseries", "stat"]
 Unit: TypeAlias = Literal["short", "ops", "reqps", "s", "bytes", "Bps", "percentunit"]
 """As Grafana calls them."""
 
-Color: TypeAlias = Literal["green", "yellow", "orange", "red", "blue", "text"]
+Color: TypeAlias = Literal["green", "yellow", "orange", "red", "blue", "purple", "text"]
 
 _LEGEND_LABEL: Final = re.compile(r"\{\{(\w+)\}\}")
 
@@ -60,6 +62,9 @@ class Panel:
     steps: tuple[tuple[float, Color], ...] = ()
     """From which value on it has which color. Diagrams have a mark at each."""
 
+    colors: tuple[tuple[str, Color], ...] = ()
+    """Of lines whose names mean something to everybody."""
+
     may_be_empty: str = ""
     """Why there may be no data although all is well; empty: there always are."""
 
@@ -77,6 +82,32 @@ def largest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
 def smallest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
     """Return the smallest of the series of a gauge, by some labels."""
     return aggregate("min", QUERIES.series(family, **where), *by)
+
+
+OF_STATES: Final[tuple[tuple[str, Color], ...]] = (
+    ("Running", "blue"), ("Waiting", "yellow"), ("Suspended", "purple"), ("Restarting", "orange"),
+    ("Complete", "green"), ("Failed", "red"),
+)  # fmt: skip
+"""The colors of the states of jobs."""
+
+
+def waiting_keys(**where: str | Matcher) -> Expression:
+    """Return how many keys wait in the queues of each controller.
+
+    Managers that stand by are left out: their queues fill, and nobody takes anything out of them.
+    """
+    depth = QUERIES.series(DEPTH, **where).unless(QUERIES.series(MASTER_STATUS) < 1, "namespace", "pod")
+    return aggregate("sum", depth, "controller")
+
+
+def times(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:
+    """Return the median and the 99th percentile, over an hour, of what is seldom observed."""
+    name = " ".join(f"{{{{{label}}}}}" for label in by)
+    hour = QUERIES.within("1h")
+    return (
+        Query(hour.quantile_of_few(0.5, histogram, *by, **where), f"{name} p50".strip()),
+        Query(hour.quantile_of_few(0.99, histogram, *by, **where), f"{name} p99".strip()),
+    )
 
 
 def quantiles(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query, ...]:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from typing import Final
 
 from trainmaster.metrics import certificates, controller, process, queue, rest_client, statusserver, trainjobs, webhook
-from trainmaster.metrics.dashboards.model import QUERIES, Dashboard, Panel, Query, Row, largest, rates, total
-from trainmaster.metrics.dashboards.trainjobs import JOBS
+from trainmaster.metrics.dashboards.model import (
+    OF_STATES,
+    QUERIES,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    largest,
+    rates,
+    total,
+    waiting_keys,
+)
 from trainmaster.metrics.promql import CPU, MEMORY, UP, Expression, aggregate, like
 
 _HOUR: Final = QUERIES.within("1h")
 
 
 def _jobs(*states: str) -> Expression:
-    return aggregate("sum", QUERIES.series(JOBS, state=like("|".join(states)))).or_zero()
+    return aggregate("sum", QUERIES.series(trainjobs.TRAINJOBS, state=like("|".join(states)))).or_zero()
 
 
 _HEALTH: Final = Row(
@@ -72,18 +82,18 @@ _JOBS: Final = Row(
     "TrainJobs",
     (
         Panel(
-            title="TrainJobs by state", is_stacked=True,
+            title="TrainJobs by state", is_stacked=True, colors=OF_STATES,
             description="If those that wait grow while those that run do not, there is no room, or something keeps "
             "them from starting.",
-            queries=(Query(total(JOBS, "state"), "{{state}}"),),
+            queries=(Query(total(trainjobs.TRAINJOBS, "state"), "{{state}}"),),
         ),
         Panel(
-            title="From submission to running pods", unit="s",
+            title="From submission to running pods, last hour", unit="s",
             description="What users wait for: the manager, queues, the scheduler, volumes and images together.",
             queries=(
-                Query(QUERIES.quantile(0.5, trainjobs.TIME_TO_RUNNING), "p50"),
-                Query(QUERIES.quantile(0.9, trainjobs.TIME_TO_RUNNING), "p90"),
-                Query(QUERIES.quantile(0.99, trainjobs.TIME_TO_RUNNING), "p99"),
+                Query(_HOUR.quantile_of_few(0.5, trainjobs.TIME_TO_RUNNING), "p50"),
+                Query(_HOUR.quantile_of_few(0.9, trainjobs.TIME_TO_RUNNING), "p90"),
+                Query(_HOUR.quantile_of_few(0.99, trainjobs.TIME_TO_RUNNING), "p99"),
             ),
         ),
         Panel(
@@ -105,7 +115,7 @@ _MANAGER: Final = Row(
         Panel(
             title="Keys in queues",
             description="Objects that wait for a worker. It may rise in a burst and has to fall again.",
-            queries=(Query(total(queue.DEPTH, "controller"), "{{controller}}"),),
+            queries=(Query(waiting_keys(), "{{controller}}"),),
         ),
         Panel(
             title="Leader",

@@ -5,12 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from trainmaster.metrics import trainjobs
-from trainmaster.metrics.dashboards.model import QUERIES, Dashboard, Panel, Query, Row, Variable, quantiles, total
-from trainmaster.metrics.promql import Expression, Queries, collected, like
-
-JOBS: Final = collected("trainmaster_trainjobs")
-NODES: Final = collected("trainmaster_trainjob_nodes")
-ACCELERATORS: Final = collected("trainmaster_trainjob_accelerators")
+from trainmaster.metrics.dashboards.model import (
+    OF_STATES,
+    QUERIES,
+    Dashboard,
+    Panel,
+    Query,
+    Row,
+    Variable,
+    times,
+    total,
+)
+from trainmaster.metrics.promql import Expression, Queries, like
 
 _CHOSEN: Final = {"runtime": like("$runtime")}
 _HOUR: Final = QUERIES.within("1h")
@@ -19,7 +25,7 @@ _RESTARTS: Final = "no TrainJob was restarted so far"
 
 
 def _now(state: str) -> Expression:
-    return total(JOBS, state=state, **_CHOSEN).or_zero()
+    return total(trainjobs.TRAINJOBS, state=state, **_CHOSEN).or_zero()
 
 
 def _last_hour(title: str, description: str, expression: Expression, legend: str) -> Panel:
@@ -61,7 +67,7 @@ _NOW: Final = Row(
             title="Accelerators running", kind="stat", width=4, height=4, base="blue",
             description="Devices that pods of running TrainJobs hold.",
             queries=(
-                Query(total(ACCELERATORS, state="Running", **_CHOSEN).or_zero(), "devices"),
+                Query(total(trainjobs.ACCELERATORS, state="Running", **_CHOSEN).or_zero(), "devices"),
             ),
         ),
     ),
@@ -71,63 +77,67 @@ _STATES: Final = Row(
     "States",
     (
         Panel(
-            title="TrainJobs by state", is_stacked=True,
+            title="TrainJobs by state", is_stacked=True, colors=OF_STATES,
             description="All that are there. If those that wait grow while those that run do not, there is no room, or "
             "something keeps them from starting: look at the reasons beside.",
-            queries=(Query(total(JOBS, "state", **_CHOSEN), "{{state}}"),),
+            queries=(Query(total(trainjobs.TRAINJOBS, "state", **_CHOSEN), "{{state}}"),),
         ),
         Panel(
-            title="By state and reason", is_stacked=True,
-            description="Why TrainJobs are in their state, in the words of their conditions. `trainmaster explain` "
-            "goes on from there for a single one.",
-            queries=(Query(total(JOBS, "state", "reason", **_CHOSEN), "{{state}} {{reason}}"),),
+            title="States that have a reason", is_stacked=True, may_be_empty="no TrainJob has a reason to tell",
+            description="Why TrainJobs wait, are suspended or have failed, in the words of their conditions. "
+            "`trainmaster explain` goes on from there for a single one.",
+            queries=(
+                Query(
+                    total(trainjobs.TRAINJOBS, "state", "reason", reason=like(".+"), **_CHOSEN), "{{state}}: {{reason}}"
+                ),
+            ),
         ),
         Panel(
             title="By runtime", is_stacked=True,
             description="Who uses the cluster. The first fifteen runtimes have a name, all others are `other`.",
-            queries=(Query(total(JOBS, "runtime", **_CHOSEN), "{{runtime}}"),),
+            queries=(Query(total(trainjobs.TRAINJOBS, "runtime", **_CHOSEN), "{{runtime}}"),),
         ),
     ),
 )  # fmt: skip
 
 _TIMES: Final = Row(
-    "Times from the creation of a TrainJob",
+    "Times from the creation of a TrainJob, of the last hour",
     (
         Panel(
             title="To its JobSet", unit="s", steps=((10, "yellow"),),
             description="What the manager itself takes. More than a few seconds: it does not keep up, see the "
             "dashboard Controller.",
-            queries=quantiles(trainjobs.TIME_TO_JOBSET, "runtime", **_CHOSEN),
+            queries=times(trainjobs.TIME_TO_JOBSET, "runtime", **_CHOSEN),
         ),
         Panel(
             title="To all pods running", unit="s",
             description="Scheduling, volumes and images besides. If it is long for one runtime only, look at the size "
             "of its image; if for all, at free nodes.",
-            queries=quantiles(trainjobs.TIME_TO_RUNNING, "runtime", **_CHOSEN),
+            queries=times(trainjobs.TIME_TO_RUNNING, "runtime", **_CHOSEN),
         ),
         Panel(
             title="To the first report of progress", unit="s", may_be_empty="no trainer reports its progress",
             description="Imports, rendezvous, loading of data and model besides: devices are held and not used "
             "until then.",
-            queries=quantiles(trainjobs.TIME_TO_PROGRESS, "runtime", **_CHOSEN),
+            queries=times(trainjobs.TIME_TO_PROGRESS, "runtime", **_CHOSEN),
         ),
         Panel(
             title="To the end", unit="s",
             description="By how they ended. Failures that come late are dear: checkpoints and a deadline limit what "
             "is lost.",
-            queries=quantiles(trainjobs.TIME_TO_END, "runtime", "result", **_CHOSEN),
+            queries=times(trainjobs.TIME_TO_END, "runtime", "result", **_CHOSEN),
         ),
         Panel(
             title="Wait in queues", unit="s", may_be_empty="no TrainJob was created suspended, as queues do it",
             description="From the creation of a suspended TrainJob until it was resumed for the first time: what "
             "quota costs its users.",
-            queries=quantiles(trainjobs.QUEUE_WAIT, "runtime", **_CHOSEN),
+            queries=times(trainjobs.QUEUE_WAIT, "runtime", **_CHOSEN),
         ),
         Panel(
             title="Suspensions", unit="s", may_be_empty="no TrainJob was suspended after its start",
             description="How long TrainJobs that had started were suspended, each time: preemption by a queue, or "
             "users who paused them.",
-            queries=quantiles(trainjobs.SUSPENSION, "runtime", **_CHOSEN),
+            queries=times(trainjobs.SUSPENSION, "runtime", **_CHOSEN),
         ),
     ),
 )  # fmt: skip
@@ -164,17 +174,17 @@ _RESOURCES: Final = Row(
     "Nodes and accelerators",
     (
         Panel(
-            title="Nodes of TrainJobs", width=12,
+            title="Nodes of TrainJobs", width=12, colors=OF_STATES,
             description="Pods that TrainJobs which have not ended ask for, by what has become of them. What is asked "
             "for and does not run waits for room.",
-            queries=(Query(total(NODES, "state", **_CHOSEN), "{{state}}"),),
+            queries=(Query(total(trainjobs.NODES, "state", **_CHOSEN), "{{state}}"),),
         ),
         Panel(
             title="Accelerators of TrainJobs", width=12, may_be_empty="no TrainJob asks for an accelerator",
             description="Devices that these pods ask for, by resource and what has become of them. Compare with what "
             "the nodes have.",
             queries=(
-                Query(total(ACCELERATORS, "resource", "state", **_CHOSEN), "{{resource}} {{state}}"),
+                Query(total(trainjobs.ACCELERATORS, "resource", "state", **_CHOSEN), "{{resource}} {{state}}"),
             ),
         ),
     ),
@@ -188,7 +198,7 @@ TRAINJOBS: Final = Dashboard(
     variables=(
         Variable(
             name="runtime", label="Runtime",
-            values=Queries(target=QUERIES.target, window="").series(JOBS),
+            values=Queries(target=QUERIES.target, window="").series(trainjobs.TRAINJOBS),
         ),
     ),
 )  # fmt: skip

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainmaster.metrics import controller, queue
+from trainmaster.metrics import controller
 from trainmaster.metrics.dashboards.model import (
+    OF_STATES,
     QUERIES,
     Dashboard,
     Panel,
@@ -15,8 +16,9 @@ from trainmaster.metrics.dashboards.model import (
     quantiles,
     rates,
     total,
+    waiting_keys,
 )
-from trainmaster.metrics.jobs import COUNTERS
+from trainmaster.metrics.jobs import COUNTERS, JOBS
 from trainmaster.metrics.promql import Expression, Queries, like, top
 
 _CHOSEN: Final = {"job_namespace": like("$job_namespace"), "framework": like("$framework")}
@@ -49,7 +51,23 @@ _JOBS: Final = Row(
             queries=(Query(_HOUR.count(COUNTERS["restarted"], **_CHOSEN), "restarts"),),
         ),
         Panel(
-            title="Jobs created a second", unit="ops", width=12, may_be_empty=_NONE_YET,
+            title="Jobs by state", is_stacked=True, colors=OF_STATES, may_be_empty=_NONE_YET,
+            description="All that are there, by framework below. If those that wait grow while those that run do not, "
+            "there is no room.",
+            queries=(Query(total(JOBS, "state", framework=like("$framework")), "{{state}}"),),
+        ),
+        Panel(
+            title="Running and waiting by framework", may_be_empty=_NONE_YET,
+            description="Which kind of jobs holds the nodes, and which kind waits for them.",
+            queries=(
+                Query(
+                    total(JOBS, "framework", "state", framework=like("$framework"), state=like("Running|Waiting")),
+                    "{{framework}} {{state}}",
+                ),
+            ),
+        ),
+        Panel(
+            title="Jobs created a second", unit="ops", may_be_empty=_NONE_YET,
             description="What users submit, by framework. A burst of one namespace may keep all others "
             "waiting: see the queues below.",
             queries=rates(COUNTERS["created"], "framework", **_CHOSEN),
@@ -63,13 +81,13 @@ _JOBS: Final = Row(
             ),
         ),
         Panel(
-            title="Restarts a second", unit="ops", may_be_empty=_NONE_YET,
+            title="Restarts a second", unit="ops", width=12, may_be_empty=_NONE_YET,
             description="Failed pods that were replaced, by framework. Many of one framework at once tell of nodes or "
             "of an image, not of one program.",
             queries=rates(COUNTERS["restarted"], "framework", **_CHOSEN),
         ),
         Panel(
-            title="Namespaces with most failures, last hour", may_be_empty=_NONE_YET,
+            title="Namespaces with most failures, last hour", width=12, may_be_empty=_NONE_YET,
             description="Whom to ask first when many jobs fail: a namespace has images, quotas and volumes of "
             "its own.",
             queries=(
@@ -77,7 +95,7 @@ _JOBS: Final = Row(
             ),
         ),
         Panel(
-            title="Deleted by their time to live, a second", unit="ops", may_be_empty=_NONE_YET,
+            title="Deleted by their time to live, a second", unit="ops", width=12, may_be_empty=_NONE_YET,
             description="Jobs that had ended and were removed, as ttlSecondsAfterFinished asks for.",
             queries=rates(COUNTERS["deleted"], "framework", **_CHOSEN),
         ),
@@ -101,7 +119,7 @@ _CONTROLLERS_ROW: Final = Row(
             title="Keys in queues", may_be_empty="no kind of kubeflow.org/v1 is served",
             description="Jobs that wait for a worker. If it stays up, raise the concurrency of the kind: "
             "controller.groupKindConcurrency.",
-            queries=(Query(total(queue.DEPTH, "controller", **_CONTROLLERS), "{{controller}}"),),
+            queries=(Query(waiting_keys(**_CONTROLLERS), "{{controller}}"),),
         ),
     ),
 )  # fmt: skip

@@ -32,12 +32,17 @@ _ADMISSION: Final = Row(
             "read, or of an event loop that stands.",
             queries=(Query(total(webhook.IN_FLIGHT, "webhook"), "{{webhook}}"),),
         ),
+    ),
+)
+
+_CERTIFICATES: Final = Row(
+    "Errors and certificates",
+    (
         Panel(
             title="Unforeseen errors",
             description="Reviews that ended with an unforeseen error, within the last hour: a defect of the manager "
             "or of a plugin. The log has the traceback.",
-            width=4,
-            height=4,
+            height=6,
             kind="stat",
             queries=(Query(QUERIES.within("1h").increase(webhook.PANICS), "errors"),),
             steps=((1, "red"),),
@@ -45,8 +50,7 @@ _ADMISSION: Final = Row(
         Panel(
             title="Certificates end in",
             description="They are renewed long before; below a week somebody has to look: docs/certificates.md.",
-            width=8,
-            height=4,
+            height=6,
             kind="stat",
             unit="s",
             base="red",
@@ -62,11 +66,10 @@ _ADMISSION: Final = Row(
             title="Reads of certificates, a second",
             description="How often the files of the certificate were read, and how often what they had could not be "
             "used: a key that does not belong to the certificate, or half a file. The last good one stays in use.",
-            width=12,
-            height=4,
+            height=6,
             queries=(
-                Query(QUERIES.rate(webhook.CERTIFICATE_READS, "pod"), "{{pod}} reads"),
-                Query(QUERIES.rate(webhook.CERTIFICATE_ERRORS, "pod"), "{{pod}} errors"),
+                Query(QUERIES.rate(webhook.CERTIFICATE_READS), "reads"),
+                Query(QUERIES.rate(webhook.CERTIFICATE_ERRORS), "errors"),
             ),
             unit="ops",
         ),
@@ -78,6 +81,7 @@ _STATUS: Final = Row(
     (
         Panel(
             title="Progress reports a second",
+            width=6,
             description="By HTTP code. 403: a trainer without a right to report, mostly an expired token; 404: its "
             "job is gone; 422: it reports what it may not; 429: it reports too often.",
             queries=rates(statusserver.REPORTS, "code"),
@@ -85,6 +89,7 @@ _STATUS: Final = Row(
         ),
         Panel(
             title="Duration of reports",
+            width=6,
             description="Waits for the server's own rate limit included. Trainers do not wait for it, but reports "
             "arrive late.",
             queries=quantiles(statusserver.DURATION),
@@ -92,11 +97,13 @@ _STATUS: Final = Row(
         ),
         Panel(
             title="Reports in flight",
+            width=6,
             description="Reports that are being answered, by manager.",
             queries=(Query(total(statusserver.IN_FLIGHT, "pod"), "{{pod}}"),),
         ),
         Panel(
             title="Reviews of tokens a second",
+            width=6,
             description="Tokens that the API server was asked about; answers are kept for a while. `refused` are "
             "trainers that may not report, `failed` an API server that does not answer.",
             queries=rates(statusserver.REVIEWS, "outcome"),
@@ -109,5 +116,5 @@ WEBHOOKS: Final = Dashboard(
     uid="trainmaster-webhooks",
     title="Trainmaster / Webhooks and status server",
     description="What users and trainers call: admission reviews, certificates, reports of progress.",
-    rows=(_ADMISSION, _STATUS),
+    rows=(_ADMISSION, _CERTIFICATES, _STATUS),
 )
