@@ -21,6 +21,7 @@ from dashboards import odd_plugin
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.state import StateDirectory
+from trainmaster.runtime.yamltext import load_yaml
 
 _START_TIMEOUT: Final = 120.0
 _FAULTS: Final = "/trainmaster.dev/faults"
@@ -77,7 +78,7 @@ async def started(directory: Path) -> AsyncIterator[Running]:
     ports = {name: free_port() for name in ("first", "second", "health_first", "health_second")}
     environment = {"PYTHONPATH": str(_install_plugin(directory / "plugins"))}
     async with AsyncExitStack() as stack:
-        configuration = _configuration(directory / "first.yaml", ports["first"], ports["health_first"], webhooks=True)
+        configuration = _configuration(directory / "first.yaml", ports["first"], ports["health_first"])
         command = ["trainmaster.devcluster", "cluster", "up", "--state-dir", str(state.path), "--fault-control"]
         command += ["--config", str(configuration), "--fake-gpus", "16"]
         log = directory / "cluster.log"
@@ -92,7 +93,7 @@ async def started(directory: Path) -> AsyncIterator[Running]:
             health=f"http://127.0.0.1:{ports['health_first']}/readyz", metrics="",
         )  # fmt: skip
         await first.wait_ready()
-        second = _configuration(directory / "second.yaml", ports["second"], ports["health_second"], webhooks=False)
+        second = _standby(directory / "second.yaml", state.path / "manager.yaml", ports)
         command = ["trainmaster.controller.cli", "manager", "--kubeconfig", str(state.kubeconfig)]
         command += ["--config", str(second)]
         standby = await stack.enter_async_context(run_process(command, directory / "second.log", environment))
@@ -105,19 +106,28 @@ async def started(directory: Path) -> AsyncIterator[Running]:
         yield Running(api, dict(zip(PODS, addresses, strict=True)), state.path / "manager.yaml")
 
 
-def _configuration(path: Path, metrics: int, health: int, *, webhooks: bool) -> Path:
+def _configuration(path: Path, metrics: int, health: int) -> Path:
     content: dict[str, Any] = {
         "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
         "kind": "Configuration",
         "leaderElection": {"leaderElect": True, "resourceNamespace": NAMESPACE},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
         "metrics": {"bindAddress": f"127.0.0.1:{metrics}", "secureServing": False},
-        "featureGates": {"TrainJobStatus": webhooks},
+        "featureGates": {"TrainJobStatus": True},
         "clientConnection": {"qps": 20.0, "burst": 30},
         "plugins": {"quarantine": {"period": "20s"}},
     }
-    if not webhooks:
-        content["webhook"] = {"enabled": False}
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def _standby(path: Path, first: Path, ports: Mapping[str, int]) -> Path:
+    """Write the configuration of the first manager, as the cluster has completed it, with other ports."""
+    content = load_yaml(first.read_bytes())
+    content["health"]["healthProbeBindAddress"] = f"127.0.0.1:{ports['health_second']}"
+    content["metrics"]["bindAddress"] = f"127.0.0.1:{ports['second']}"
+    content["webhook"]["port"] = free_port()
+    content["statusServer"]["port"] = free_port()  # trainers are told of the first one's all the same
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
 

@@ -32,6 +32,8 @@ def test_a_counter_has_a_rate_and_a_gauge_a_value() -> None:
     )
     with pytest.raises(TypeError, match="queue_depth is a gauge"):
         QUERIES.rate(queue.DEPTH)
+    with pytest.raises(TypeError, match="queue_depth is a gauge"):
+        QUERIES.count(queue.DEPTH)
     with pytest.raises(TypeError, match="reconcile_errors_total counts"):
         QUERIES.series(controller.ERRORS)
 

@@ -41,12 +41,11 @@ CPU: Final = Family("process_cpu_seconds_total")
 MEMORY: Final = Family("process_resident_memory_bytes")
 OPEN_FILES: Final = Family("process_open_fds")
 MOST_FILES: Final = Family("process_max_fds")
-START: Final = Family("process_start_time_seconds")
 
 BY_PROMETHEUS: Final = frozenset({UP, SAMPLES})
 """What every Prometheus knows of its targets."""
 
-BY_LINUX: Final = frozenset({CPU, MEMORY, OPEN_FILES, MOST_FILES, START})
+BY_LINUX: Final = frozenset({CPU, MEMORY, OPEN_FILES, MOST_FILES})
 """What the client library tells of a process, where there is /proc."""
 
 
@@ -204,6 +203,8 @@ class Queries:
         `increase` cannot know that a series which begins with 1 was at 0 before, so it misses what happens once to each
         of many series. What a series begins with within the window counts here, also of a manager that has ended.
         """
+        if isinstance(counter, Gauge | LeaderGauge):
+            raise TypeError(f"{name_of(counter)} is a gauge: it counts nothing")
         suffix = "_count" if isinstance(counter, Histogram) else ""
         counted = aggregate("sum", self._counted(self._select(counter, suffix, where)), *by)
         # Increases are extrapolated to the edges of the window.
@@ -245,7 +246,7 @@ class Queries:
     def _over_time(
         self, function: str, family: AnyFamily, by: tuple[str, ...], where: dict[str, str | Matcher]
     ) -> Expression:
-        if isinstance(family, Gauge):
+        if isinstance(family, Gauge | LeaderGauge):
             raise TypeError(f"{name_of(family)} is a gauge: it has no rate")
         suffix = "_count" if isinstance(family, Histogram) else ""
         return self._rated(family, suffix, by, where, function=function)

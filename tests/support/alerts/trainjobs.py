@@ -65,6 +65,11 @@ CASES = {
                 },
                 cause="ImagePullFailed",
             ),
+            # Counted by a manager that has ended since.
+            fires(
+                {series(_FAILURES, cause="NodeLost", exit_class="", **_RUNTIME): "_x140 1+1x15 _x300"},
+                cause="NodeLost",
+            ),
         ),
         silent=(
             silent({series(_FAILURES, cause="ContainerFailed", exit_class="error", **_RUNTIME): growing(1)}),
