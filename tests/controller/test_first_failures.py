@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from support.failing_pods import show_counts, show_failure
+from support.failing_pods import show_counts, show_failure, show_unschedulable
 from support.objects import runtime_object, trainjob_object
 from support.stack import Stack, api_server, manager
 from support.training import until
 
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import EVENTS, NAMESPACES
+from trainmaster.controller.reconciling.trainjobs import first_failure_reporter, waiting
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.testing.faults import Delay
 from trainmaster.runtime.jsontree import JsonObject
@@ -85,6 +87,33 @@ async def test_managers_that_follow_each_other_tell_each_attempt_once(stack: Sta
         notes = {each["note"] for each in await events(stack, number=3)}
     assert notes == set(lines)
     assert [line.partition(":")[0] for line in lines] == ["attempt 0", "attempt 1", "attempt 2"]
+
+
+async def test_a_job_whose_pods_do_not_start_says_why_until_they_do(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The waits are shortened: a second instead of ten, and none instead of half a minute."""
+    monkeypatch.setattr(first_failure_reporter, "FIRST_LOOK", 1.0)
+    monkeypatch.setattr(waiting, "PATIENCE", timedelta())
+    message = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+
+    async def waits() -> JsonObject | None:
+        listed = ((await stack.client.get(TRAINJOBS, TEAM, "demo")).get("status") or {}).get("conditions") or ()
+        return next((each for each in listed if each["type"] == "Waiting"), None)
+
+    async with manager(stack.access):
+        await create(stack)
+        await show_unschedulable(stack.client, TEAM, "demo", message=message)
+        told: JsonObject = await until(waits)
+        assert told["reason"] == "Unschedulable"
+        assert message in told["message"]
+    async with manager(stack.access):
+        await show_counts(stack.client, TEAM, "demo", active=1, ready=1)
+
+        async def is_gone() -> bool:
+            return await waits() is None
+
+        await until(is_gone)
 
 
 async def test_the_event_is_a_warning_about_the_trainjob(stack: Stack) -> None:

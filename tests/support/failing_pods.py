@@ -101,6 +101,23 @@ async def show_failure(client: KubeClient, namespace: str, name: str, *, message
     await show_counts(client, namespace, name, restarts=attempt, failed=1)
 
 
+async def show_unschedulable(client: KubeClient, namespace: str, name: str, *, message: str) -> None:
+    """Bring the pod and the JobSet of a TrainJob into the state in which a scheduler leaves them that finds no node."""
+    jobset = await client.get(JOBSETS, namespace, name)
+    labels = pod()["metadata"]["labels"]
+    labels |= {
+        "jobset.sigs.k8s.io/jobset-name": name,
+        "jobset.sigs.k8s.io/jobset-uid": jobset["metadata"]["uid"],
+    }
+    metadata = {"name": f"{name}-node-0-0-waits", "namespace": namespace, "labels": labels}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "train:1"}]}
+    await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    status = {"status": {"phase": "Pending", "conditions": [scheduled]}}
+    await client.patch(PODS, namespace, metadata["name"], status, subresource="status")
+    await show_counts(client, namespace, name, active=1)
+
+
 async def show_counts(client: KubeClient, namespace: str, name: str, *, restarts: int = 0, **counts: int) -> None:
     """Have the JobSet of a TrainJob count so many Jobs."""
     jobs = [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0, **counts}]

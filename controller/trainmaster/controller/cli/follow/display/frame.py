@@ -24,7 +24,7 @@ from trainmaster.controller.cli.follow.display.terminal_text import plain
 from trainmaster.controller.cli.follow.failures import Failure, attempt_of
 from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.torchrun_report import without_verdict
-from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 
 _STYLES: Final = {
@@ -35,6 +35,7 @@ _STYLES: Final = {
     BLOCKED: "yellow",
     SUSPENDED: "yellow",
     UNKNOWN: "yellow",
+    WAITING: "yellow",
 }
 _WIDE_BARS: Final = (24, 16, 10, 5)
 _NARROW_BARS: Final = (20, 10, 5)
@@ -146,7 +147,7 @@ class _Painter:
         glyphs, state = self._glyphs, view.status.state
         moving = glyphs.spinner[self._tick % len(glyphs.spinner)]
         still = {COMPLETE: glyphs.done, FAILED: glyphs.wrong, DELETED: glyphs.wrong, SUSPENDED: glyphs.waiting}
-        mark = still.get(state, glyphs.attention if state in {BLOCKED, UNKNOWN} else moving)
+        mark = still.get(state, glyphs.attention if state in {BLOCKED, UNKNOWN, WAITING} else moving)
         return Text(mark, style=_STYLES.get(state, ""))
 
     def _state(self, status: JobStatus) -> Text:
