@@ -23,6 +23,7 @@ from trainmaster.controller.explain.causes.pods import (
     waiting_pods,
 )
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
@@ -41,6 +42,10 @@ _OF_NODES: Final = ("taint", "affinity", "selector", "were unschedulable", "clai
 """What the scheduler says of nodes that no room on them would mend."""
 
 _INSUFFICIENT: Final = re.compile(r"\bInsufficient ([\w./-]*\w)")
+_FAILED: Final = "FailedScheduling"
+_OF_SCHEDULING: Final = frozenset({_FAILED, "Scheduled"})
+"""Reasons of events: what the scheduler tries last with a pod."""
+
 _NODES: Final = 3
 _GIBI: Final = 2**30
 
@@ -59,6 +64,7 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
     told = [(message, pod) for message, pod in told if not _is_said_of_others(view, pod, message)]
     groups = grouped(told)
     if not groups:
+        yield from _of_gone_pods(view)
         return
     evidence, advice = evidence_of(groups, condition="PodScheduled"), []
     for message, pods in groups:
@@ -68,6 +74,21 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
     times = [parse_time(pod_condition(pod, "PodScheduled").get("lastTransitionTime")) for _, pod in told]
     since = min((time for time in times if time is not None), default=None)
     yield Finding(Cause.UNSCHEDULABLE, Certainty.CERTAIN, evidence, since, advice)
+
+
+def _of_gone_pods(view: JobView) -> Iterator[Finding]:
+    """Find that pods of a job that has failed never had a node: a deadline takes them away before anybody looks."""
+    if state_of(view).state is not State.FAILED:
+        return
+    there = {pod["metadata"]["name"] for pod in view.pods or ()}
+    last = {event.about.name: event for event in view.events_about("Pod") if event.reason in _OF_SCHEDULING}
+    told = [event for name, event in last.items() if name not in there and event.reason == _FAILED]
+    told = [event for event in told if not _ELSEWHERE.search(event.note)]
+    if told:
+        more = f" (so it was of {len(told) - 1} more)" if len(told) > 1 else ""
+        evidence = Evidence(told[0].about, f"it never had a node{more}: {one_line(told[0].note)}", told[0].last)
+        since = min((event.first for event in told if event.first is not None), default=None)
+        yield Finding(Cause.UNSCHEDULABLE, Certainty.LIKELY, [evidence], since)
 
 
 def _is_said_of_others(view: JobView, pod: JsonObject, message: str) -> bool:
@@ -99,7 +120,7 @@ def scheduling_message(view: JobView, pod: JsonObject) -> str:
     if condition.get("reason") == "Unschedulable" and condition.get("message"):
         return str(condition["message"])
     events = view.events_about("Pod", pod["metadata"]["name"])
-    told = [event.note for event in events if event.reason == "FailedScheduling"]
+    told = [event.note for event in events if event.reason == _FAILED]
     return told[-1] if told else ""
 
 

@@ -1,0 +1,176 @@
+"""Two things at once: jobs with several troubles, of which the right one is among the first two.
+
+They were written down before anybody looked at what explain says of them. Of nine it was found; for the deadline of a
+job that no node could take, explain learned to read the events of pods that are gone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+from support.commands import client_of
+from support.explained import explained, namespace, runtime_with
+from support.training import apply_runtime, pods, python, trainjob, until
+
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.devcluster.cluster import NODE_NAME
+from trainmaster.runtime.jsontree import JsonObject
+
+pytestmark = [pytest.mark.slow(seconds=20), pytest.mark.asyncio(loop_scope="module")]
+
+FULL = "explain-mixed"
+NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
+QUOTAS = Resource("", "v1", "ResourceQuota", "resourcequotas", namespaced=True)
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
+IMAGE = "registry.invalid/team/train:1"
+SLEEPS = python("import time; time.sleep(600)")
+TIMED_OUT = "torch.distributed.DistStoreError: Timed out after 301 seconds waiting for clients. 1/2 clients joined."
+
+HUNGRY_RANK = f"""
+import os, time
+if os.environ["PET_NODE_RANK"] == "1":
+    held = bytearray(300 << 20)
+    time.sleep(600)
+time.sleep(1.5)
+raise RuntimeError("{TIMED_OUT}")
+"""
+LOST_PEER = """
+import os, time
+if os.environ["PET_NODE_RANK"] == "1":
+    raise KeyError("learning_rate")
+time.sleep(0.3)
+raise ConnectionError("Connection closed by peer [10.0.0.7]:29500")
+"""
+CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "nobody-made-it"}}]}
+SECRET = {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "nobody-made-it", "key": "k"}}}]}
+INIT = {
+    "name": "wait-for-peer",
+    "image": "i",
+    "command": python("import socket; socket.getaddrinfo('peer.nowhere.example', 29500)"),
+    "terminationMessagePolicy": "FallbackToLogsOnError",
+}
+LIMITED = {"resources": {"limits": {"memory": "150Mi"}}}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
+    async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
+        yield client
+        for job in (await client.list(TRAINJOBS, "default"))["items"]:
+            if job["metadata"]["name"].startswith("mixed-"):
+                await client.delete(TRAINJOBS, "default", job["metadata"]["name"])
+
+
+async def submit(client: KubeClient, name: str, pod: JsonObject, command: list[str], **spec: object) -> None:
+    """Create a job of two ranks on a runtime of its own."""
+    await apply_runtime(client, runtime_with(name, **pod))
+    image = {"image": pod["container"]["image"]} if "image" in pod.get("container", {}) else {}
+    trainer = {"numNodes": 2, "command": command, **image}
+    await client.create(TRAINJOBS, trainjob(name, on=name, trainer=trainer, **spec))
+
+
+async def test_an_image_of_workers_and_a_master_that_waited_for_them(client: KubeClient, cluster_home: Path) -> None:
+    """The image is the reason."""
+
+    def replica(image: str, command: list[str]) -> JsonObject:
+        container = {"name": "pytorch", "image": image, "command": command}
+        container["terminationMessagePolicy"] = "FallbackToLogsOnError"
+        return {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
+
+    waits = python(f"import time; time.sleep(1); raise RuntimeError('{TIMED_OUT}')")
+    replicas = {"Master": replica("example.com/train:1", waits), "Worker": replica(IMAGE, ["true"])}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": replicas}}
+    await client.create(PYTORCHJOBS, {**job, "metadata": {"name": "mixed-v1", "namespace": "default"}})
+    await explained(cluster_home, "pytorchjob/mixed-v1", "ImagePullFailed", IMAGE, among=2)
+    await client.delete(PYTORCHJOBS, "default", "mixed-v1")
+
+
+async def test_an_image_that_does_not_exist_of_a_job_that_is_suspended(client: KubeClient, cluster_home: Path) -> None:
+    """While it is suspended, that is the reason."""
+    await submit(client, "mixed-suspended", {"container": {"image": IMAGE}}, ["true"], suspend=True)
+    await explained(cluster_home, "mixed-suspended", "Suspended", among=2)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are kept on Linux only")
+async def test_a_rank_without_memory_and_its_peer_that_timed_out(client: KubeClient, cluster_home: Path) -> None:
+    """The memory is the reason."""
+    await submit(client, "mixed-memory", {"container": LIMITED}, python(HUNGRY_RANK))
+    await explained(cluster_home, "mixed-memory", "OutOfMemory", "rank 1", among=2)
+
+
+async def test_a_selector_that_no_node_has_and_a_quota_that_is_used_up(client: KubeClient, cluster_home: Path) -> None:
+    """Each rank waits for a reason of its own: both are told."""
+    await namespace(client, FULL)
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one", "namespace": FULL}}
+    await client.create(QUOTAS, {**quota, "spec": {"hard": {"pods": "1"}}})
+    await apply_runtime(client, runtime_with("mixed-quota", nodeSelector={"disk": "nvme"}))
+    job = trainjob("mixed-quota", on="mixed-quota", trainer={"numNodes": 2, "command": SLEEPS})
+    job["metadata"]["namespace"] = FULL
+    await client.create(TRAINJOBS, job)
+    await explained(cluster_home, "mixed-quota", "QuotaExceeded", "exceeded quota: one", namespace=FULL, among=2)
+    await explained(cluster_home, "mixed-quota", "Unschedulable", "disk=nvme", namespace=FULL, among=2)
+    await client.delete(NAMESPACES, None, FULL)
+
+
+async def test_a_claim_and_a_secret_that_do_not_exist(client: KubeClient, cluster_home: Path) -> None:
+    """The claim is in the way first."""
+    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
+    await submit(client, "mixed-claim", {**CLAIM, "container": {**SECRET, **mounts}}, ["true"])
+    await explained(cluster_home, "mixed-claim", "VolumePending", "nobody-made-it", among=2)
+
+
+async def test_an_init_container_that_cannot_resolve_a_name(client: KubeClient, cluster_home: Path) -> None:
+    """That it is an init container, is the reason; its last words tell of the name."""
+    await submit(client, "mixed-init", {"initContainers": [INIT]}, ["true"])
+    await explained(cluster_home, "mixed-init", "InitContainerFailed", "gaierror", among=2)
+
+
+async def test_a_rank_that_failed_and_one_that_lost_it_within_a_second(client: KubeClient, cluster_home: Path) -> None:
+    """The rank that failed by itself is the reason."""
+    await submit(client, "mixed-peer", {}, python(LOST_PEER))
+    await explained(cluster_home, "mixed-peer", "ContainerFailed", "rank 1", "KeyError: 'learning_rate'", among=2)
+
+
+async def test_a_deadline_of_a_job_that_no_node_could_take(client: KubeClient, cluster_home: Path) -> None:
+    """That no node could take it, is the reason why it took so long."""
+    gpus = {"container": {"resources": {"limits": {"example.com/gpu": "8"}}}}
+    await submit(client, "mixed-deadline", gpus, ["true"], activeDeadlineSeconds=2)
+    await explained(cluster_home, "mixed-deadline", "DeadlineExceeded", among=2)
+    await explained(cluster_home, "mixed-deadline", "Unschedulable", "example.com/gpu", among=2)
+
+
+async def test_a_gang_whose_image_does_not_exist(client: KubeClient, cluster_home: Path) -> None:
+    """All of the gang have a node: the image is the reason."""
+    scheduler, container = "scheduler-plugins-scheduler", {"image": IMAGE}
+    gang = runtime_with("mixed-gang", schedulerName=scheduler, container=container)
+    gang["spec"]["podGroupPolicy"] = {"coscheduling": {}}
+    await apply_runtime(client, gang)
+    trainer = {"numNodes": 2, "command": ["true"], "image": IMAGE}
+    await client.create(TRAINJOBS, trainjob("mixed-gang", on="mixed-gang", trainer=trainer))
+    await explained(cluster_home, "mixed-gang", "ImagePullFailed", IMAGE, among=2)
+
+
+async def test_an_eviction_after_which_the_node_takes_no_more_pods(client: KubeClient, cluster_home: Path) -> None:
+    """As `kubectl drain` leaves it: the node is closed, which is the reason now."""
+    await submit(client, "mixed-drained", {"backoff_limit": 6}, SLEEPS)
+
+    async def running() -> bool:
+        phases = [pod["status"].get("phase") for pod in await pods(client, "mixed-drained")]
+        return phases == ["Running", "Running"]
+
+    await until(running)
+    await client.patch(NODES, None, NODE_NAME, {"spec": {"unschedulable": True}})
+    try:
+        for pod in await pods(client, "mixed-drained"):
+            path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/eviction"
+            status, _, _ = await client.raw("POST", path, body=b'{"apiVersion": "policy/v1", "kind": "Eviction"}')
+            assert status == 201
+        await explained(cluster_home, "mixed-drained", "Unschedulable", f"kubectl uncordon {NODE_NAME}", among=2)
+    finally:
+        await client.patch(NODES, None, NODE_NAME, {"spec": {"unschedulable": None}})
