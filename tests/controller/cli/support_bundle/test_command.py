@@ -152,9 +152,10 @@ async def test_it_has_what_a_maintainer_needs_and_no_secret(mine: Team, tmp_path
     assert items(files, "cluster/clustertrainingruntimes.trainer.kubeflow.org.json")
     assert items(files, "cluster/validatingwebhookconfigurations.admissionregistration.k8s.io.json")
     assert items(files, "cluster/nodes.json")
-    assert {each["check"] for each in orjson.loads(files["doctor.json"])} >= {"kubernetes", "definitions", "leases"}
 
     there = f"manager/{mine.name}"
+    checks = {each["check"] for each in orjson.loads(files[f"{there}/doctor.json"])}
+    assert checks >= {"kubernetes", "definitions", "leases"}
     for kind in ("deployments.apps", "services", "leases.coordination.k8s.io", "endpointslices.discovery.k8s.io"):
         assert items(files, f"{there}/{kind}.json"), kind
     config_maps = {each["metadata"]["name"]: each["data"] for each in items(files, f"{there}/configmaps.json")}
@@ -240,7 +241,7 @@ async def test_what_may_not_be_read_is_listed_with_the_reason(stack: Stack, tmp_
     assert done.code == 0, done.err
     assert "Traceback" not in done.err
     files = read(tmp_path / "trainmaster-support-bundle.tar.gz")
-    assert set(files) >= {"index.json", "versions.json", "doctor.json"}
+    assert set(files) >= {"index.json", "versions.json", "manager/kubeflow/doctor.json"}
     found = lacking(files)
     assert found["trainjobs.trainer.kubeflow.org of all namespaces"] == (
         "you have no right to list them; only namespace team was looked at"
@@ -311,6 +312,7 @@ async def test_a_cluster_that_does_not_answer_costs_what_it_would_have_told(tmp_
         (("-n", "No"), "trainmaster: --namespace 'No' cannot be a name: "),
         (("-m", "No"), "trainmaster: --manager-namespace 'No' cannot be a name: "),
         (("demo", "-n", "a", "-n", "b"), "trainmaster: jobs are named in one namespace; give -n once, or no jobs"),
+        (("-o", "no/x.gz"), "trainmaster: no/x.gz cannot be written: there is no directory no"),
         (("-o", "."), "trainmaster: . is a directory; give the name of a file in it: "),
         (("--kubeconfig", "missing"), "trainmaster: "),
     ],

@@ -32,6 +32,8 @@ def refuse_existing(path: Path) -> None:
     """
     if path.is_dir():
         raise CommandError(f"{path} is a directory; give the name of a file in it: -o {path / ROOT}.tar.gz")
+    if not path.parent.is_dir():
+        raise CommandError(f"{path} cannot be written: there is no directory {path.parent}")
     if os.path.lexists(path):
         raise CommandError(f"{path} exists; --force replaces it, -o FILE writes elsewhere")
 

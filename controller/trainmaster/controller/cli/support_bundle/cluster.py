@@ -49,15 +49,16 @@ async def gather_doctor(
     reading: Reading, effective: EffectiveConfiguration, framework: Framework, *, namespace: str
 ) -> None:
     """Gather what `trainmaster doctor` says of the namespace of the manager."""
+    path = f"manager/{namespace}/doctor.json"
     try:
         async with asyncio.timeout(DOCTOR_TIMEOUT):
             lines = await look(reading.client.config, effective, framework, namespace=namespace)
     except TimeoutError:
-        reading.bundle.lacks("doctor.json", f"it took longer than {DOCTOR_TIMEOUT:g} s")
+        reading.bundle.lacks(path, f"it took longer than {DOCTOR_TIMEOUT:g} s")
     except KubeError as error:
-        reading.bundle.lacks("doctor.json", str(error))
+        reading.bundle.lacks(path, str(error))
     else:
-        reading.bundle.add("doctor.json", [line._asdict() for line in lines])
+        reading.bundle.add(path, [line._asdict() for line in lines])
 
 
 async def _add_definitions(reading: Reading) -> None:

@@ -193,7 +193,7 @@ async def _gather_manager(reading: Reading, redactor: Redactor, namespace: str) 
     try:
         framework = Framework(load_plugins())
     except PluginInvalid as error:
-        reading.bundle.lacks("doctor.json", str(error))
+        reading.bundle.lacks(f"manager/{namespace}/doctor.json", str(error))
         return
     await gather_doctor(reading, effective, framework, namespace=namespace)
 
