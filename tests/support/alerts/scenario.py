@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.metrics.alerts import JOB
 
-MINUTES = 480
+MINUTES = 200
 """How long each scenario lasts; there is a sample each minute."""
 
 
