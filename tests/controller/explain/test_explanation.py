@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.failing_pods import BACKING_OFF, container_status, pod, terminated
 from support.job_views import (
     NODES,
+    at,
     condition,
     event,
     job,
@@ -73,6 +74,14 @@ def test_a_failed_job_of_which_nobody_knows_anything_is_unknown() -> None:
     failed = condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60)
     (found,) = explain(view(trainjob(failed), jobsets=[], jobs=[], pods=[])).findings
     assert found.cause is Cause.UNKNOWN
+
+
+def test_a_job_that_is_deleted_and_held_says_by_what() -> None:
+    job_ = trainjob()
+    job_["metadata"] |= {"deletionTimestamp": at(100), "finalizers": ["acme.io/keep"]}
+    (found,) = explain(view(job_, jobsets=[jobset()], pods=ALL)).findings
+    assert found.evidence[0].text == "is deleted, and held by finalizers: acme.io/keep"
+    assert found.advice[0].startswith("who set a finalizer has to remove it")
 
 
 def test_the_container_that_failed_first_in_the_last_attempt_is_shown_with_its_last_lines() -> None:

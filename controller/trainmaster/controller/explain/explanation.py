@@ -24,6 +24,7 @@ from trainmaster.controller.explain.pods import current_pods, has_succeeded, is_
 from trainmaster.controller.explain.ranking import explains, ranked
 from trainmaster.controller.explain.state import JobState, State, state_of
 from trainmaster.controller.explain.timeline import Moment, timeline
+from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, Unread, role_of
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -32,6 +33,7 @@ PATIENCE: Final = timedelta(seconds=30)
 
 _SLACK: Final = timedelta(seconds=2)
 _MOST_PODS: Final = 5
+_HELD: Final = "is deleted, and held by finalizers:"
 
 _KEEPS_SUSPENDED: Final = frozenset(
     {
@@ -129,7 +131,8 @@ def _needs_an_answer(view: JobView, state: JobState) -> bool:
 
 def _unknown(view: JobView) -> Finding:
     """Return that nobody knows why, with what there is to see."""
-    evidence = [
+    evidence = list(_finalizers(view))
+    evidence += [
         Evidence(reference_to({"kind": "Pod", **pod}), f"{role_of(pod)}: {what_it_waits_for(pod)}")
         for pod in current_pods(view)
         if not is_running(pod) and not has_succeeded(pod)
@@ -143,6 +146,8 @@ def _unknown(view: JobView) -> Finding:
         lacks = "has no pods" if view.pods is not None else "has pods that nobody could look at"
         evidence.append(Evidence(view.reference, lacks))
     advice = []
+    if evidence[0].text.startswith(_HELD):
+        advice.append("who set a finalizer has to remove it when its work is done: see whether that controller runs")
     if view.pods:
         selector = f"jobset.sigs.k8s.io/jobset-name={view.name}"
         if not view.is_trainjob:
@@ -152,6 +157,15 @@ def _unknown(view: JobView) -> Finding:
     if view.unread:
         advice.append("let somebody look who may see what could not be looked at")
     return Finding(Cause.UNKNOWN, Certainty.POSSIBLE, tuple(evidence), view.created, tuple(advice))
+
+
+def _finalizers(view: JobView) -> Iterator[Evidence]:
+    """Tell what keeps a job that is deleted from being gone."""
+    metadata = view.job["metadata"]
+    finalizers = metadata.get("finalizers")
+    if metadata.get("deletionTimestamp") and finalizers:
+        text = f"{_HELD} {', '.join(map(str, finalizers))}"
+        yield Evidence(view.reference, text, parse_time(metadata["deletionTimestamp"]))
 
 
 def _failed_container(view: JobView) -> FailedContainer | None:

@@ -15,6 +15,7 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import Explanation, explain
 from trainmaster.controller.explain.findings import Certainty
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
@@ -184,3 +185,23 @@ async def test_the_namespace_of_others_is_not_looked_into(mine: Team) -> None:
     )
     (found,) = (await look(mine, "lonely")).findings
     assert found.cause is Cause.MANAGER_ABSENT
+
+
+async def test_what_may_not_be_read_is_told_of_a_job_that_is_complete_as_well(
+    mine: Team, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await mine.submit("done", "true")
+    done = {"type": "Complete", "status": "True", "reason": "AllJobsCompleted", "message": "done"}
+    status = {"status": {"conditions": [{**done, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+    await mine.client.patch(TRAINJOBS, mine.name, "done", status, subresource="status")
+    plain = KubeClient.list
+
+    async def refusing(client: KubeClient, resource: Resource, *args: Any, **more: Any) -> JsonObject:
+        if resource.plural == "events":
+            raise Forbidden(status=403, reason="Forbidden")
+        return await plain(client, resource, *args, **more)
+
+    monkeypatch.setattr(KubeClient, "list", refusing)
+    found = await look(mine, "done")
+    assert [each.what for each in found.unread] == ["events.events.k8s.io"]
+    assert not found.findings

@@ -9,6 +9,7 @@ from support.job_views import at, condition, event, jobset, pending, running, vi
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Certainty
+from trainmaster.controller.explain.view import Unread, WhyUnread
 from trainmaster.runtime.jsontree import JsonObject
 
 VOLCANO = "scheduling.volcano.sh/v1beta1"
@@ -82,6 +83,11 @@ def test_a_queue_of_volcano_that_is_closed_or_absent_is_the_cause() -> None:
     assert (found.cause, found.evidence[0].text) == (Cause.QUOTA_EXCEEDED, "its queue research is Closed")
     found = explain(view(jobsets=[jobset()], pods=[], pod_groups=[waiting], queues=[])).findings[0]
     assert (found.cause, found.evidence[0].text) == (Cause.QUOTA_EXCEEDED, "its queue research does not exist")
+    assert found.what_next[0].endswith("those that there are: kubectl get queues.scheduling.volcano.sh")
+    unread = [Unread("queues.scheduling.volcano.sh", WhyUnread.FORBIDDEN, "no right")]
+    of_kueue = [{"kind": "LocalQueue", "metadata": {"name": "research"}}]
+    others = explain(view(jobsets=[jobset()], pods=[], pod_groups=[waiting], queues=of_kueue, unread=unread)).findings
+    assert all(each.cause is not Cause.QUOTA_EXCEEDED for each in others)
 
 
 def test_what_volcano_said_in_an_event_counts_as_well() -> None:

@@ -56,7 +56,7 @@ def test_a_limit_of_restarts_says_which_one_it_was() -> None:
     assert found[0].cause is Cause.BACKOFF_LIMIT_EXCEEDED
     assert [each.text for each in found[0].evidence] == [
         "BackoffLimitExceeded: Job has reached the specified backoff limit; backoffLimit is 3, failed pods: 0",
-        "failed after 0 of 0 restarts: FailedJobs: jobset failed",
+        "is not to be restarted: FailedJobs: jobset failed",
     ]
 
 

@@ -6,6 +6,7 @@ from support.job_views import at, condition, jobset, moment, pending, pytorchjob
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.view import Unread, WhyUnread
 from trainmaster.runtime.jsontree import JsonObject
 
 SUSPENDED = condition("Suspended", since=2)
@@ -68,6 +69,15 @@ def test_a_job_in_a_queue_waits_for_kueue() -> None:
     assert found.cause is Cause.SUSPENDED
     assert "waits in the queue research of Kueue" in found.evidence[0].text
     assert not any("trainmaster resume" in line for line in found.what_next)
+
+
+def test_the_label_of_a_queue_means_nothing_where_there_is_no_kueue() -> None:
+    job = trainjob(SUSPENDED, suspend=True)
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+    unread = [Unread("workloads.kueue.x-k8s.io", WhyUnread.NOT_SERVED, "not served")]
+    (found,) = explain(view(job, jobsets=[], pods=[], unread=unread)).findings
+    assert "has no effect: Kueue is not installed here" in found.evidence[0].text
+    assert found.what_next == ("resume it: trainmaster resume demo -n team",)
 
 
 def test_what_kueue_says_of_the_quota_comes_before_the_suspension() -> None:

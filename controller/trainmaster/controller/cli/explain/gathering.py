@@ -51,8 +51,7 @@ async def gather(client: KubeClient, job: Job, *, now: datetime, command_options
     obj = {"apiVersion": job.resource.api_version, "kind": job.kind, **job.object}
     view = JobView(now=now, job=obj, command_options=command_options)
     view = await (_trainjob(reader, job, view) if job.is_trainjob else _v1_job(reader, job, view))
-    view = await look_for_reasons(reader, view)
-    return replace(view, unread=tuple(reader.unread))
+    return await look_for_reasons(reader, view)
 
 
 async def gather_deleted(client: KubeClient, job: JsonObject, *, now: datetime) -> JobView:

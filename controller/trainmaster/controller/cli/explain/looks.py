@@ -46,7 +46,7 @@ async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
     """Look at what may be the reason of a state."""
     state = state_of(view).state
     if state in (State.COMPLETE, State.DELETED):
-        return view
+        return replace(view, unread=tuple(reader.unread))
     looks: list[Any] = []
     if state is not State.FAILED:
         if view.is_trainjob and not view.jobsets and not view.snapshots:
@@ -63,8 +63,11 @@ async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
         looks.append(_nodes(reader, view))
     found: Fields = {}
     for fields in await asyncio.gather(*looks):
+        queues = [*(found.get("queues") or ()), *(fields.get("queues") or ())]
         found |= fields
-    return replace(view, **found)
+        if queues:
+            found["queues"] = queues
+    return replace(view, **found, unread=tuple(reader.unread))
 
 
 def _is_well(pod: JsonObject) -> bool:
@@ -129,7 +132,7 @@ def _joined(*lists: Sequence[JsonObject] | None) -> Sequence[JsonObject] | None:
 
 async def _kueue(reader: Reader, view: JobView) -> Fields:
     owners = {view.uid, *(each["metadata"]["uid"] for each in view.jobsets or ())}
-    listed = await reader.read_all(WORKLOADS)
+    listed = await reader.read_all(WORKLOADS, is_optional=not queue_of(view))
     if listed is None:
         return {"workloads": None}
     workloads = [each for each in listed if any(owner.get("uid") in owners for owner in owners_of(each))]

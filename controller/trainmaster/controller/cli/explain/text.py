@@ -100,7 +100,7 @@ def _failed_container(failed: FailedContainer, now: datetime) -> Iterator[str]:
         for line in excerpt(failed.lines):
             yield f"  | {line}"
     else:
-        yield "  nobody knows its last lines any more"
+        yield "  it has printed nothing, or its log is gone"
 
 
 def _timeline(moments: Sequence[Moment]) -> Iterator[str]:

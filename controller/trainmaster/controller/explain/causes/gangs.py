@@ -27,7 +27,9 @@ _UNSCHEDULABLE: Final = "Unschedulable"
 _QUEUE: Final = re.compile(r"queue resource quota insufficient|queue .*(?:closed|overused|not open)", re.IGNORECASE)
 """What Volcano says of a group that has to stay in its queue for the sake of the queue, not of the cluster."""
 
+_QUEUES: Final = "queues.scheduling.volcano.sh"
 _OPEN: Final = "Open"
+_MISSING: Final = "does not exist"
 _STARTED: Final = frozenset({"Running", "Scheduled", "Completed", "Finished", "Succeeded"})
 """Phases of a group that has what it needs, of both kinds."""
 
@@ -64,10 +66,15 @@ def queue_full(view: JobView) -> Iterator[Finding]:
             continue
         queue = str((group.get("spec") or {}).get("queue") or "default")
         since = parse_time(group["metadata"].get("creationTimestamp"))
-        advice = (
-            f"see the queue: {kubectl(view, 'describe', 'queues.scheduling.volcano.sh', queue, namespaced=False)}",
-            "wait until others of the queue end, ask for less, name another queue, or have its capability raised",
-        )
+        if any(_MISSING in text for text in texts):
+            queues = kubectl(view, "get", _QUEUES, namespaced=False)
+            advice: tuple[str, ...] = (f"create the queue, or name another one; those that there are: {queues}",)
+        else:
+            look = kubectl(view, "describe", _QUEUES, queue, namespaced=False)
+            advice = (
+                f"see the queue: {look}",
+                "wait until others of the queue end, ask for less, name another queue, or have its capability raised",
+            )
         evidence = [Evidence(reference_to(group), text) for text in texts] + list(_queue_evidence(view, queue))
         yield Finding(Cause.QUOTA_EXCEEDED, Certainty.CERTAIN, tuple(evidence), since, advice)
 
@@ -87,11 +94,9 @@ def _waits_for_queue(view: JobView, group: JsonObject) -> Sequence[str]:
         for state in [(each.get("status") or {}).get("state") or _OPEN]
         if state != _OPEN
     ]
-    missing = (
-        [f"its queue {queue} does not exist"]
-        if view.queues is not None and all(each["metadata"]["name"] != queue for each in view.queues)
-        else []
-    )
+    there = {each["metadata"]["name"] for each in view.queues or () if each.get("kind") == "Queue"}
+    was_read = view.queues is not None and all(each.what != _QUEUES for each in view.unread)
+    missing = [f"its queue {queue} {_MISSING}"] if was_read and queue not in there else []
     return [*missing, *closed, *dict.fromkeys(text for text in texts if _QUEUE.search(text))]
 
 

@@ -85,7 +85,8 @@ def backoff_limit_exceeded(view: JobView) -> Iterator[Finding]:
         if condition is not None:
             restarts = (jobset.get("status") or {}).get("restarts") or 0
             most = ((jobset.get("spec") or {}).get("failurePolicy") or {}).get("maxRestarts") or 0
-            told = f"failed after {restarts} of {most} restarts: {condition.get('reason')}: {condition.get('message')}"
+            after = f"failed after {restarts} of {most} restarts" if most else "is not to be restarted"
+            told = f"{after}: {condition.get('reason')}: {condition.get('message')}"
             evidence.append(Evidence(reference_to(jobset), told, condition_since(condition)))
     told_by_job = _TOO_OFTEN.search(words) is not None
     if not told_by_job and not any(each.object.kind == "Job" for each in evidence):

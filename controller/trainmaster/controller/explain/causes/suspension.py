@@ -15,7 +15,7 @@ from trainmaster.controller.explain.commands import kubectl, trainmaster
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, condition_since, true_conditions
+from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since, true_conditions
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jobs.constants import SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
@@ -23,6 +23,7 @@ from trainmaster.runtime.jsontree import JsonObject
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 _KUEUE: Final = "Kueue"
+_WORKLOADS: Final = "workloads.kueue.x-k8s.io"
 _RESERVED, _EVICTED, _ADMITTED = "QuotaReserved", "Evicted", "Admitted"
 _COMMANDS: Final = {
     "trainmaster-cli": "by `trainmaster suspend`",
@@ -37,7 +38,7 @@ def suspended(view: JobView) -> Iterator[Finding]:
     if state_of(view).state is not State.SUSPENDED:
         return
     since = condition_since(view.conditions.get(SUSPENDED) or {})
-    queue = queue_of(view)
+    queue = "" if _lacks_kueue(view) else queue_of(view)
     jobset = _suspended_jobset(view)
     if _suspends(view.job):
         manager, at = _who(view.job, "spec") if view.is_trainjob else _who(view.job, "spec", "runPolicy")
@@ -46,6 +47,8 @@ def suspended(view: JobView) -> Iterator[Finding]:
         text = f"{path} is true{by}"
         if queue:
             text += f"; it waits in the queue {queue} of {_KUEUE}, which resumes it when it is admitted"
+        elif queue_of(view):
+            text += f"; the label {QUEUE_LABEL} has no effect: {_KUEUE} is not installed here"
         evidence = [Evidence(view.reference, text, at or since)]
         advice = _queue_advice(view, queue) if queue else (f"resume it: {trainmaster(view, 'resume')}",)
     elif jobset is not None:
@@ -100,6 +103,10 @@ def gated(view: JobView) -> Iterator[Finding]:
 def queue_of(view: JobView) -> str:
     """Return the name of the queue of Kueue that the job asks for; empty if it asks for none."""
     return str((view.job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
+
+
+def _lacks_kueue(view: JobView) -> bool:
+    return any(each.what == _WORKLOADS and each.why is WhyUnread.NOT_SERVED for each in view.unread)
 
 
 def _suspends(job: JsonObject) -> bool:
