@@ -6,13 +6,17 @@ The managers are processes of their own, as replicas are; what counts are sums o
 from __future__ import annotations
 
 import asyncio
-from asyncio.subprocess import PIPE, STDOUT
+import json
+import time
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
+import aiohttp
 import pytest
 import pytest_asyncio
 from prometheus_client.samples import Sample
@@ -176,6 +180,53 @@ async def test_exemplars_carry_the_job_where_open_metrics_is_asked_for(replicas:
     assert "default/crashes" not in text
     plain = await scrape(leader, accept="text/plain;version=0.0.4")
     assert states(plain) == states(samples)
+
+
+async def test_prometheus_takes_the_series_of_all_replicas_and_the_exemplars(
+    replicas: Replicas, tmp_path: Path
+) -> None:
+    server = f"127.0.0.1:{free_port()}"
+    targets = [f"127.0.0.1:{port}" for port in replicas.managers]
+    configuration = {
+        "global": {"scrape_interval": "1s"},
+        "scrape_configs": [{"job_name": "managers", "static_configs": [{"targets": targets}]}],
+    }
+    (tmp_path / "prometheus.yaml").write_text(json.dumps(configuration))
+    running = await asyncio.create_subprocess_exec(
+        *(program("prometheus"), f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={tmp_path}/data"),
+        *(f"--web.listen-address={server}", "--enable-feature=exemplar-storage"),
+        stdout=DEVNULL,
+        stderr=DEVNULL,
+    )
+    try:
+        async with aiohttp.ClientSession(f"http://{server}") as session:
+
+            async def ask(what: str, **parameters: str) -> Any:
+                try:
+                    async with session.get(f"/api/v1/{what}", params=parameters) as answer:
+                        return (await answer.json())["data"] if answer.status == HTTPStatus.OK else None
+                except aiohttp.ClientConnectionError:
+                    return None  # as 503, it has not started yet
+
+            async def has_scraped() -> bool:
+                answer = await ask("query", query='sum(up) + sum(trainmaster_trainjobs{state="Failed"})')
+                return bool(answer) and [each["value"][1] for each in answer["result"]] == ["4"]
+
+            async def exemplars() -> Any:
+                return await ask(
+                    "query_exemplars",
+                    query="trainmaster_trainjob_failures_total",
+                    start=str(time.time() - 600),
+                    end=str(time.time() + 600),
+                )
+
+            await until(has_scraped)
+            found = await until(exemplars)
+            named = {each["labels"]["trainjob"] for series in found for each in series["exemplars"]}
+            assert named == {"default/crashes", "default/restarted"}
+    finally:
+        running.terminate()
+        await running.wait()
 
 
 async def test_a_job_is_resumed_and_one_is_deleted_while_it_runs(replicas: Replicas) -> None:
