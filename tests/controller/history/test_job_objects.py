@@ -109,6 +109,13 @@ def test_a_trainjob_that_has_failed_tells_cause_exit_code_and_restarts() -> None
         ([condition("Blocked", 1, reason="PluginFailed")], "PluginFailed"),
         ([condition("Blocked", 1, reason="NameTaken")], "Unknown"),
         ([condition("ContainerFailed", 1, reason="Error", message="attempt 0: rank 0")], "ContainerFailed"),
+        ([condition("ContainerFailed", 1, reason="OutOfMemory", message="attempt 0: rank 0")], "OutOfMemory"),
+        (
+            [condition("Failed", 2, message="exit code 1"), condition("ContainerFailed", 1, reason="NodeLost")],
+            "NodeLost",
+        ),
+        ([condition("Waiting", 1, reason="Unschedulable")], "Unschedulable"),
+        ([condition("Waiting", 1, reason="Weather")], "Unknown"),
         ([condition("Suspended", 1)], "Suspended"),
         ([condition("Suspended", 1, status="False")], ""),
         ([], ""),
@@ -116,6 +123,14 @@ def test_a_trainjob_that_has_failed_tells_cause_exit_code_and_restarts() -> None
 )
 def test_the_cause_is_what_the_conditions_tell(conditions: list[JsonObject], cause: str) -> None:
     assert record_of(trainjob(status={"conditions": conditions})).cause == cause
+
+
+def test_the_timeline_tells_of_each_attempt_once() -> None:
+    attempts = "attempt 0: rank 0 failed\nattempt 1: rank 2 failed"
+    found = record_of(
+        trainjob(status={"conditions": [condition("ContainerFailed", 9, reason="Error", message=attempts)]})
+    )
+    assert found.timeline[-1].text == "Error: attempt 1: rank 2 failed"
 
 
 def test_a_job_that_has_succeeded_has_no_cause() -> None:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
+from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND, WAITING
 from trainmaster.controller.container_failures import OOM_KILLED
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED, RUNTIME_NOT_SUPPORTED_REASON, SUSPENDED
@@ -28,6 +28,8 @@ _BY_REASON: Final = {
     "BackoffLimitExceeded": Cause.BACKOFF_LIMIT_EXCEEDED,
 }
 
+_NAMES: Final = frozenset(map(str, Cause))
+
 _BY_MESSAGE: Final = (
     # In the words of the kubelet, of the scheduler, and of our own conditions; the first that fits counts.
     (re.compile(r"\bOOMKilled\b"), Cause.OUT_OF_MEMORY),
@@ -43,8 +45,8 @@ def cause_of(conditions: Iterable[JsonObject]) -> str:
     """Return the cause that conditions tell of; empty if nothing is the matter."""
     held = {each["type"]: each for each in conditions if each["status"] == "True"}
     # What ended the job first; then how its containers failed, which says more than that the job did; then the rest.
-    for name in (FAILED, CONTAINER_FAILED, BLOCKED):
-        if (condition := held.get(name)) and (cause := _BY_REASON.get(condition.get("reason", ""))):
+    for name in (FAILED, CONTAINER_FAILED, BLOCKED, WAITING):
+        if (condition := held.get(name)) and (cause := _by_reason(name, condition.get("reason", ""))):
             return cause
     for name in (FAILED, CONTAINER_FAILED):
         message = held.get(name, {}).get("message", "")
@@ -53,6 +55,13 @@ def cause_of(conditions: Iterable[JsonObject]) -> str:
                 return cause
     if CONTAINER_FAILED in held:
         return Cause.CONTAINER_FAILED
-    if FAILED in held or BLOCKED in held:
+    if held.keys() & {FAILED, BLOCKED, WAITING}:
         return Cause.UNKNOWN
     return Cause.SUSPENDED if SUSPENDED in held else ""
+
+
+def _by_reason(condition: str, reason: str) -> str | None:
+    """Return the cause that the reason of a condition is, or means; of some conditions the manager makes it so."""
+    if condition in (CONTAINER_FAILED, WAITING) and reason in _NAMES and reason != Cause.CONTAINER_FAILED:
+        return reason
+    return _BY_REASON.get(reason)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.history.causes import cause_of
 from trainmaster.controller.history.record import FAILED, SUCCEEDED, JobRecord, Sample, TimelineEntry, bounded, gone
 from trainmaster.runtime.api.constants import COMPLETE, JOBSET_KIND, NODE, TRAINJOB_KIND
@@ -44,7 +45,7 @@ def record_of(
     groups = list(_jobset_groups(jobset)) or (
         list(_trainer_groups(spec)) if is_trainjob else list(_replica_groups(spec))
     )
-    told = "\n".join(_text(each.get("message")) for each in conditions if each["type"] in (FAILED, "ContainerFailed"))
+    told = "\n".join(_text(each.get("message")) for each in conditions if each["type"] in (FAILED, CONTAINER_FAILED))
     exit_codes = _EXIT_CODE.findall(told)
     restarts = max(
         _number(_mapping(jobset.get("status")).get("restarts")),
@@ -212,6 +213,9 @@ def _timeline(metadata: Mapping[str, Any], conditions: list[JsonObject], started
         if each["type"] == v1.CREATED or not (holds or each["type"] == v1.SUSPENDED):
             continue
         event = each["type"] if holds else "Resumed"
+        if event == CONTAINER_FAILED:
+            # One line for each attempt; those before the last one were there when they were the last.
+            message = message.rpartition("\n")[2]
         text = ": ".join(filter(None, ("" if reason == event else reason, message)))
         yield TimelineEntry(each.get("lastTransitionTime", ""), event, text)
 
