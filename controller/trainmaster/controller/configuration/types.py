@@ -382,6 +382,17 @@ class History(_Section):
     )
 
 
+class Web(_Section):
+    """The web page; see [web.md](web.md)."""
+
+    enabled: bool = Field(
+        False,
+        description="Whether `/web/` is served where metrics are, by every replica: jobs and what became of them, "
+        "to be read. Only with `metrics.auth.enabled`, for whom RBAC allows `get` of `/web/`, or on the loopback "
+        "interface.",
+    )
+
+
 class Configuration(_Section):
     """The whole file."""
 
@@ -406,6 +417,7 @@ class Configuration(_Section):
     plugins: Plugins = Field(Plugins(), json_schema_extra=OURS)
     training_operator: TrainingOperator = Field(TrainingOperator(), json_schema_extra=OURS)
     history: History = Field(History(), json_schema_extra=OURS)
+    web: Web = Field(Web(), json_schema_extra=OURS)
     enable_debugging_handlers: bool = Field(
         False,
         description="Whether `/debug/` is served where metrics are: stacks, caches, queues, plugins, a profile, this "

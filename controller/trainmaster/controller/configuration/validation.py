@@ -33,9 +33,15 @@ def _not_for_everybody(configuration: Configuration) -> Iterator[Problem]:
     option = "enableDebuggingHandlers"
     if configuration.enable_debugging_handlers and metrics.bind_address == OFF:
         yield Problem(option, 'they are on the metrics server; give metrics.bindAddress an address, not "0"')
+    if configuration.web.enabled and metrics.bind_address == OFF:
+        yield Problem("web.enabled", 'it is on the metrics server; give metrics.bindAddress an address, not "0"')
     if metrics.bind_address == OFF or metrics.auth.enabled or _is_loopback(parse_address(metrics.bind_address)[0]):
         return
-    served = {option: configuration.enable_debugging_handlers, "history.enabled": configuration.history.enabled}
+    served = {
+        option: configuration.enable_debugging_handlers,
+        "history.enabled": configuration.history.enabled,
+        "web.enabled": configuration.web.enabled,
+    }
     for path in (path for path, is_served in served.items() if is_served):
         yield Problem(
             path,

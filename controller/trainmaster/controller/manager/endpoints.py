@@ -6,10 +6,12 @@ Probes are served before anything is checked that takes its time, and until ever
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
+
+from aiohttp import web
 
 from trainmaster.controller.configuration import OFF, Configuration
 from trainmaster.controller.debugging.handlers import Debugged, add_debugging_handlers
@@ -19,7 +21,6 @@ from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.clients import METRICS_SUFFIX, USER_AGENT, NewClient
-from trainmaster.controller.manager.history import ManagerHistory
 from trainmaster.controller.manager.runnables import cancel_and_wait
 from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
@@ -49,6 +50,10 @@ METRICS_OPTIONS: Final = ServerOptions(
     ),
     first_request_timeout=10.0,
 )
+
+
+AddPages: TypeAlias = Callable[[web.Application, DelegatingAuth | None], None]
+"""Adds pages to the application of the metrics server, behind its authentication if there is one."""
 
 
 def add_checks(
@@ -93,18 +98,18 @@ async def serve_probes(healthz: Healthz, stack: AsyncExitStack, *, configuration
 async def serve_metrics(
     stack: AsyncExitStack,
     debugged: Debugged,
-    history: ManagerHistory | None,
+    pages: Iterable[AddPages],
     *,
     configuration: Configuration,
     new_client: NewClient,
     clock: Clock,
 ) -> list[asyncio.Task[None]]:
-    """Serve metrics, and what is below `/debug/` and `/history/`; returns the tasks that do so.
+    """Serve metrics, what is below `/debug/`, and more; returns the tasks that do so.
 
     Args:
         stack: They are served until it is closed.
         debugged: What `/debug/` shows.
-        history: What `/history/` shows; None: there is none.
+        pages: What else is served.
         configuration: Where, and to whom.
         new_client: Makes the client that asks who somebody is.
         clock: The time.
@@ -122,8 +127,8 @@ async def serve_metrics(
         await stack.enter_async_context(reviewer)
         auth = DelegatingAuth(reviewer, clock=clock)
         app.middlewares.append(auth.middleware)
-    if history is not None:
-        history.add_handlers(app, auth)
+    for add_pages in pages:
+        add_pages(app, auth)
     if not settings.secure_serving:
         server = Server(settings.bind_address, METRICS_OPTIONS, clock=clock)
         await stack.enter_async_context(server.listening(app))

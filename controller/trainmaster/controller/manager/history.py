@@ -6,7 +6,7 @@ The recorder runs while this process leads; its writer writes a moment longer, w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -64,15 +64,12 @@ class ManagerHistory:
             Bounds(records=settings.max_records, age=timedelta(seconds=seconds(settings.max_age))),
             clock=clock,
         )
-        self._reader = HistoryReader(_store(settings))
-        jobsets = caches.stores().get((JOBSET_API_VERSION, JOBSET_KIND))
-
-        def workloads(uid: str) -> Iterator[JsonObject]:
-            return iter(()) if jobsets is None else jobsets[1].by_index(OWNER_INDEX, uid)
+        self.reader = HistoryReader(_store(settings))
+        """Reads what is recorded."""
 
         self._recorder = HistoryRecorder(
             self._writer,
-            workloads=workloads,
+            workloads=jobsets_of(caches),
             user_key=settings.user_annotation,
             namespaces=configuration.watch_namespaces,
             clock=clock,
@@ -94,12 +91,18 @@ class ManagerHistory:
 
     def add_handlers(self, app: web.Application, auth: DelegatingAuth | None) -> None:
         """Serve the history."""
-        add_history_handlers(app, self._reader, NamespaceAccess(auth), clock=self._clock)
+        add_history_handlers(app, self.reader, NamespaceAccess(auth), clock=self._clock)
 
     async def close(self) -> None:
         """End, after a moment for what is not written yet."""
         await asyncio.to_thread(self._writer.close, CLOSE_TIMEOUT)
-        await self._reader.close()
+        await self.reader.close()
+
+
+def jobsets_of(caches: Caches) -> Callable[[str], Iterable[JsonObject]]:
+    """Return what finds the JobSets of a TrainJob, by its UID."""
+    found = caches.stores().get((JOBSET_API_VERSION, JOBSET_KIND))
+    return lambda uid: () if found is None else found[1].by_index(OWNER_INDEX, uid)
 
 
 def _store(settings: History) -> HistoryStore:

@@ -22,7 +22,7 @@ What waits for the caches and for the election, and stops before everything else
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -45,7 +45,7 @@ from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX, NewClient
 from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.election import lease_namespace, new_election, other_leaders
-from trainmaster.controller.manager.endpoints import add_checks, serve_metrics, serve_probes
+from trainmaster.controller.manager.endpoints import AddPages, add_checks, serve_metrics, serve_probes
 from trainmaster.controller.manager.history import ManagerHistory
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.runnables import (
@@ -56,6 +56,7 @@ from trainmaster.controller.manager.runnables import (
     wait_for_first,
 )
 from trainmaster.controller.manager.training_operator import TrainingOperator
+from trainmaster.controller.manager.web_page import web_page
 from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
@@ -220,7 +221,7 @@ class Manager:
             background = await serve_metrics(
                 stack,
                 debugged,
-                history,
+                self._pages(caches, jobs, history),
                 configuration=self._configuration,
                 new_client=self._new_client,
                 clock=self._clock,
@@ -314,6 +315,12 @@ class Manager:
         stack.push_async_callback(history.close)
         self.healthz.add_readyz_check("history", lambda: None, note=history.detail)
         return history
+
+    def _pages(self, caches: Caches, jobs: TrainingOperator, history: ManagerHistory | None) -> Iterator[AddPages]:
+        if history is not None:
+            yield history.add_handlers
+        if self._configuration.web.enabled:
+            yield web_page(self._configuration, caches, jobs.job_informers(), history, clock=self._clock)
 
     def _certificates(self, client: KubeClient, recorder: EventRecorder) -> CertificateController | None:
         if not manages_certificates(self._configuration, status_server=self._status_server is not None):

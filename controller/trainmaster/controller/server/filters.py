@@ -98,6 +98,8 @@ class DelegatingAuth:
         self._reviewing: SingleFlight[bytes | _UserKey] = SingleFlight()
         self._told = RateLimiter(qps=0.1, burst=1, clock=clock)
         self._places = asyncio.Semaphore(REVIEWS_AT_ONCE)
+        self.exempt: list[str] = []
+        """How paths begin whose handlers call `refusal` themselves."""
 
     @property
     def middleware(self) -> Middleware:
@@ -105,7 +107,10 @@ class DelegatingAuth:
 
         @web.middleware
         async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
-            refusal = await self._refusal(request)
+            resource = request.match_info.route.resource
+            if resource is not None and resource.canonical.startswith(tuple(self.exempt)):
+                return await handler(request)
+            refusal = await self.refusal(request, token_of(request), path=request.path)
             return await handler(request) if refusal is None else refusal
 
         return check
@@ -127,9 +132,15 @@ class DelegatingAuth:
         async with self._clock.timeout(REVIEW_TIMEOUT):
             return await self._authorize(user, {"resourceAttributes": attributes})
 
-    async def _refusal(self, request: web.Request) -> web.Response | None:
-        headers = request.headers
-        token = bearer_token(headers.get("Authorization") or headers.get(FORWARDED_AUTHORIZATION))
+    async def refusal(self, request: web.Request, token: str, *, path: str, verb: str = "") -> web.Response | None:
+        """Return the answer to a request that is not let through: 401, 403 or 500; else the request tells who it is.
+
+        Args:
+            request: The request.
+            token: That of whoever sends it; empty if there is none.
+            path: What they have to be allowed.
+            verb: To do what with it; by default, what the request does.
+        """
         failed = "Authentication failed"
         try:
             async with self._clock.timeout(REVIEW_TIMEOUT):
@@ -140,7 +151,7 @@ class DelegatingAuth:
                     )
                 name = user.get("username", "")
                 failed = f"Authorization for user {name} failed"
-                attributes = {"path": request.path, "verb": request.method.lower()}
+                attributes = {"path": path, "verb": verb or request.method.lower()}
                 if await self._authorize(user, {"nonResourceAttributes": attributes}):
                     request[USER] = user
                     return None
@@ -186,6 +197,12 @@ class DelegatingAuth:
                 decision = _Decision(None, allowed=allowed, seconds=ALLOWED_FOR if allowed else DENIED_FOR)
                 self._accesses[key] = decision
         return decision.allowed
+
+
+def token_of(request: web.Request) -> str:
+    """Return the token that a request has in a header; empty if there is none."""
+    headers = request.headers
+    return bearer_token(headers.get("Authorization") or headers.get(FORWARDED_AUTHORIZATION))
 
 
 def _until(_key: object, decision: _Decision, now: float) -> float:

@@ -1,0 +1,174 @@
+"""What there is to show: jobs as the caches have them, and what the history knows of them and of others.
+
+Guarantees:
+- No request is sent. However many jobs there are, one page looks at `MOST_LIVE` of them at most, others get their turn
+  on the event loop meanwhile, and what was left out is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from trainmaster.controller.condition_types import BLOCKED, WAITING
+from trainmaster.controller.history.job_objects import conditions_of, record_of
+from trainmaster.controller.history.query import Query
+from trainmaster.controller.history.reader import HistoryReader
+from trainmaster.controller.history.record import DELETED, FAILED, SUCCEEDED, JobRecord, merged
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.store import split_key
+from trainmaster.runtime.api.constants import SUSPENDED
+from trainmaster.runtime.jobs.constants import RESTARTING, RUNNING
+from trainmaster.runtime.jsontree import JsonObject, why_unreadable
+
+MOST_LIVE: Final = 2000
+MOST_SHOWN: Final = 200
+_AT_ONCE: Final = 25
+
+LIVE_STATES: Final = ("Running", "Waiting", SUSPENDED)
+STATES: Final = (*LIVE_STATES, SUCCEEDED, FAILED, DELETED)
+
+Workloads = Callable[[str], Iterable[JsonObject]]
+"""Returns what a TrainJob became, by its UID."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownJob:
+    """A job."""
+
+    record: JobRecord
+    state: str
+    """One of `STATES`."""
+
+    conditions: Sequence[JsonObject] = ()
+    """As the cluster has them; of a job that is gone none."""
+
+    is_live: bool = False
+    """Whether the cluster has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Some jobs: those that have not ended first, then those that ended last."""
+
+    jobs: Sequence[ShownJob]
+    left_out: int
+    """Of the jobs that the cluster has, how many were not looked at."""
+
+    more: bool
+    """Whether there are more than are shown."""
+
+
+class Jobs:
+    """All jobs.
+
+    Args:
+        informers: Where live ones come from, by kind.
+        workloads: What TrainJobs became.
+        reader: The history; None if there is none.
+        user_key: The annotation that says who submitted a job.
+    """
+
+    def __init__(
+        self,
+        informers: Iterable[tuple[str, Informer]],
+        *,
+        workloads: Workloads,
+        reader: HistoryReader | None,
+        user_key: str,
+    ) -> None:
+        self._informers = dict(informers)
+        self._workloads = workloads
+        self._reader = reader
+        self._user_key = user_key
+
+    async def namespaces(self) -> list[str]:
+        """Return the namespaces that have jobs, or had some that are recorded.
+
+        Raises:
+            HistoryUnavailable: The history cannot be read.
+        """
+        found = {str(split_key(key)[0]) for informer in self._informers.values() for key in _keys(informer)}
+        return sorted(found | set(await self._reader.namespaces() if self._reader is not None else ()))
+
+    async def listing(self, namespaces: Collection[str] | None, state: str, *, recorded: bool = True) -> Listing:
+        """Return jobs.
+
+        Args:
+            namespaces: Those of these namespaces; None: all.
+            state: Only those in this state; empty: all.
+            recorded: Whether those of the history as well.
+
+        Raises:
+            HistoryUnavailable: The history cannot be read.
+        """
+        keys = [
+            (informer, key)
+            for informer in self._informers.values()
+            for key in _keys(informer)
+            if namespaces is None or split_key(key)[0] in namespaces
+        ]
+        found: dict[str, ShownJob] = {}
+        for number, (informer, key) in enumerate(keys[:MOST_LIVE]):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            job = informer.store.get(key)
+            if job is not None and why_unreadable(job) is None:
+                shown = self._live(job, whole=False)
+                found[shown.record.uid] = shown
+        if self._reader is not None and recorded and state not in LIVE_STATES:
+            query = Query(namespaces=namespaces, result=state, limit=MOST_SHOWN + 1)
+            for record in (await self._reader.find(query))[0]:
+                if record.uid not in found:
+                    found[record.uid] = ShownJob(record, record.result)
+        chosen = [each for each in found.values() if not state or each.state == state]
+        ongoing = [each for each in chosen if not each.record.has_ended]
+        ended = [each for each in chosen if each.record.has_ended]
+        ongoing.sort(key=lambda each: (each.record.created, each.record.name), reverse=True)
+        ended.sort(key=lambda each: (each.record.ended, each.record.name), reverse=True)
+        ordered = [*ongoing, *ended]
+        return Listing(ordered[:MOST_SHOWN], max(0, len(keys) - MOST_LIVE), len(ordered) > MOST_SHOWN)
+
+    async def job(self, kind: str, namespace: str, name: str, uid: str, *, recorded: bool = True) -> ShownJob | None:
+        """Return all that is known of a job, or all but what the history knows; None if nothing is.
+
+        Raises:
+            HistoryUnavailable: The history cannot be read.
+        """
+        record = await self._reader.get(uid) if self._reader is not None and recorded else None
+        if record is not None and (record.kind, record.namespace, record.name) != (kind, namespace, name):
+            record = None
+        informer = self._informers.get(kind)
+        live = informer.store.get(f"{namespace}/{name}") if informer is not None else None
+        if live is not None and live["metadata"].get("uid") == uid and why_unreadable(live) is None:
+            shown = self._live(live, whole=True)
+            whole = shown.record if record is None else merged(record, shown.record)
+            return ShownJob(whole, shown.state, shown.conditions, is_live=True)
+        return None if record is None else ShownJob(record, record.result or DELETED)
+
+    def _live(self, job: JsonObject, *, whole: bool) -> ShownJob:
+        """Return a job of the cluster; what its workload tells only if all of it is wanted."""
+        uid = str(job["metadata"].get("uid") or "")
+        record = record_of(job, self._workloads(uid) if whole else (), user_key=self._user_key)
+        conditions = conditions_of(job)
+        return ShownJob(record, record.result or _state(job, conditions), conditions if whole else (), is_live=True)
+
+
+def _keys(informer: Informer) -> list[str]:
+    return informer.store.keys() if informer.has_synced else []
+
+
+def _state(job: JsonObject, conditions: Sequence[JsonObject]) -> str:
+    held = {each["type"] for each in conditions if each["status"] == "True"}
+    if SUSPENDED in held:
+        return SUSPENDED
+    parts = (job.get("status") or {}).get("jobsStatus")
+    runs = any(
+        isinstance(each, dict) and (each.get("active") or each.get("ready"))
+        for each in (parts if isinstance(parts, list) else ())
+    )
+    if held & {RUNNING, RESTARTING} or (runs and not held & {BLOCKED, WAITING}):
+        return "Running"
+    return "Waiting"

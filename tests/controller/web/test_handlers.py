@@ -1,0 +1,238 @@
+"""The web page of a manager against the embedded API server: who gets to see what, and how they log in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from support.history import record
+from support.objects import runtime_object, trainjob_object
+from support.processes import account_token
+from support.stack import Stack, api_server
+from support.web import web_page
+
+from trainmaster.controller.configuration import complete, parse_configuration
+from trainmaster.controller.history.sqlite import sqlite_store
+from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
+
+RBAC = "rbac.authorization.k8s.io"
+ROLES = Resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
+CLUSTER_BINDINGS = Resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
+BINDINGS = Resource(RBAC, "v1", "RoleBinding", "rolebindings", namespaced=True)
+
+CSP = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'"
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    async with api_server(tmp_path, rbac=True) as stack:
+        for namespace in ("team", "other"):
+            metadata = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            await stack.client.create(NAMESPACES, metadata)
+            runtime = {**runtime_object(), "metadata": {"name": "torch"}, "kind": "TrainingRuntime"}
+            await stack.client.create(TRAINING_RUNTIMES, runtime, namespace=namespace)
+            job = trainjob_object(runtimeRef={"kind": "TrainingRuntime", "name": "torch"})
+            job["metadata"] = {"name": f"live-in-{namespace}"}
+            await stack.client.create(TRAINJOBS, job, namespace=namespace)
+        yield stack
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    store = sqlite_store(tmp_path / "history.sqlite")
+    now = SystemClock().now()
+    ended = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    store.write(
+        [
+            record(1, name="gone-from-team", namespace="team", ended=ended, result="Failed", cause="OutOfMemory"),
+            record(2, name="gone-from-other", namespace="other", ended=ended),
+        ],
+        now=now,
+    )
+    store.close()
+    return tmp_path / "history.sqlite"
+
+
+Answer = tuple[int, str, Any]
+
+
+async def get(url: str, **options: Any) -> Answer:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.get(url, allow_redirects=False, **options) as answer,
+    ):
+        return answer.status, await answer.text(), answer.headers
+
+
+async def post(url: str, **options: Any) -> Answer:
+    async with (
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+        session.post(url, allow_redirects=False, **options) as answer,
+    ):
+        return answer.status, await answer.text(), answer.headers
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def jobs_of(page: str) -> set[str]:
+    return set(re.findall(r'<a href="jobs/[^"]*">([^<]*)</a>', page))
+
+
+async def allow(stack: Stack, account: str, *, namespace: str | None = None, page: bool = True) -> str:
+    """Create an account that may see the page, and list TrainJobs in a namespace, or in all for an empty one."""
+    token = await account_token(stack.client, account)
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": "default"}
+    rules = {
+        "page": {"nonResourceURLs": ["/web/"], "verbs": ["get"]},
+        "list": {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainjobs"], "verbs": ["list"]},
+    }
+    for name, rule in rules.items():
+        if (name == "page" and not page) or (name == "list" and namespace is None):
+            continue
+        named = f"{account}-{name}"
+        head = {"apiVersion": ROLES.api_version, "metadata": {"name": named}}
+        await stack.client.create(ROLES, {**head, "kind": "ClusterRole", "rules": [rule]})
+        bound = {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": named}, "subjects": [subject]}
+        if name == "list" and namespace:
+            await stack.client.create(BINDINGS, {**head, **bound, "kind": "RoleBinding"}, namespace=namespace)
+        else:
+            await stack.client.create(CLUSTER_BINDINGS, {**head, **bound, "kind": "ClusterRoleBinding"})
+    return token
+
+
+async def test_live_and_ended_jobs_are_listed_and_each_has_a_page(stack: Stack, file: Path) -> None:
+    async with web_page(stack.access, file) as url:
+        status, page, headers = await get(url)
+        everything = {"live-in-team", "live-in-other", "gone-from-team", "gone-from-other"}
+        assert (status, jobs_of(page)) == (200, everything)
+        assert headers["Content-Security-Policy"].startswith(CSP)
+        assert (headers["X-Frame-Options"], headers["X-Content-Type-Options"]) == ("DENY", "nosniff")
+        assert (headers["Cache-Control"], headers["Referrer-Policy"]) == ("no-store", "no-referrer")
+        assert "Log out" not in page
+        assert jobs_of((await get(f"{url}?namespace=team"))[1]) == {"live-in-team", "gone-from-team"}
+        assert jobs_of((await get(f"{url}?state=Failed"))[1]) == {"gone-from-team"}
+        assert jobs_of((await get(f"{url}?state=Waiting"))[1]) == {"live-in-team", "live-in-other"}
+        assert (await get(f"{url}?state=Odd"))[0] == 400
+        for path in set(re.findall(r'<a href="(jobs/[^"]*)">', page)):
+            status, _, headers = await get(url + path)
+            assert status == 200, path
+            assert headers["Content-Security-Policy"].startswith(CSP)
+        assert "Why: OutOfMemory" in (await get(f"{url}jobs/team/TrainJob/gone-from-team/uid-0001"))[1]
+        for path in ("jobs/team/TrainJob/none/none", "jobs/other/TrainJob/gone-from-team/uid-0001", "jobs/a/b/c/d"):
+            assert (await get(url + path))[0] == 404
+        assert (await get(url.removesuffix("/")))[0] == 308
+        for name, kind in (("style.css", "text/css"), ("page.js", "text/javascript")):
+            status, _, headers = await get(url + name)
+            assert (status, headers["Content-Type"].partition(";")[0]) == (200, kind)
+        assert (await get(f"{url}login"))[0] == 303, "nobody has to say who they are"
+
+
+async def test_it_is_off_unless_switched_on_and_does_without_a_history(stack: Stack) -> None:
+    async with web_page(stack.access, None, enabled=False) as url:
+        assert (await get(url))[0] == 404
+    async with web_page(stack.access, None) as url:
+        assert jobs_of((await get(url))[1]) == {"live-in-team", "live-in-other"}
+
+
+async def test_a_history_that_cannot_be_read_costs_what_it_would_have_shown(stack: Stack, tmp_path: Path) -> None:
+    async with web_page(stack.access, tmp_path / "nowhere" / "history.sqlite") as url:
+        status, page, _ = await get(url)
+        assert (status, jobs_of(page)) == (200, {"live-in-team", "live-in-other"})
+        assert "What has ended is not shown: the history in" in page
+        (path,) = re.findall(r'<a href="(jobs/team/[^"]*)">', page)
+        status, page, _ = await get(url + path)
+        assert (status, "What was recorded of it is not shown" in page) == (200, True)
+
+
+async def test_everybody_sees_the_namespaces_in_which_they_may_list_trainjobs(stack: Stack, file: Path) -> None:
+    admin, member = await allow(stack, "admin", namespace=""), await allow(stack, "member", namespace="team")
+    nobody, stranger = await allow(stack, "nobody"), await allow(stack, "stranger", namespace="team", page=False)
+    async with web_page(stack.access, file, auth=True) as url:
+        assert len(jobs_of((await get(url, headers=bearer(admin)))[1])) == 4
+        status, page, _ = await get(url, headers=bearer(member))
+        assert (status, jobs_of(page)) == (200, {"live-in-team", "gone-from-team"})
+        assert "other" not in page
+        assert "system:serviceaccount:default:member" in page
+        assert jobs_of((await get(url, headers=bearer(nobody)))[1]) == set()
+        status, page, _ = await get(f"{url}?namespace=other", headers=bearer(member))
+        assert (status, "You may not list TrainJobs in namespace other" in page) == (403, True)
+        elsewhere = f"{url}jobs/other/TrainJob/gone-from-other/uid-0002"
+        assert (await get(elsewhere, headers=bearer(member)))[0] == 404
+        assert (await get(elsewhere, headers=bearer(admin)))[0] == 200
+        status, page, _ = await get(url, headers=bearer(stranger))
+        assert (status, "You may not see this page" in page, "nonResourceURL" in page) == (403, True, True)
+        status, page, headers = await get(url)
+        assert (status, 'name="token"' in page) == (401, True)
+        assert headers["Content-Security-Policy"].startswith(CSP)
+        base = url.removesuffix("/web/")
+        for path in ("/metrics", "/history/v1/jobs", "/web/../metrics", "/web/%2e%2e/metrics", "/web/nothing"):
+            async with aiohttp.ClientSession() as session, session.get(f"{base}{path}") as answer:
+                assert answer.status == 401, path
+
+
+async def test_a_token_opens_a_session_that_can_be_closed(stack: Stack, file: Path) -> None:
+    member = await allow(stack, "member", namespace="team")
+    stranger = await allow(stack, "stranger", page=False)
+    async with web_page(stack.access, file, auth=True) as url:
+        status, _, headers = await post(f"{url}login", data={"token": f" {member}\n"})
+        assert (status, headers["Location"]) == (303, "./")
+        cookie = headers["Set-Cookie"]
+        for part in ("HttpOnly", "Secure", "SameSite=Strict", "Max-Age=28800"):
+            assert part in cookie
+        assert "Path" not in cookie, "for the directory of the page and no other"
+        assert member not in cookie
+        session = {"Cookie": cookie.partition(";")[0]}
+        status, page, _ = await get(url, headers=session)
+        assert (status, jobs_of(page), "Log out" in page) == (200, {"live-in-team", "gone-from-team"}, True)
+        assert (await get(url.replace("/web/", "/metrics"), headers=session))[0] == 401, "it opens nothing else"
+        status, _, headers = await post(f"{url}logout", headers=session)
+        assert (status, headers["Location"], "Max-Age=0" in headers["Set-Cookie"]) == (303, "login", True)
+        status, page, _ = await get(url, headers=session)
+        assert (status, "The session has ended" in page) == (401, True)
+
+        for token, code, text in (
+            ("", 400, "That is no token."),
+            ("two words", 400, "That is no token."),
+            ("ü", 400, "That is no token."),
+            ("nonsense", 401, "The API server does not know this token"),
+            ("x" * 20_000, 400, "That is no token."),
+            ("x" * 200_000, 413, "too long"),
+            (stranger, 403, "You may not see this page"),
+        ):
+            status, page, headers = await post(f"{url}login", data={"token": token})
+            assert (status, text in page, "Set-Cookie" in headers) == (code, True, False), (token[:9], page)
+        status, page, _ = await post(f"{url}login", data={"token": member}, headers={"Sec-Fetch-Site": "cross-site"})
+        assert (status, "Another site has sent you here" in page) == (403, True)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({}, "everybody who reaches the metrics server could read them"),
+        ({"bindAddress": "0"}, "it is on the metrics server"),
+        ({"auth": {"enabled": True}}, ""),
+        ({"bindAddress": "127.0.0.1:8443"}, ""),
+    ],
+)
+def test_a_page_that_everybody_could_read_or_nobody_is_refused(metrics: dict[str, Any], told: str) -> None:
+    head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration", "web": {"enabled": True}}
+    problems = complete(parse_configuration({**head, "metrics": metrics})).problems
+    assert [problem.path for problem in problems] == (["web.enabled"] if told else [])
+    assert all(told in problem.message for problem in problems)
+
+
+async def test_many_jobs_are_looked_at_little_by_little(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainmaster.controller.web.jobs.MOST_LIVE", 1)
+    async with web_page(stack.access, None) as url:
+        page = (await get(url))[1]
+        assert len(jobs_of(page)) == 1
+        assert "Jobs of the cluster that were not looked at: 1." in page
+        assert jobs_of((await get(f"{url}?namespace=team"))[1]) == {"live-in-team"}
