@@ -37,6 +37,12 @@ def test_a_record_is_read_back_as_it_was_written() -> None:
     assert read_record(orjson.loads(orjson.dumps(whole.to_json()))) == whole
 
 
+def test_what_happened_within_a_second_is_told_before_the_end() -> None:
+    events = ("Deleted", "Failed", "Started", "ContainerFailed")
+    found = bounded(record(timeline=[TimelineEntry(at(1), event) for event in events]))
+    assert [each.event for each in found.timeline] == ["Started", "ContainerFailed", "Failed", "Deleted"]
+
+
 def test_a_summary_is_read_with_the_last_numbers() -> None:
     found = read_record(record(samples=[Sample(at(1), 10), Sample(at(2), 90, {"loss": "0.1"})]).summary())
     assert [(each.percentage, each.metrics) for each in found.samples] == [(90, {"loss": "0.1"})]

@@ -107,6 +107,9 @@ PROVED: dict[str, str] = {
         ("history.maxRecords", "history.maxAge", "history.userAnnotation"),
         "tests/controller/history/test_manager.py::test_the_configuration_bounds_the_history_and_names_the_annotation",
     ),
+    "web.enabled": (
+        "tests/controller/web/test_handlers.py::test_it_is_off_unless_switched_on_and_does_without_a_history"
+    ),
     "shutdownDelayDuration": (
         "tests/e2e/test_rolling_update.py::test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none"
     ),

@@ -83,7 +83,7 @@ def pages_of(text: str) -> list[str]:
     ]
 
 
-ALLOWED_SCRIPTS = {"page.js", "../../../../../page.js"}
+ALLOWED_SCRIPTS = {"page.js", "../../../../page.js"}
 
 
 def check(page: str, text: str) -> None:

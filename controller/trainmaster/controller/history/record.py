@@ -31,6 +31,7 @@ _ENTRIES: Final = 40
 _FIRST_ENTRIES: Final = 8
 """Of a timeline that is too long the beginning and the end are kept."""
 
+_LAST: Final = ("Complete", SUCCEEDED, FAILED, DELETED)
 _SAMPLES: Final = 60
 _METRICS: Final = 16
 _ACCELERATORS: Final = 8
@@ -281,8 +282,13 @@ def _thinned(samples: Iterable[Sample]) -> tuple[Sample, ...]:
     return tuple(ordered)
 
 
+def _moment(entry: TimelineEntry) -> tuple[str, int]:
+    """Sort by time, and of what happened within one second the end last."""
+    return entry.time, _LAST.index(entry.event) + 1 if entry.event in _LAST else 0
+
+
 def _shortened(entries: Iterable[TimelineEntry]) -> tuple[TimelineEntry, ...]:
-    ordered = sorted({(each.time, each.event): each for each in entries}.values(), key=lambda each: each.time)
+    ordered = sorted({(each.time, each.event): each for each in entries}.values(), key=_moment)
     if len(ordered) <= _ENTRIES:
         return tuple(ordered)
     return (*ordered[:_FIRST_ENTRIES], *ordered[_FIRST_ENTRIES - _ENTRIES :])

@@ -63,7 +63,11 @@ def _chart(name: str, points: Sequence[Point], *, whole: bool) -> Markup:
         aria_label=described,
         preserveAspectRatio="none",
     )
-    scale = tag("p", f"lowest {_number(low)}, highest {_number(high)}, last {_number(values[-1])}", class_="scale")
+    scale = tag(
+        "p",
+        f"lowest {_number(min(values))}, highest {_number(max(values))}, last {_number(values[-1])}",
+        class_="scale",
+    )
     return tag("figure", tag("figcaption", name), drawing, scale, class_="chart")
 
 

@@ -168,7 +168,7 @@ def _time(text: str) -> Markup:
 
 def job_page(job: ShownJob, *, user: str | None, notice: str = "") -> str:
     """Write the page of a job."""
-    record, root = job.record, "../../../../../"
+    record, root = job.record, "../../../../"
     return _page(
         f"{record.namespace}/{record.name}",
         root,
