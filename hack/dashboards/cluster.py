@@ -61,11 +61,9 @@ class Running:
 
     def kill_first(self) -> None:
         """Kill the manager of the cluster, which starts it anew."""
-        for process in Path("/proc").iterdir():
+        for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):  # it has ended meanwhile
-                if process.name.isdecimal() and str(self.first).encode() in (process / "cmdline").read_bytes().split(
-                    b"\0"
-                ):
+                if str(self.first).encode() in (process / "cmdline").read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
                     return
         raise BenchmarkFailed(f"no process has {self.first} among its arguments")
@@ -86,7 +84,7 @@ async def started(directory: Path) -> AsyncIterator[Running]:
         deadline = time.monotonic() + _START_TIMEOUT
         while (record := state.read_record()) is None or record.pid != process.pid:
             if process.poll() is not None or time.monotonic() > deadline:
-                raise BenchmarkFailed(f"the cluster does not start; see {log}")
+                raise BenchmarkFailed(f"the cluster does not start: {log.read_text(errors='replace')[-1000:]}")
             await asyncio.sleep(0.1)
         first = Manager(
             process, started=time.monotonic(), log=state.path / "manager.log",
