@@ -24,7 +24,7 @@ def build(pages: dict[str, str], directory: Path) -> None:
         "site_dir": str(directory / "site"),
         "nav": ["index.md"],
         # All but the one that adds the pages of the top level, which need all others.
-        "hooks": [str(DOCSITE / f"hooks/{name}.py") for name in ("commonmark", "navigation", "scripts")],
+        "hooks": [str(DOCSITE / f"hooks/{name}.py") for name in ("commonmark", "navigation", "pictures", "scripts")],
     }
     mkdocs_build(load_config(str(DOCSITE / "mkdocs.yml"), strict=True, **overridden))
 
