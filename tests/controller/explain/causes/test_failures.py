@@ -35,6 +35,13 @@ def test_the_exit_code_the_rank_and_the_last_words() -> None:
     assert finding.what_next == ["read its log: trainmaster logs t -n ns"]
 
 
+def test_a_rank_whose_pod_was_replaced_is_one_and_not_another() -> None:
+    again = failed(1, 3)
+    again["metadata"] |= {"name": "t-node-0-1-again", "uid": "again"}
+    text = only(failed(1, 3), again).evidence[0].text
+    assert text.startswith("rank 1: container node failed with exit code 3")
+
+
 def test_a_signal_has_its_meaning() -> None:
     finding = only(failed(0, 139))
     assert "SIGSEGV" in finding.evidence[0].text

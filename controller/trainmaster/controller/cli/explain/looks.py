@@ -49,7 +49,7 @@ async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
         return replace(view, unread=tuple(reader.unread))
     looks: list[Any] = []
     if state is not State.FAILED:
-        if view.is_trainjob and not view.jobsets and not view.snapshots:
+        if view.is_trainjob and not (view.jobsets or view.snapshots or view.pods):
             looks.append(_runtimes(reader, view))
         if _is_neglected(view):
             looks.append(_controllers(reader, view))

@@ -123,7 +123,7 @@ def _finding(view: JobView, cause: Cause, failed: list[FailedContainer], *, is_f
         certainty = Certainty.LIKELY
     elif first.failure.order[1] or (cause is Cause.CONTAINER_FAILED and not is_first):
         certainty = Certainty.POSSIBLE  # it lost a peer, or was ended by others
-    evidence = [_described(first, others=len({each.failure.pod for each in failed}) - 1)]
+    evidence = [_described(first, others=len({role_of(each.pod) for each in failed}) - 1)]
     evidence += _said(first)
     limit = _limit(first) if cause is Cause.OUT_OF_MEMORY else ""
     if limit:
