@@ -72,7 +72,7 @@ def _quantities(amounts: Mapping[str, str]) -> dict[str, Quantity]:
 
 def replica(name: str = "manager-1", **fields: Any) -> Manager:
     """A replica of the manager that is ready, and leads."""
-    known = {"is_ready": True, "leads": True, "restarts": 0, "started": ago(600), "problem": ""}
+    known = {"is_ready": True, "leads": True, "restarts": 0, "problem": ""}
     return Manager(namespace="kubeflow-system", name=name, **{**known, **fields})
 
 

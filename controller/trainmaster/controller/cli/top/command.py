@@ -103,30 +103,34 @@ async def _explained(client: KubeClient, arguments: argparse.Namespace, job: Top
 
 
 async def _kinds(client: KubeClient, namespace: str | None) -> list[Resource]:
-    """Return the kinds of jobs that are served, and that may be read; the first answer of the cluster.
+    """Return the kinds of jobs that are served: the first question to the cluster.
 
     Raises:
         ConfigurationError: There is none.
-        Forbidden: They may not be read.
+        Forbidden: None of them may be read.
     """
-    kinds = []
-    refusal: Forbidden | None = None
     try:
         others = await v1_kinds(client)
     except Forbidden:
         others = []
-    for kind in (TRAINJOBS, *others):
-        try:
-            await client.list(kind, namespace, limit=1, metadata_only=True)
-        except NotFound:
-            continue
-        except Forbidden as error:
-            refusal = refusal or error
-            continue
-        kinds.append(kind)
-    if not kinds:
-        raise refusal or ConfigurationError(not_served(client))
-    return kinds
+    kinds = [TRAINJOBS, *others]
+    failures = await asyncio.gather(*(_failure(client, kind, namespace) for kind in kinds))
+    served = [kind for kind, failure in zip(kinds, failures, strict=True) if not isinstance(failure, NotFound)]
+    if not served:
+        raise ConfigurationError(not_served(client))
+    refusals = [failure for failure in failures if isinstance(failure, Forbidden)]
+    if len(refusals) == len(served):
+        raise refusals[0]
+    return served
+
+
+async def _failure(client: KubeClient, kind: Resource, namespace: str | None) -> NotFound | Forbidden | None:
+    """Return why jobs of a kind cannot be read; None if they can."""
+    try:
+        await client.list(kind, namespace, limit=1, metadata_only=True)
+    except (NotFound, Forbidden) as error:
+        return error
+    return None
 
 
 async def _print_once(informers: ClusterInformers, *, as_json: bool) -> None:

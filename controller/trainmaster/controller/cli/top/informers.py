@@ -10,9 +10,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from types import TracebackType
 from typing import Final, Self
 
 from trainmaster.controller.cli.cluster import manager_status
@@ -68,6 +69,7 @@ class ClusterInformers:
         self._unread: dict[str, str] = {}
         self._reachability = Reachability(on_outage=self._note_outage, on_refusal=self._note_refusal)
         self._tasks: list[asyncio.Task[None]] = []
+        self._group = asyncio.TaskGroup()
 
         self._jobs = {kind: self._informer(kind, namespace) for kind in kinds}
         self._jobsets = self._informer(JOBSETS, namespace)
@@ -108,15 +110,17 @@ class ClusterInformers:
         self._metrics_read = asyncio.Event()
 
     async def __aenter__(self) -> Self:
-        for informer in self._all:
-            self._tasks.append(asyncio.create_task(informer.run()))
-        self._tasks.append(asyncio.create_task(self._read_metrics()))
+        group = await self._group.__aenter__()
+        self._tasks = [group.create_task(each.run()) for each in self._all]
+        self._tasks.append(group.create_task(self._read_metrics()))
         return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._group.__aexit__(kind, error, trace)
 
     async def complete_snapshot(self) -> Snapshot:
         """Return what is known when all was read that can be; what takes longer than some seconds is told."""
@@ -135,7 +139,7 @@ class ClusterInformers:
             each.cancel()
         for informer in self._all:
             if not informer.is_ready:
-                self._unread.setdefault(informer.name, f"{informer.name}: no answer within {_READ_WITHIN:g} s")
+                self._unread.setdefault(informer.name, f"no answer within {_READ_WITHIN:g} s")
 
     async def snapshot(self) -> Snapshot:
         """Return what is known now."""
@@ -150,7 +154,7 @@ class ClusterInformers:
             jobs=self._table.rows,
             nodes=self._usages(),
             managers=self._managers(now),
-            unread=[self._unread[name] for name in sorted(self._unread)],
+            unread=list(self._unread_lines()),
             outage=self._outage,
             is_complete=self._table.is_up_to_date and all(informer.is_ready for informer in self._all),
         )
@@ -204,12 +208,15 @@ class ClusterInformers:
         self._outage = reason or ""
         self._on_change()
 
+    def _unread_lines(self) -> Iterator[str]:
+        """Yield why something cannot be read, each reason once."""
+        for reason in dict.fromkeys(self._unread.values()):
+            names = sorted(name for name, why in self._unread.items() if why == reason)
+            yield f"{', '.join(names)}: {reason}"
+
     def _note_refusal(self, informer: Informer, reason: str) -> None:
-        absent = informer.resource in {JOBSETS, TRAINJOBS} and any(
-            each.is_absent for each in informer.partitions.values()
-        )
-        if not absent:  # without JobSets there are no TrainJobs that run, and whoever looks sees that
-            self._unread[informer.name] = f"{informer.name}: {reason}"
+        if informer is not self._jobsets or TRAINJOBS in self._jobs:  # nothing else needs JobSets
+            self._unread[informer.name] = reason
 
     # Jobs
 

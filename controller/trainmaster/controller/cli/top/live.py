@@ -106,9 +106,9 @@ class LiveView:
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self._end, _INTERRUPTED)
         loop.add_signal_handler(signal.SIGWINCH, self._draw)
-        keys = sys.stdin.fileno() if sys.stdin.isatty() else None
-        if keys is not None:
-            loop.add_reader(keys, self._read_keys, keys)
+        # Where standard input is something else, keys come from the terminal all the same.
+        keys = sys.stdin.fileno() if sys.stdin.isatty() else self._file.fileno()
+        loop.add_reader(keys, self._read_keys, keys)
         try:
             with _later_stderr(), self._terminal:
                 while self._ended is None:
@@ -121,8 +121,7 @@ class LiveView:
         finally:
             if self._explaining is not None:
                 self._explaining.cancel()
-            if keys is not None:
-                loop.remove_reader(keys)
+            loop.remove_reader(keys)
             loop.remove_signal_handler(signal.SIGWINCH)
             loop.remove_signal_handler(signal.SIGINT)
 
@@ -210,7 +209,7 @@ class LiveView:
                 self._typed = self._window.filter = typed + key
 
     def _open_page(self, job: TopJob) -> None:
-        title = f"{job.row.kind} {job.row.namespace}/{job.row.name}"
+        title = f"trainmaster explain {job.argument} -n {job.row.namespace}"
         waiting = self._page = Page(title, ["looking at it"])
 
         async def fill() -> None:
@@ -243,14 +242,14 @@ class LiveView:
         drawn = self._styled(rows)
         if drawn != self._drawn:
             self._drawn = drawn
-            text = f"{ERASE_LINE}\r\n".join(drawn)
-            self._terminal.send(
-                f"{BEGIN_UPDATE}{RESET_COLOURS}{NO_WRAP}{_HOME}{text}{ERASE_LINE}{ERASE_BELOW}{WRAP}{END_UPDATE}"
-            )
+            self._draw_again()
 
     def _draw_again(self) -> None:
-        self._drawn = []
-        self._draw()
+        """Draw the same, in the handler of a signal perhaps, which may have come while the next rows are made."""
+        text = f"{ERASE_LINE}\r\n".join(self._drawn)
+        self._terminal.send(
+            f"{BEGIN_UPDATE}{RESET_COLOURS}{NO_WRAP}{_HOME}{text}{ERASE_LINE}{ERASE_BELOW}{WRAP}{END_UPDATE}"
+        )
 
     def _styled(self, texts: Sequence[Text]) -> list[str]:
         with self._console.capture() as capture:

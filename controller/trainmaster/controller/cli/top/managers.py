@@ -45,7 +45,6 @@ class Manager:
     is_ready: bool
     leads: bool
     restarts: int
-    started: str | None
     problem: str
     """Why it is not ready; empty if it is."""
 
@@ -120,7 +119,6 @@ def _replica(
         # The host name of a pod is its name; the rest of an identity tells processes apart.
         leads=any(where == namespace and holder.startswith(f"{name}_") for where, holder in holders),
         restarts=sum(each.get("restartCount") or 0 for each in container_statuses(pod)),
-        started=status.get("startTime"),
         problem="" if is_ready else str(problem),
         metrics=told if isinstance(told, ManagerMetrics) else None,
         unreadable=told if isinstance(told, str) else "",
@@ -135,7 +133,6 @@ def _embedded(status: JsonObject, metrics: Mapping[tuple[str, str], ManagerMetri
         is_ready=phase == "ready",
         leads=phase == "ready",
         restarts=int(status.get("ends") or 0),
-        started=None,
         problem=""
         if phase == "ready"
         else ": ".join(each for each in (phase, str(status.get("message") or "")) if each),
