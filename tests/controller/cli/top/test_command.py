@@ -15,7 +15,10 @@ from trainmaster.devcluster.testing.faults import Refuse
 async def test_once_and_for_programs(quiet: tuple[Team, Cluster]) -> None:
     team, cluster = quiet
     await team.submit("mnist", "true", nodes=2)
-    with cluster.faults.add(Refuse(403, message="eve cannot list nodes"), resource="nodes"):
+    with (
+        cluster.faults.add(Refuse(403, message="eve cannot list nodes"), resource="nodes"),
+        cluster.faults.add(Refuse(403, message="eve cannot list pytorchjobs"), resource="pytorchjobs"),
+    ):
         printed = await team.cli("top", "--once")
         assert (printed.code, printed.err) == (0, "")
         lines = printed.out.splitlines()
@@ -23,6 +26,7 @@ async def test_once_and_for_programs(quiet: tuple[Team, Cluster]) -> None:
         assert "jobs     1: 1 waiting" in lines
         assert "nodes    not known" in lines
         assert any(line.startswith("not read: nodes: no permission to list it; grant") for line in lines)
+        assert any(line.startswith("not read: pytorchjobs.kubeflow.org: no permission") for line in lines)
         assert lines[-1].split()[:4] == ["TrainJob", "mnist", "Pending", "0/2"]
 
     told = json.loads((await team.cli("top", "-A", "-o", "json")).out)
