@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.controller.cli.explain.gathering import gather, gather_deleted
 from trainmaster.controller.cli.explain.machine import to_json
+from trainmaster.controller.cli.explain.recorded import recorded
 from trainmaster.controller.cli.explain.text import lines_of
+from trainmaster.controller.cli.history.tables import details
 from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.jobs.options import add_cluster_options, add_job, namespace_of, on_cluster
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.history.record import JobRecord
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import TRAINJOBS
 
@@ -35,17 +39,29 @@ def command(commands: Any) -> None:
     parser.set_defaults(run=on_cluster(_explain))
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """What there is of a job."""
+
+    view: JobView
+    record: JobRecord | None = None
+    """What the history has of it, if it is gone."""
+
+
 async def _explain(client: KubeClient, arguments: argparse.Namespace) -> int:
-    view = await _look(client, arguments)
-    explanation = explain(view)
+    found = await _look(client, arguments)
+    explanation = explain(found.view)
     if arguments.output == "json":
-        print_json(to_json(explanation))
-    else:
-        print("\n".join(lines_of(explanation, view)))
+        print_json({**to_json(explanation), "history": None if found.record is None else found.record.to_json()})
+        return 0
+    print("\n".join(lines_of(explanation, found.view)))
+    if found.record is not None:
+        print("\nhistory:")
+        print("\n".join(f"  {line}".rstrip() for line in details(found.record)))
     return 0
 
 
-async def _look(client: KubeClient, arguments: argparse.Namespace) -> JobView:
+async def _look(client: KubeClient, arguments: argparse.Namespace) -> _Found:
     """Look at a job; at what is left of it, if it is gone.
 
     Raises:
@@ -60,18 +76,19 @@ async def _look(client: KubeClient, arguments: argparse.Namespace) -> JobView:
         if left is None:
             raise
         return left
-    return await gather(client, job, now=now, command_options=options)
+    return _Found(await gather(client, job, now=now, command_options=options))
 
 
-async def _what_is_left(client: KubeClient, namespace: str, text: str, *, now: datetime) -> JobView | None:
-    """Return what events tell of a TrainJob that is gone; None if none does."""
+async def _what_is_left(client: KubeClient, namespace: str, text: str, *, now: datetime) -> _Found | None:
+    """Return what events and the history tell of a job that is gone; None if neither tells of one."""
     kind, _, name = text.rpartition("/")
-    if not name or kind.lower() not in ("", TRAINJOBS.kind.lower(), TRAINJOBS.plural):
+    record = await recorded(client, namespace, name) if name else None
+    if record is not None and kind.lower() in ("", record.kind.lower()):
+        job = {"apiVersion": record.api_version, "kind": record.kind}
+    elif name and kind.lower() in ("", TRAINJOBS.kind.lower(), TRAINJOBS.plural):
+        record, job = None, {"apiVersion": TRAINJOBS.api_version, "kind": TRAINJOBS.kind}
+    else:
         return None
-    job = {
-        "apiVersion": TRAINJOBS.api_version,
-        "kind": TRAINJOBS.kind,
-        "metadata": {"name": name, "namespace": namespace},
-    }
-    view = await gather_deleted(client, job, now=now)
-    return view if any(event.about.kind == TRAINJOBS.kind for event in view.events or ()) else None
+    view = await gather_deleted(client, {**job, "metadata": {"name": name, "namespace": namespace}}, now=now)
+    is_known = record is not None or any(event.about.kind == view.kind for event in view.events or ())
+    return _Found(view, record) if is_known else None

@@ -64,7 +64,7 @@ def _nothing_wrong(explanation: Explanation) -> str:
     if state in _FINE:
         return "all is well"
     if state is State.DELETED:
-        return "it is gone, and no event tells why"
+        return "it is gone, and no event tells more"
     return f"nothing is wrong so far; ask again if that is still so in {PATIENCE.total_seconds():.0f} seconds"
 
 
