@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.commands import client_of
-from support.explained import explained, runtime_with
-from support.training import apply_runtime, python, trainjob
+from support.explained import explained, explanation, runtime_with
+from support.training import apply_runtime, python, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 pytestmark = [pytest.mark.slow(seconds=20), pytest.mark.asyncio(loop_scope="module")]
 
+PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
 HUNGRY = "held = bytearray(300 << 20); import time; time.sleep(600)"
 RANK_1 = "import os, time\nif os.environ['PET_NODE_RANK'] != '1': time.sleep(600)\n"
 ALONE = """
@@ -103,6 +105,43 @@ async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
         for name in CASES:
             if not skipped(name):
                 await client.delete(TRAINJOBS, "default", f"failing-{name}")
+
+
+async def test_an_initializer_of_the_data_set(client: KubeClient, cluster_home: Path) -> None:
+    obj = runtime_with("failing-initializer")
+    jobs = obj["spec"]["template"]["spec"]["replicatedJobs"]
+    fetches = copy_tree(jobs[0])
+    fetches["name"] = "dataset-initializer"
+    fetches["template"]["metadata"]["labels"] = {"trainer.kubeflow.org/trainjob-ancestor-step": "dataset-initializer"}
+    (container,) = fetches["template"]["spec"]["template"]["spec"]["containers"]
+    container |= {"name": "dataset-initializer", "command": python("raise PermissionError('401: the set is gated')")}
+    jobs[0]["dependsOn"] = [{"name": "dataset-initializer", "status": "Complete"}]
+    jobs.insert(0, fetches)
+    await apply_runtime(client, obj)
+    await client.create(TRAINJOBS, trainjob("failing-initializer", on="failing-initializer"))
+    words = ("PermissionError: 401: the set is gated", "give dataset-initializer a token")
+    await explained(cluster_home, "failing-initializer", "InitContainerFailed", *words)
+    await client.delete(TRAINJOBS, "default", "failing-initializer")
+
+
+async def test_ranks_that_are_told_different_sizes(client: KubeClient, cluster_home: Path) -> None:
+    """Somebody scales a PyTorchJob that is not elastic: those that run know of one worker less than the new one."""
+    container = {"name": "pytorch", "image": "example.com/train:1", "command": python("import time; time.sleep(600)")}
+    replica = {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
+    replicas = {"Master": replica, "Worker": replica}
+    job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": replicas}}
+    await client.create(PYTORCHJOBS, {**job, "metadata": {"name": "disagree", "namespace": "default"}})
+
+    async def runs() -> bool:
+        said = await explanation(cluster_home, "pytorchjob/disagree")
+        return bool(said["state"]["name"] == "Running" and not said["causes"])
+
+    await until(runs)
+    change = {"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}}
+    await client.patch(PYTORCHJOBS, "default", "disagree", change)
+    words = ("WORLD_SIZE=2 in master 0 and 1 other; WORLD_SIZE=3 in worker 1",)
+    await explained(cluster_home, "pytorchjob/disagree", "WorldSizeMismatch", *words)
+    await client.delete(PYTORCHJOBS, "default", "disagree")
 
 
 @pytest.mark.parametrize("name", CASES)

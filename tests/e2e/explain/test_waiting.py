@@ -101,7 +101,12 @@ CASES: dict[str, tuple[JsonObject, str, tuple[str, ...]]] = {
     "no-volume": (
         mounting("settings", {"configMap": {"name": "settings"}}),
         "ContainerConfigError",
-        ('configmap "settings" not found', "create the ConfigMap settings"),
+        ('for volume "settings" : configmap "settings" not found', "create the ConfigMap settings"),
+    ),
+    "no-file": (
+        mounting("ca", {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "no", "path": "no"}]}}),
+        "ContainerConfigError",
+        ("references non-existent config key: no", "put the key no into the ConfigMap kube-root-ca.crt"),
     ),
 }
 

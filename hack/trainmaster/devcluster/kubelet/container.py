@@ -24,13 +24,15 @@ LOST_REASON = "ContainerStatusUnknown"
 class CreateContainerError(Exception):
     """Something is missing that may still come, for instance a ConfigMap: the container waits and tries again.
 
-    `reason` becomes that of its waiting state: CreateContainerConfigError, CreateContainerError or ContainerCreating.
+    `reason` becomes that of its waiting state: CreateContainerConfigError, CreateContainerError or ContainerCreating;
+    `volume` is the name of the volume that is waited for, if it is one.
     """
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, *, volume: str = "") -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.volume = volume
 
 
 class PodRejectedError(Exception):

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container import (
-    CREATING,
     Container,
     CreateContainerError,
     PodRejectedError,
@@ -51,8 +50,8 @@ class PodEvents:
             return
         if isinstance(problem, ImagePullError):
             self._pull_failed(container, problem)
-        elif problem.reason == CREATING:  # what all containers of the pod share is missing
-            self.warn("FailedMount", f"MountVolume.SetUp failed: {problem.message}")
+        elif isinstance(problem, CreateContainerError) and problem.volume:  # what all containers of the pod share
+            self.warn("FailedMount", f'MountVolume.SetUp failed for volume "{problem.volume}" : {problem.message}')
         else:
             self.warn("Failed", f"Error: {problem.message}", container=container)
 

@@ -33,6 +33,14 @@ def test_a_volume_whose_config_map_is_missing() -> None:
     assert not list(container_config_error(view(pod(phase="Running"), events=told))), "it came in the meantime"
 
 
+def test_a_volume_whose_config_map_lacks_a_key() -> None:
+    note = 'MountVolume.SetUp failed for volume "cfg" : configmap references non-existent config key: epochs'
+    spec = {"containers": [], "volumes": [{"name": "cfg", "configMap": {"name": "settings"}}]}
+    told = [event("Pod", "t-node-0-0", "FailedMount", note)]
+    (finding,) = container_config_error(view(pod(spec=spec, **waiting("ContainerCreating")), events=told))
+    assert finding.what_next[0].startswith("put the key epochs into the ConfigMap settings, or correct")
+
+
 def test_a_volume_that_cannot_be_mounted_otherwise_is_another_cause() -> None:
     told = [event("Pod", "t-node-0-0", "FailedMount", "MountVolume.SetUp failed: mount.nfs: Connection timed out")]
     assert not list(container_config_error(view(pod(**waiting("ContainerCreating")), events=told)))

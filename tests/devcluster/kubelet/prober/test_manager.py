@@ -195,7 +195,8 @@ async def test_events_tell_what_happens(node: Node, kubelet: Kubelet) -> None:
 
 async def test_events_tell_what_is_missing(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("true"), volumes=[{"name": "v", "configMap": {"name": "none"}}])
-    assert await node.event_message("FailedMount") == 'MountVolume.SetUp failed: configmap "none" not found'
+    text = 'MountVolume.SetUp failed for volume "v" : configmap "none" not found'
+    assert await node.event_message("FailedMount") == text
     reference = {"secretKeyRef": {"name": "none", "key": "k"}}
     await node.create(sh("true", env=[{"name": "KEY", "valueFrom": reference}]), name="env")
     assert await node.event_message("Failed", name="env") == 'Error: secret "none" not found'

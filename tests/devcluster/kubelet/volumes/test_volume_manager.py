@@ -129,7 +129,10 @@ def test_projected_sources_share_a_directory(mounts: Mounts) -> None:
         ({"configMap": {"name": "none"}}, 'configmap "none" not found'),
         ({"secret": {"secretName": "none"}}, 'secret "none" not found'),
         ({"persistentVolumeClaim": {"claimName": "none"}}, 'persistentvolumeclaim "none" not found'),
-        ({"configMap": {"name": "settings", "items": [{"key": "x", "path": "x"}]}}, "has no key 'x'"),
+        (
+            {"configMap": {"name": "settings", "items": [{"key": "x", "path": "x"}]}},
+            "configmap references non-existent config key: x",
+        ),
     ],
 )
 def test_what_is_missing_may_still_come(mounts: Mounts, source: JsonObject, message: str) -> None:

@@ -11,6 +11,7 @@ from trainmaster.controller.explain.causes.pods import (
     evidence_of,
     grouped,
     one_line,
+    spec_of,
     waiting_containers,
     waiting_pods,
 )
@@ -28,11 +29,11 @@ MISSING_OBJECT: Final = re.compile(r'\b(configmap|secret)s? "([^"]+)" not found'
 
 _MISSING_KEY: Final = re.compile(
     r"couldn't find key (?P<key>\S+) in (?P<kind>ConfigMap|Secret) [^/\s]+/(?P<name>[^\s,]+)"
-    r"|(?P<kind2>configmap|secret) [^/\s]+/(?P<name2>\S+) has no key '(?P<key2>[^']+)'"
-    r"|references non-existent (?P<kind3>config|secret) key: (?P<key3>\S+)",
+    r"|references non-existent (?P<kind2>config|secret) key: (?P<key2>\S+)",
     re.IGNORECASE,
 )
 _KINDS: Final = {"configmap": "ConfigMap", "secret": "Secret", "config": "ConfigMap"}
+_VOLUME: Final = re.compile(r'for volume "([^"]+)"')
 _MOUNT: Final = "FailedMount"
 _GOES_ON: Final = "the pods go on by themselves"
 
@@ -49,18 +50,19 @@ def container_config_error(view: JobView) -> Iterator[Finding]:
                     (f"container {status['name']}: {waiting['reason']}: {one_line(waiting.get('message'))}", pod)
                 )
         events = view.events_about("Pod", pod["metadata"]["name"])
-        mounts = [event.note for event in events if event.reason == _MOUNT and _lacks_something(event.note)]
+        mounts = [event.note for event in events if event.reason == _MOUNT and lacks_something(event.note)]
         if mounts and not found and not _is_mounted(pod):
             told.append((one_line(mounts[-1]), pod))
     groups = grouped(told)
     if groups:
-        advice = list(dict.fromkeys(_advice(text, view.namespace) for text, _ in groups))
+        advice = list(dict.fromkeys(_advice(text, view.namespace, pods[0]) for text, pods in groups))
         times = (parse_time(pods[0]["metadata"].get("creationTimestamp")) for _, pods in groups)
         since = min((time for time in times if time is not None), default=None)
         yield Finding(Cause.CONTAINER_CONFIG_ERROR, Certainty.CERTAIN, evidence_of(groups), since, advice)
 
 
-def _lacks_something(note: str) -> bool:
+def lacks_something(note: str) -> bool:
+    """Say whether a text tells that a ConfigMap, a Secret or a key of one is missing."""
     return MISSING_OBJECT.search(note) is not None or _MISSING_KEY.search(note) is not None
 
 
@@ -70,14 +72,23 @@ def _is_mounted(pod: JsonObject) -> bool:
     return any("running" in (each.get("state") or {}) or "terminated" in (each.get("state") or {}) for each in statuses)
 
 
-def _advice(text: str, namespace: str) -> str:
+def _source_of(pod: JsonObject, text: str) -> str:
+    """Return of which ConfigMap or Secret a volume is that a text names; empty if nobody knows."""
+    found = _VOLUME.search(text)
+    volumes = spec_of(pod).get("volumes") or ()
+    volume: JsonObject = next((each for each in volumes if found and each.get("name") == found[1]), {})
+    source = volume.get("configMap") or volume.get("secret") or {}
+    return str(source.get("name") or source.get("secretName") or "")
+
+
+def _advice(text: str, namespace: str, pod: JsonObject) -> str:
     if missing := MISSING_OBJECT.search(text):
         kind, name = _KINDS[missing[1].lower()], missing[2]
         return f"create the {kind} {name} in the namespace {namespace}, or correct what refers to it; {_GOES_ON}"
     if key := _MISSING_KEY.search(text):
-        kind = _KINDS[(key["kind"] or key["kind2"] or key["kind3"]).lower()]
-        of = key["name"] or key["name2"]
+        kind = _KINDS[(key["kind"] or key["kind2"]).lower()]
+        of = key["name"] or _source_of(pod, text)
         where = f" {of}" if of else ""
-        name = key["key"] or key["key2"] or key["key3"]
+        name = key["key"] or key["key2"]
         return f"put the key {name} into the {kind}{where}, or correct what refers to it; {_GOES_ON}"
     return "correct what the message names, in the job or in its runtime: kubectl describe pod tells more"

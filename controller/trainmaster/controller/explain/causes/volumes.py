@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.container_config import MISSING_OBJECT
+from trainmaster.controller.explain.causes.container_config import lacks_something
 from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, spec_of, waiting_pods
 from trainmaster.controller.explain.causes.scheduling import scheduling_message
 from trainmaster.controller.explain.event import Event
@@ -120,4 +120,4 @@ def _is_default(storage_class: JsonObject) -> bool:
 def _failed_mounts(view: JobView, pod: JsonObject) -> list[Event]:
     """Return the events about volumes of a pod that could not be mounted, but for those of missing ConfigMaps."""
     events = view.events_about("Pod", pod["metadata"]["name"])
-    return [event for event in events if event.reason in _NOT_MOUNTED and not MISSING_OBJECT.search(event.note)]
+    return [event for event in events if event.reason in _NOT_MOUNTED and not lacks_something(event.note)]

@@ -31,7 +31,8 @@ def world_size_mismatch(view: JobView) -> Iterator[Finding]:
         names = ", ".join(sorted({name for name, _ in told}))
         advice = [f"let nothing but the runtime set {names}: neither the job, nor an image, nor the program"]
         evidence = [evidence for _, evidence in told]
-        yield Finding(Cause.WORLD_SIZE_MISMATCH, Certainty.LIKELY, evidence, view.created, advice)
+        # How it is, not what happened: it keeps a job that runs from its end as well.
+        yield Finding(Cause.WORLD_SIZE_MISMATCH, Certainty.LIKELY, evidence, None, advice)
 
 
 def _trains(pod: JsonObject) -> bool:

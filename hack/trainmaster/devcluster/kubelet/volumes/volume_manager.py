@@ -89,6 +89,7 @@ _log = logging.getLogger(__name__)
 
 _UNSUPPORTED = "UnsupportedVolume"
 _DEFAULT_MODE = 0o644
+_KEYS_OF = {"configmap": "config", "secret": "secret"}
 _RENEWED_AFTER = 0.8
 """The part of a token's life after which it is renewed, as in Kubernetes."""
 
@@ -123,7 +124,13 @@ class VolumeManager:
 
     def mount_all(self) -> dict[str, Path]:
         """Prepare every volume of the pod and give their places by name. Safe to repeat."""
-        return {volume["name"]: self._mount(volume) for volume in self._pod["spec"].get("volumes") or ()}
+        mounted = {}
+        for volume in self._pod["spec"].get("volumes") or ():
+            try:
+                mounted[volume["name"]] = self._mount(volume)
+            except CreateContainerError as problem:
+                raise CreateContainerError(problem.reason, problem.message, volume=volume["name"]) from problem
+        return mounted
 
     def refresh(self, *, now: datetime) -> None:
         """Renew the tokens of the pod; when that fails the present ones stay, and it is due again soon."""
@@ -212,7 +219,7 @@ class VolumeManager:
         found = found or {}
         contents = {key: self._rewrite(text).encode() for key, text in (found.get("data") or {}).items()}
         contents |= {key: base64.b64decode(data) for key, data in (found.get("binaryData") or {}).items()}
-        yield from _selected(contents, source, mode=mode, described=f"configmap {self._namespace}/{name}")
+        yield from _selected(contents, source, mode=mode, kind="configmap")
 
     def _secret(self, source: JsonObject, mode: int) -> Iterator[VolumeFile]:
         name = source.get("name") or ""
@@ -220,7 +227,7 @@ class VolumeManager:
         if found is None and not source.get("optional"):
             raise CreateContainerError(CREATING, f'secret "{name}" not found')
         contents = decoded(found) if found else {}
-        yield from _selected(contents, source, mode=mode, described=f"secret {self._namespace}/{name}")
+        yield from _selected(contents, source, mode=mode, kind="secret")
 
     def _downward(self, source: JsonObject, mode: int) -> Iterator[VolumeFile]:
         for item in source.get("items") or ():
@@ -249,7 +256,7 @@ def _mode(source: JsonObject) -> int:
     return _DEFAULT_MODE if mode is None else int(mode)
 
 
-def _selected(contents: dict[str, bytes], source: JsonObject, *, mode: int, described: str) -> Iterator[VolumeFile]:
+def _selected(contents: dict[str, bytes], source: JsonObject, *, mode: int, kind: str) -> Iterator[VolumeFile]:
     """Apply `items`: without them all keys become files of their name."""
     items = source.get("items")
     if not items:
@@ -259,4 +266,4 @@ def _selected(contents: dict[str, bytes], source: JsonObject, *, mode: int, desc
         if key in contents:
             yield VolumeFile(item["path"], contents[key], mode if item.get("mode") is None else int(item["mode"]))
         elif not source.get("optional"):
-            raise CreateContainerError(CREATING, f"{described} has no key {key!r}")
+            raise CreateContainerError(CREATING, f"{kind} references non-existent {_KEYS_OF[kind]} key: {key}")
