@@ -64,6 +64,20 @@ def test_what_a_running_job_has_overcome_is_no_cause_and_is_told() -> None:
     assert [each.cause for each in found.overcome] == [Cause.QUOTA_EXCEEDED]
 
 
+def test_what_ended_an_earlier_attempt_is_overcome_though_its_pods_are_gone() -> None:
+    note = (
+        "attempt 0: rank 1 (pod demo-node-0-1-x, container node) failed at 2026-01-01T00:00:40Z with exit code 137 "
+        "(OOMKilled: it needed more memory than its limit)"
+    )
+    restarted = jobset()
+    restarted["status"]["restarts"] = 1
+    pods = [running(rank, started=60, attempt=1) for rank in range(NODES)]
+    found = explain(view(jobsets=[restarted], pods=pods, events=[event("ContainerFailed", note, first=41)]))
+    assert (found.state.state, list(found.findings)) == (State.RUNNING, [])
+    assert [each.cause for each in found.overcome] == [Cause.OUT_OF_MEMORY]
+    assert any(each.text.startswith("ContainerFailed: attempt 0: rank 1") for each in found.timeline)
+
+
 def test_a_complete_job_has_no_causes_whatever_happened_before() -> None:
     failure = pod(0, containers=[container_status(terminated(1, at=20))], phase="Failed")
     found = explain(view(trainjob(condition("Complete", since=60)), jobsets=[jobset()], pods=[failure]))

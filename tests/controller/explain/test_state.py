@@ -19,6 +19,15 @@ def test_a_job_whose_pods_all_run_runs_since_the_last_of_them_started() -> None:
     assert (state.state, state.since, state.detail) == (State.RUNNING, moment(13), "4 pods")
 
 
+def test_a_job_that_reports_its_progress_says_how_old_that_is() -> None:
+    """One that hangs is running as far as anybody else can see."""
+    reported = {"trainerStatus": {"progressPercentage": 40, "lastUpdatedTime": at(60)}}
+    state = state_of(view(trainjob(status=reported), jobsets=[jobset()], pods=ALL, now=3000))
+    assert state.detail == "4 pods, 40 % done as it reported 49 minutes ago"
+    state = state_of(view(trainjob(status=reported), jobsets=[jobset()], pods=ALL, now=90))
+    assert state.detail == "4 pods, 40 % done as it reported just now"
+
+
 def test_a_job_waits_while_one_of_its_pods_is_missing_or_does_not_run() -> None:
     missing = state_of(view(jobsets=[jobset()], pods=ALL[:3]))
     assert (missing.state, missing.since, missing.detail) == (State.WAITING, moment(0), "3 of 4 pods run")

@@ -105,11 +105,22 @@ def _active(view: JobView) -> JobState:
     if view.pods is None:
         return _by_conditions(view)
     if pods and len(good) == total:
-        detail = f"{total} pod{'s' if total > 1 else ''}"
+        detail = f"{total} pod{'s' if total > 1 else ''}{_progress(view)}"
         return JobState(State.RUNNING, max(filter(None, map(started_at, good)), default=None), detail)
     if has_run(view, pods):
         return JobState(State.RESTARTING, _last_failure(view), detail)
     return JobState(State.WAITING, _waits_since(view), detail)
+
+
+def _progress(view: JobView) -> str:
+    """Say how far the training is by its own report, and how old that is."""
+    reported = view.status.get("trainerStatus") or {}
+    percentage, at = reported.get("progressPercentage"), parse_time(reported.get("lastUpdatedTime"))
+    if percentage is None or at is None:
+        return ""
+    minutes = int((view.now - at).total_seconds() // 60)
+    age = f"{minutes} minute{'s' if minutes != 1 else ''} ago" if minutes > 0 else "just now"
+    return f", {percentage} % done as it reported {age}"
 
 
 def _by_conditions(view: JobView) -> JobState:

@@ -35,7 +35,7 @@ _MOST_WARNINGS: Final = 10
 _LONGEST_NOTE: Final = 300
 
 _TOLD_OTHERWISE: Final = frozenset(
-    {"BackOff", CONTAINER_FAILED, "BackoffLimitExceeded", DEADLINE_EXCEEDED_REASON, "FailedJobs", "ReachedMaxRestarts"}
+    {"BackOff", "BackoffLimitExceeded", DEADLINE_EXCEEDED_REASON, "FailedJobs", "ReachedMaxRestarts"}
 )
 """Reasons of events that repeat what containers and conditions tell."""
 
@@ -183,7 +183,7 @@ def _warnings(view: JobView) -> Iterator[Moment]:
     for event in view.events or ():
         # Of a job that is gone nothing else tells.
         notable = event.is_warning or event.reason in _NOTABLE
-        if event.first is None or not (view.is_deleted or (notable and event.reason not in _TOLD_OTHERWISE)):
+        if event.first is None or not (view.is_deleted or (notable and not _is_told_otherwise(event, view))):
             continue
         groups.setdefault((event.about.kind, event.reason), []).append(event)
     kept = sorted(groups.values(), key=lambda events: max(filter(None, (each.last for each in events))))
@@ -194,6 +194,13 @@ def _warnings(view: JobView) -> Iterator[Moment]:
         at = min(filter(None, (each.first for each in events)))
         text = f"{first.reason}{times}: {_shortened(first.note)}" if first.note else f"{first.reason}{times}"
         yield Moment(at, text, first.about, until=last if last > at else None)
+
+
+def _is_told_otherwise(event: Event, view: JobView) -> bool:
+    """Tell whether an event repeats what conditions tell, or pods that are still there."""
+    if event.reason == CONTAINER_FAILED:
+        return any(f"pod {pod['metadata']['name']}," in event.note for pod in view.pods or ())
+    return event.reason in _TOLD_OTHERWISE
 
 
 def _shortened(text: str) -> str:

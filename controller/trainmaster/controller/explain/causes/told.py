@@ -13,6 +13,7 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.disruptions import disruption_advice, said_disruption
 from trainmaster.controller.explain.causes.last_said import READ_FROM_WORDS, said_cause
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding
+from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since
 from trainmaster.runtime.api.constants import ANCESTORS, FAILED, TRAINER_ANCESTOR
@@ -39,7 +40,7 @@ def cause_of_failure(failure: ContainerFailure) -> Cause:
 
 
 def told_by_manager(view: JobView) -> Iterator[Finding]:
-    """The failure that conditions of the job tell of, or events if it is gone, where no pod tells of any."""
+    """The failure that conditions of the job tell of, or events, where no pod tells of any."""
     if any(container_failures(pod) for pod in view.pods or ()):
         return
     for text, at in _texts(view):
@@ -60,9 +61,11 @@ def _texts(view: JobView) -> Iterator[tuple[str, datetime | None]]:
     for name in (CONTAINER_FAILED, FAILED):
         condition = view.conditions.get(name) or {}
         yield str(condition.get("message") or ""), condition_since(condition)
-    for event in reversed(list(view.events_about(view.kind, view.name))):
-        if event.reason == CONTAINER_FAILED and view.is_deleted:
-            yield event.note, event.last
+    # Of a job that goes on, events tell what it has overcome; of another one they would tell what was before.
+    if view.is_deleted or state_of(view).state is State.RUNNING:
+        for event in reversed(list(view.events_about(view.kind, view.name))):
+            if event.reason == CONTAINER_FAILED:
+                yield event.note, event.last
 
 
 def _cause(reason: str, container: str, words: str) -> Cause:
