@@ -14,6 +14,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.history import record
 from support.http import listening
+from support.job_kinds import job_object
 from support.objects import runtime_object, trainjob_object
 from support.postgres import Postgres
 from support.processes import account_token
@@ -39,12 +40,16 @@ from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock, time_text
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
-from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, job_resource
+from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.devcluster.listener import free_port
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
 T = TypeVar("T")
 
+(PYTORCHJOB,) = (each for each in load_job_kinds() if each.kind == "PyTorchJob")
+PYTORCHJOBS = job_resource(PYTORCHJOB)
 RBAC = "rbac.authorization.k8s.io"
 ROLES = Resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
 CLUSTER_BINDINGS = Resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
@@ -243,6 +248,37 @@ async def _open_rows(served: Served, stack: Stack, names: list[str]) -> bool:
         if status != 200 or not whole["started"]:
             return False
     return True
+
+
+async def test_jobs_of_v1_are_recorded_too_also_those_that_had_ended_before(stack: Stack, tmp_path: Path) -> None:
+    assert stack.cluster is not None
+    await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+    ended = {
+        "type": "Failed",
+        "status": "True",
+        "reason": "PyTorchJobFailed",
+        "message": "PyTorchJob before has failed because it has reached the specified backoff limit",
+        "lastTransitionTime": time_text(datetime.now(UTC)),
+        "lastUpdateTime": time_text(datetime.now(UTC)),
+    }
+    for name in ("before", "running"):
+        job = job_object(PYTORCHJOB, {"Master": 1, "Worker": 2})
+        job["metadata"] = {"name": name}
+        await stack.client.create(PYTORCHJOBS, job, namespace="team")
+    status = {"conditions": [ended], "replicaStatuses": {}}
+    await stack.client.patch(PYTORCHJOBS, "team", "before", {"status": status}, subresource="status")
+    async with recorded(stack, tmp_path / "history.sqlite") as served:
+        await until(lambda: _are(served, {"before"}))
+        found = (await served.jobs())["before"]
+        assert (found["kind"], found["result"], found["cause"]) == ("PyTorchJob", "Failed", "BackoffLimitExceeded")
+        assert found["nodes"] == 3
+        await stack.client.delete(PYTORCHJOBS, "team", "running")
+        await until(lambda: _are(served, {"before", "running"}))
+        assert (await served.jobs())["running"]["result"] == "Deleted"
+
+
+async def _are(served: Served, names: set[str]) -> bool:
+    return set(await served.jobs()) == names
 
 
 async def test_of_two_replicas_one_records_and_both_show(stack: Stack, tmp_path: Path) -> None:

@@ -96,19 +96,21 @@ class HistoryRecorder:
         """Record while this process leads, until cancelled."""
         self._is_leading = True
         try:
+            due = list(self._informers)
             while True:
-                self._writer.wants_resync.clear()
-                for kind, informer in list(self._informers):
-                    await self._record_all(kind, informer)
-                while not (self._writer.wants_resync.is_set() and self._writer.has_room and not self._writer.problem):
-                    await self._clock.sleep(_LOOK_INTERVAL)
+                # The caches of other kinds of jobs are filled later, or never: nobody waits for them.
+                for each in [each for each in due if each[1].has_synced]:
+                    due.remove(each)
+                    await self._record_all(*each)
+                await self._clock.sleep(_LOOK_INTERVAL)
+                if self._writer.wants_resync.is_set() and self._writer.has_room and not self._writer.problem:
+                    self._writer.wants_resync.clear()
+                    due = list(self._informers)
         finally:
             self._is_leading = False
 
     async def _record_all(self, kind: str, informer: Informer) -> None:
         """Record all jobs of a kind as they are, and end those that are gone; waits for room in the queue."""
-        if not informer.has_synced:
-            return
         for number, key in enumerate(informer.store.keys()):
             while not self._writer.has_room:
                 await self._clock.sleep(_LOOK_INTERVAL)
