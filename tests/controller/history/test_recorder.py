@@ -111,7 +111,12 @@ async def test_who_stands_by_writes_nothing_until_it_leads(recording: Recording)
 async def test_what_matters_is_recorded_and_nothing_else(recording: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
     put: list[str] = []
     real = recording.writer.put
-    monkeypatch.setattr(recording.writer, "put", lambda record: (put.append(record.name), real(record))[1])
+
+    def noted(record: JobRecord) -> bool:
+        put.append(record.name)
+        return real(record)
+
+    monkeypatch.setattr(recording.writer, "put", noted)
     async with recording.leading():
         recording.cache.put(trainjob("one", uid="1"))
         recording.cache.put(trainjob("one", uid="1", labels={"any": "thing"}))
@@ -123,8 +128,8 @@ async def test_what_matters_is_recorded_and_nothing_else(recording: Recording, m
             recording.cache.put(trainjob("one", uid="1", status={**READY, "trainerStatus": reported}))
         assert put == ["one"] * 3, "a sample each five percent"
         for minute in range(5):
-            reported = {"metrics": [{"name": "loss", "value": "1"}], "lastUpdatedTime": at(20 + minute)}
-            recording.cache.put(trainjob("one", uid="1", status={**READY, "trainerStatus": reported}))
+            numbers = {"metrics": [{"name": "loss", "value": "1"}], "lastUpdatedTime": at(20 + minute)}
+            recording.cache.put(trainjob("one", uid="1", status={**READY, "trainerStatus": numbers}))
         assert put == ["one"] * 4, "and each ten minutes without a percentage"
 
 
