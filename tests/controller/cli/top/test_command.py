@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import sys
 from pathlib import Path
 
 from support.commands import eventually, trainmaster
 from support.team import Team
+from support.terminals import Terminal
+from support.training import until
 
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.testing.faults import Refuse
 
@@ -73,3 +78,32 @@ async def test_an_embedded_cluster_tells_of_its_manager(cluster_home: Path, tmp_
     assert manager["reconciles"] >= 0
     (node,) = told["nodes"]
     assert node["status"] == "Ready"
+
+
+async def test_on_a_terminal_it_is_a_screen_that_follows_the_cluster_and_explains(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
+    await team.submit("mnist", "true")
+    command = [sys.executable, "-m", "trainmaster.controller.cli", "top", *team.options]
+    with Terminal(110, 24) as terminal, terminal.program(*command) as program:
+
+        async def shows(text: str) -> None:
+            async def seen() -> bool:
+                return any(text in row for row in await asyncio.to_thread(lambda: terminal.screen))
+
+            await until(seen)
+
+        await shows(">  mnist  Pending")
+        status = {"progressPercentage": 40, "estimatedRemainingSeconds": 90, "lastUpdatedTime": "2026-01-01T00:00:00Z"}
+        await team.client.patch(
+            TRAINJOBS, team.name, "mnist", {"status": {"trainerStatus": status}}, subresource="status"
+        )
+        await shows(" 40%  1:30")
+        await team.submit("later", "true")
+        await shows("jobs     2: 2 waiting")
+        terminal.press("/mni\r\r")
+        await shows("TrainJob research/mnist: Waiting")
+        await shows("timeline")
+        terminal.press("q")
+        await shows("1/1   q quit")
+        terminal.press("q")
+        assert await asyncio.to_thread(program.wait) == 0
