@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from trainmaster.controller.cli.top.manager_metrics import parse, read_pod, read_url
+from trainmaster.controller.cli.top.manager_reader import INTERVAL, REFUSED_FOR, ManagerReader
 from trainmaster.controller.cli.top.managers import ManagerMetrics
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
@@ -117,6 +118,26 @@ async def test_what_else_may_come_is_told(proxies: tuple[Proxies, KubeClient]) -
     assert await read_pod(client, pod()) == "it has no metrics of a controller"
     server.answers.clear()
     assert "does not look like TLS" in str(await read_pod(client, pod()))
+
+
+async def test_who_refuses_is_not_asked_all_the_time(proxies: tuple[Proxies, KubeClient]) -> None:
+    server, client = proxies
+    now = 0.0
+    reader = ManagerReader(client, monotonic=lambda: now)
+    running = {**pod(), "status": {"phase": "Running"}}
+    server.answers["https:manager-1:8443"] = web.Response(status=401)
+    for _ in range(10):
+        await reader.read([running])
+        now += INTERVAL
+    assert "metrics.auth" in str(reader.metrics["kubeflow-system", "manager-1"])
+    assert len(server.asked) == 1
+    server.answers["https:manager-1:8443"] = web.Response(text=TEXT)
+    now += REFUSED_FOR
+    await reader.read([running])
+    assert reader.metrics == {("kubeflow-system", "manager-1"): METRICS}
+    await reader.read([])
+    assert reader.metrics == {}
+    assert reader.embedded is None
 
 
 def test_a_text_that_is_cut_is_told() -> None:

@@ -10,18 +10,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.follow.reachability import TOLD_ELSEWHERE, Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.top.job_table import JobTable
-from trainmaster.controller.cli.top.manager_metrics import read_pod, read_url
-from trainmaster.controller.cli.top.managers import EMBEDDED, SELECTOR, ManagerMetrics, Managers, managers_of
+from trainmaster.controller.cli.top.manager_reader import INTERVAL, ManagerReader
+from trainmaster.controller.cli.top.managers import SELECTOR, Managers, managers_of
 from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
 from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.configuration import Configuration
@@ -29,7 +28,6 @@ from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, Transform, strip_managed_fields
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
@@ -38,7 +36,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 NODES: Final = Resource("", "v1", "Node", "nodes", namespaced=False)
 
-METRICS_INTERVAL: Final = 5.0
 _OWNER: Final = "owner"
 _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _READ_WITHIN: Final = 10.0
@@ -99,20 +96,18 @@ class ClusterInformers:
         self._requests = PodRequests()
         self._bound.add_event_handler(self._bound_changed)
         self._nodes.add_event_handler(lambda _: self._on_change())
-        self._node_usages: list[NodeUsage] | None = None
 
         election = Configuration().leader_election
         self._manager_pods = self._informer(PODS, None, labels=SELECTOR, name="pods of managers")
         self._leases = self._informer(LEASES, None, fields=f"metadata.name={election.resource_name}")
         self._manager_pods.add_event_handler(lambda _: self._on_change())
-        self._embedded: JsonObject | None = None
-        self._metrics: dict[tuple[str, str], ManagerMetrics | str] = {}
-        self._metrics_read = asyncio.Event()
+        self._manager_reader = ManagerReader(client)
+        self._managers_read = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         group = await self._group.__aenter__()
         self._tasks = [group.create_task(each.run()) for each in self._all]
-        self._tasks.append(group.create_task(self._read_metrics()))
+        self._tasks.append(group.create_task(self._read_managers()))
         return self
 
     async def __aexit__(
@@ -132,7 +127,7 @@ class ClusterInformers:
 
     async def _wait_read(self) -> None:
         waits = [
-            asyncio.create_task(each) for each in (*(i.wait_ready() for i in self._all), self._metrics_read.wait())
+            asyncio.create_task(each) for each in (*(i.wait_ready() for i in self._all), self._managers_read.wait())
         ]
         _, late = await asyncio.wait(waits, timeout=_READ_WITHIN)
         for each in late:
@@ -258,42 +253,24 @@ class ClusterInformers:
     # Managers
 
     def _managers(self, now: datetime) -> Managers | None:
-        if not self._manager_pods.has_synced and self._embedded is None:
+        told = self._manager_reader
+        if not self._manager_pods.has_synced and told.embedded is None:
             return None
         return managers_of(
             self._manager_pods.store.each(),
             list(self._leases.store.each()) if self._leases.has_synced else None,
             now=now,
-            embedded=self._embedded,
-            metrics=self._metrics,
+            embedded=told.embedded,
+            metrics=told.metrics,
         )
 
-    async def _read_metrics(self) -> None:
-        is_embedded = True
+    async def _read_managers(self) -> None:
         await self._manager_pods.wait_ready()
         while True:
-            if is_embedded:
-                try:
-                    self._embedded = await manager_status(self._client)
-                    is_embedded = self._embedded is not None
-                except KubeError:
-                    pass  # informers tell of that
-            self._metrics = await self._metrics_of(list(self._manager_pods.store.each()))
-            self._metrics_read.set()
+            await self._manager_reader.read(list(self._manager_pods.store.each()))
+            self._managers_read.set()
             self._on_change()
-            await asyncio.sleep(METRICS_INTERVAL)
-
-    async def _metrics_of(self, pods: Iterable[JsonObject]) -> dict[tuple[str, str], ManagerMetrics | str]:
-        running = {
-            (pod["metadata"]["namespace"], pod["metadata"]["name"]): pod
-            for pod in pods
-            if (pod.get("status") or {}).get("phase") == "Running"
-        }
-        found = await asyncio.gather(*(read_pod(self._client, pod) for pod in running.values()))
-        metrics = dict(zip(running, found, strict=True))
-        if self._embedded is not None and (url := self._embedded.get("metrics")):
-            metrics["", EMBEDDED] = await read_url(url)
-        return metrics
+            await asyncio.sleep(INTERVAL)
 
 
 def _owners(pod: JsonObject) -> list[str]:
@@ -307,12 +284,12 @@ def _owners(pod: JsonObject) -> list[str]:
 
 
 def _without_noise(pod: JsonObject) -> JsonObject:
-    """Drop of a pod of a job what is long, and tells nobody how the job fares."""
+    """Drop of a pod of a job what is long, and of no use to whoever explains how the job fares."""
     strip_managed_fields(pod)
     pod["metadata"].pop("annotations", None)
     spec = pod.get("spec") or {}
     for containers in (spec.get("containers"), spec.get("initContainers")):
         for container in containers or ():
-            for key in ("env", "args", "command", "volumeMounts"):
+            for key in ("args", "command", "volumeMounts"):
                 container.pop(key, None)
     return pod
