@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -125,6 +126,13 @@ async def test_live_and_ended_jobs_are_listed_and_each_has_a_page(stack: Stack, 
             status, _, headers = await get(url + path)
             assert status == 200, path
             assert headers["Content-Security-Policy"].startswith(CSP)
+        suspended = {"spec": {"suspend": True}}
+        await stack.client.patch(TRAINJOBS, "team", "live-in-team", suspended)
+        (live,) = re.findall(r'<a href="(jobs/team/[^"]*)">live-in-team', page)
+        async with asyncio.timeout(30):
+            while "Why: Suspended" not in (shown := (await get(url + live))[1]):
+                await asyncio.sleep(0.02)
+        assert "TrainJob live-in-team: " in shown
         assert "Why: OutOfMemory" in (await get(f"{url}jobs/team/TrainJob/gone-from-team/uid-0001"))[1]
         for path in ("jobs/team/TrainJob/none/none", "jobs/other/TrainJob/gone-from-team/uid-0001", "jobs/a/b/c/d"):
             assert (await get(url + path))[0] == 404

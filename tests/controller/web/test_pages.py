@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.history import at, record
 
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
 from trainmaster.controller.history.record import JobRecord, Sample, TimelineEntry
 from trainmaster.controller.web.charts import charts
 from trainmaster.controller.web.html import Markup, tag
@@ -72,12 +74,15 @@ def hostile_job(text: str) -> JobRecord:
 
 def pages_of(text: str) -> list[str]:
     condition = {"type": text, "status": text, "reason": text, "message": text, "lastTransitionTime": text}
-    job = ShownJob(hostile_job(text), "Failed", [condition], is_live=True)
+    evidence = Evidence(ObjectReference(text, text, text), text)
+    finding = Finding(Cause.OUT_OF_MEMORY, Certainty.CERTAIN, [evidence], advice=[text])
+    job = ShownJob(hostile_job(text), "Failed", [condition], is_live=True, findings=[finding])
     return [
         list_page(
             Listing([job], 0, more=False), namespaces=[text], namespace=text, state="Failed", user=text, notice=text
         ),
         job_page(job, user=text, notice=text),
+        job_page(ShownJob(hostile_job(text), "Failed"), user=text),
         login_page("", problem=text),
         refusal_page("", title=text, text=text, user=text),
     ]

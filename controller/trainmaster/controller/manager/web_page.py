@@ -40,6 +40,7 @@ def web_page(
         workloads=jobsets_of(caches),
         reader=history.reader if history is not None else None,
         user_key=configuration.history.user_annotation,
+        clock=clock,
     )
 
     def add(app: web.Application, auth: DelegatingAuth | None) -> None:

@@ -1,31 +1,38 @@
 """What there is to show: jobs as the caches have them, and what the history knows of them and of others.
 
 Guarantees:
-- No request is sent. However many jobs there are, one page looks at `MOST_LIVE` of them at most, others get their turn
-  on the event loop meanwhile, and what was left out is told.
+- No request is sent. However many jobs there are, one page looks at `MOST_LIVE` of each kind at most, those that came
+  last; others get their turn on the event loop meanwhile, and what was left out is told.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from trainmaster.controller.condition_types import BLOCKED, WAITING
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.findings import Finding
+from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.history.job_objects import conditions_of, record_of
 from trainmaster.controller.history.query import Query
 from trainmaster.controller.history.reader import HistoryReader
 from trainmaster.controller.history.record import DELETED, FAILED, SUCCEEDED, JobRecord, merged
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import split_key
+from trainmaster.controller.kube.clock import Clock
 from trainmaster.runtime.api.constants import SUSPENDED
 from trainmaster.runtime.jobs.constants import RESTARTING, RUNNING
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
-MOST_LIVE: Final = 2000
+MOST_LIVE: Final = 1000
+"""Of each kind."""
+
 MOST_SHOWN: Final = 200
 _AT_ONCE: Final = 25
+_FINDINGS: Final = 3
 
 LIVE_STATES: Final = ("Running", "Waiting", SUSPENDED)
 STATES: Final = (*LIVE_STATES, SUCCEEDED, FAILED, DELETED)
@@ -48,6 +55,9 @@ class ShownJob:
     is_live: bool = False
     """Whether the cluster has it."""
 
+    findings: Sequence[Finding] = ()
+    """Why it is as it is, the likeliest cause first, as far as the caches tell: pods and events are not among them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -69,6 +79,7 @@ class Jobs:
         workloads: What TrainJobs became.
         reader: The history; None if there is none.
         user_key: The annotation that says who submitted a job.
+        clock: The time.
     """
 
     def __init__(
@@ -78,7 +89,9 @@ class Jobs:
         workloads: Workloads,
         reader: HistoryReader | None,
         user_key: str,
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._informers = dict(informers)
         self._workloads = workloads
         self._reader = reader
@@ -104,14 +117,15 @@ class Jobs:
         Raises:
             HistoryUnavailable: The history cannot be read.
         """
-        keys = [
-            (informer, key)
-            for informer in self._informers.values()
-            for key in _keys(informer)
-            if namespaces is None or split_key(key)[0] in namespaces
-        ]
+        wanted = None if namespaces is None else frozenset(namespaces)
+        keys, left_out = list[tuple[Informer, str]](), 0
+        for informer in self._informers.values():
+            of_it = [key for key in _keys(informer) if wanted is None or split_key(key)[0] in wanted]
+            # What came last is at the end.
+            keys += [(informer, key) for key in of_it[-MOST_LIVE:]]
+            left_out += max(0, len(of_it) - MOST_LIVE)
         found: dict[str, ShownJob] = {}
-        for number, (informer, key) in enumerate(keys[:MOST_LIVE]):
+        for number, (informer, key) in enumerate(keys):
             if number % _AT_ONCE == 0:
                 await asyncio.sleep(0)
             job = informer.store.get(key)
@@ -129,7 +143,7 @@ class Jobs:
         ongoing.sort(key=lambda each: (each.record.created, each.record.name), reverse=True)
         ended.sort(key=lambda each: (each.record.ended, each.record.name), reverse=True)
         ordered = [*ongoing, *ended]
-        return Listing(ordered[:MOST_SHOWN], max(0, len(keys) - MOST_LIVE), len(ordered) > MOST_SHOWN)
+        return Listing(ordered[:MOST_SHOWN], left_out, len(ordered) > MOST_SHOWN)
 
     async def job(self, kind: str, namespace: str, name: str, uid: str, *, recorded: bool = True) -> ShownJob | None:
         """Return all that is known of a job, or all but what the history knows; None if nothing is.
@@ -145,15 +159,23 @@ class Jobs:
         if live is not None and live["metadata"].get("uid") == uid and why_unreadable(live) is None:
             shown = self._live(live, whole=True)
             whole = shown.record if record is None else merged(record, shown.record)
-            return ShownJob(whole, shown.state, shown.conditions, is_live=True)
+            return replace(shown, record=whole)
         return None if record is None else ShownJob(record, record.result or DELETED)
 
     def _live(self, job: JsonObject, *, whole: bool) -> ShownJob:
         """Return a job of the cluster; what its workload tells only if all of it is wanted."""
         uid = str(job["metadata"].get("uid") or "")
-        record = record_of(job, self._workloads(uid) if whole else (), user_key=self._user_key)
+        workloads = list(self._workloads(uid)) if whole else []
+        record = record_of(job, workloads, user_key=self._user_key)
         conditions = conditions_of(job)
-        return ShownJob(record, record.result or _state(job, conditions), conditions if whole else (), is_live=True)
+        state = record.result or _state(job, conditions)
+        if not whole:
+            return ShownJob(record, state, is_live=True)
+        findings: Sequence[Finding] = ()
+        if state != SUCCEEDED:
+            view = JobView(now=self._clock.now(), job=job, jobsets=workloads or None)
+            findings = explain(view).findings[:_FINDINGS]
+        return ShownJob(record, state, conditions, is_live=True, findings=findings)
 
 
 def _keys(informer: Informer) -> list[str]:

@@ -11,12 +11,14 @@ from typing import Final
 from urllib.parse import quote, urlencode
 
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.history.record import JobRecord
 from trainmaster.controller.web.charts import charts
 from trainmaster.controller.web.html import Child, Markup, tag
 from trainmaster.controller.web.jobs import MOST_SHOWN, STATES, Listing, ShownJob
 
 TITLE: Final = "Trainmaster"
+_EVIDENCE: Final = 5
 UNKNOWN: Final = "-"
 
 
@@ -175,7 +177,7 @@ def job_page(job: ShownJob, *, user: str | None, notice: str = "") -> str:
         tag("p", tag("a", "← all jobs", href=root), class_="back"),
         tag("h1", _badge(job.state), " ", f"{record.namespace}/{record.name}"),
         tag("p", notice, class_="problem", role="alert") if notice else None,
-        _why(record),
+        _why(job),
         _facts(job),
         _progress(record),
         _timeline(record),
@@ -185,7 +187,10 @@ def job_page(job: ShownJob, *, user: str | None, notice: str = "") -> str:
     )
 
 
-def _why(record: JobRecord) -> Markup | None:
+def _why(job: ShownJob) -> Markup | None:
+    record = job.record
+    if job.findings:
+        return tag("section", *(_finding(each) for each in job.findings), class_="why")
     if not record.cause and not record.message:
         return None
     known = _known_cause(record.cause)
@@ -199,6 +204,17 @@ def _why(record: JobRecord) -> Markup | None:
         if known is not None and known.advice
         else None,
         class_="why",
+    )
+
+
+def _finding(finding: Finding) -> Child:
+    evidence = [tag("li", f"{each.object}: ", tag("span", each.text, class_="text")) for each in finding.evidence]
+    advice = [tag("li", each) for each in finding.what_next]
+    return (
+        tag("h2", f"Why: {finding.cause}"),
+        tag("p", f"{finding.cause.summary[:1].upper()}{finding.cause.summary[1:]} ({finding.certainty.word})."),
+        tag("ul", *evidence[:_EVIDENCE], class_="evidence"),
+        (tag("h3", "What to do"), tag("ul", *advice)) if advice else None,
     )
 
 
