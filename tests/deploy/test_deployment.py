@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.admission import requests_to
-from support.commands import client_of
+from support.commands import client_of, trainmaster
 from support.deployed import ACCOUNT, NAMESPACE, Deployed, deployed, rendered, trainjob
 from support.manifests import ROOT
 from support.stack import Stack
@@ -63,6 +63,19 @@ async def test_the_replicas_are_what_the_manifests_say(cluster: Deployed) -> Non
         assert "service account" in started["credentials"]
     assert await cluster.ready_endpoints() == 2
     assert (await cluster.holder()).startswith(tuple(pod["metadata"]["name"] for pod in pods))
+
+
+async def test_top_tells_which_replica_leads(cluster: Deployed) -> None:
+    done = await trainmaster("top", "-o", "json", "--kubeconfig", str(cluster.kubeconfig), cwd=cluster.home)
+    assert (done.code, done.err) == (0, "")
+    told = json.loads(done.out)
+    holder = await cluster.holder()
+    assert {each["name"] for each in told["managers"]} == {pod["metadata"]["name"] for pod in await cluster.pods()}
+    assert [holder.startswith(each["name"]) for each in told["managers"]] == [True, False]
+    assert [(each["leads"], each["ready"]) for each in told["managers"]] == [(True, True), (False, True)]
+    assert told["managersNote"] == ""
+    # The embedded API server has no proxies to pods; that keeps nobody from the rest.
+    assert all("proxy" in each["metricsUnreadable"] for each in told["managers"])
 
 
 async def test_webhooks_are_called_through_the_service(cluster: Deployed) -> None:
