@@ -13,7 +13,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject
 
-LIMIT = 25.0
+LIMIT = 60.0
 """Seconds until a cause has to be found; generous, since it only ends tests that fail."""
 
 

@@ -112,7 +112,7 @@ def test_an_init_container_and_its_last_words() -> None:
     finding = only(pod(0, spec=init, **status))
     assert finding.cause is Cause.INIT_CONTAINER_FAILED
     assert finding.evidence[1].text == "it said last: cannot reach the bucket"
-    assert "kubectl logs -n ns t-node-0-0 -c fetch" in finding.what_next[0]
+    assert "kubectl logs t-node-0-0 -c fetch -n ns" in finding.what_next[0]
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_why_a_claim_is_not_provisioned_is_told() -> None:
         view(pod(spec=MOUNTS, **UNBOUND), claims=claims, storage_classes=[STANDARD], events=told)
     )
     assert finding.evidence[0].text == "it is Pending: quota of disks exceeded"
-    assert finding.what_next == ["see why it is not bound: kubectl describe pvc -n ns data"]
+    assert finding.what_next == ["see why it is not bound: kubectl describe pvc data -n ns"]
 
 
 def test_a_claim_that_waits_for_its_first_pod_is_as_it_should_be() -> None:

@@ -91,4 +91,4 @@ def _advice(text: str, namespace: str, pod: JsonObject) -> str:
         where = f" {of}" if of else ""
         name = key["key"] or key["key2"]
         return f"put the key {name} into the {kind}{where}, or correct what refers to it; {_GOES_ON}"
-    return "correct what the message names, in the job or in its runtime: kubectl describe pod tells more"
+    return "correct what the message names, in the job or in its runtime"

@@ -11,6 +11,7 @@ from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, pod_condition, spec_of
+from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
@@ -51,6 +52,7 @@ _OF_LOST_NODES: Final = frozenset(
 )
 _PREEMPTOR: Final = re.compile(r"[Pp]reempted by (?:a )?pod (\S+)")
 _RESOURCE: Final = re.compile(r"low on resource: ([\w.-]+)|exceeds? (?:the|its) (?:total )?limit|[Uu]sage of EmptyDir")
+_COLUMNS: Final = "NAMESPACE:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid"
 _SETTLED: Final = frozenset({State.RUNNING, State.COMPLETE})
 
 
@@ -69,7 +71,7 @@ def disruptions(view: JobView) -> Iterator[Finding]:
         findings.setdefault(Cause.NODE_LOST, []).extend(lost)
     for cause, of_cause in findings.items():
         since = min((each.at for each in of_cause if each.at is not None), default=None)
-        advice = disruption_advice(cause, " ".join(each.text for each in of_cause))
+        advice = disruption_advice(view, cause, " ".join(each.text for each in of_cause))
         yield Finding(cause, Certainty.CERTAIN, of_cause, since, advice)
 
 
@@ -149,12 +151,12 @@ def _lost_nodes(view: JobView) -> Iterator[Evidence]:
             yield Evidence(reference_to({"kind": "Node", **node}), text, parse_time(ready.get("lastTransitionTime")))
 
 
-def disruption_advice(cause: Cause, text: str) -> list[str]:
+def disruption_advice(view: JobView, cause: Cause, text: str) -> list[str]:
     """Return what to do about a pod that was taken away; nothing for other causes."""
     if cause is Cause.PREEMPTED:
         found = _PREEMPTOR.search(text)
-        columns = "custom-columns=NAMESPACE:.metadata.namespace,NAME:.metadata.name,UID:.metadata.uid"
-        by = f"see for whom it made room: kubectl get pods -A -o {columns} | grep {found[1]}" if found else ""
+        listed = kubectl(view, "get", "pods", "-A", "-o", f"custom-columns={_COLUMNS}", namespaced=False)
+        by = f"see for whom it made room: {listed} | grep {found[1]}" if found else ""
         return [
             *filter(None, (by,)),
             "give the job a higher priority (priorityClassName), or wait until there is room again",

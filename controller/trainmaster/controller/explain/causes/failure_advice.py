@@ -9,6 +9,7 @@ from typing import Final
 from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.last_said import clients_joined, unresolved_host
+from trainmaster.controller.explain.commands import kubectl, trainmaster
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
@@ -19,6 +20,7 @@ _DEVICE_MEMORY: Final = re.compile(
 )
 _MISSING_MODULE: Final = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)")
 _SEGFAULT, _ABORT, _BUS = 139, 134, 135
+_DNS: Final = ("get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")
 
 
 def advice_for(
@@ -64,7 +66,7 @@ def _doubled(amount: str) -> str:
 def _initializer(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
     of = failure.replicated_job or failure.container
     text = "\n".join(lines)
-    advice = [f"read its log: kubectl logs -n {view.namespace} {failure.pod} -c {failure.container}"]
+    advice = [f"read its log: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"]
     if re.search(r"\b40[13]\b|gated|unauthorized|access .{0,40}restricted|forbidden", text, re.IGNORECASE):
         advice.insert(0, f"give {of} a token that may read what it fetches: spec.initializer, secretRef")
     elif re.search(r"\b404\b|not found|does not exist|no such", text, re.IGNORECASE):
@@ -84,7 +86,7 @@ def _names(view: JobView, lines: Sequence[str]) -> Sequence[str]:
     about = host or "the name"
     return [
         f"see whether {about} is the name of a rank of this job, and whether the pod of that rank runs",
-        "see whether the cluster's DNS answers: kubectl get pods -n kube-system -l k8s-app=kube-dns",
+        f"see whether the cluster's DNS answers: {kubectl(view, *_DNS, namespaced=False)}",
     ]
 
 
@@ -95,13 +97,13 @@ def _rendezvous(view: JobView, lines: Sequence[str]) -> Sequence[str]:
         advice.append(f"{joined[0]} of {joined[1]} ranks were there: see why the others started late or not at all")
     return [
         *advice,
-        f"see whether all pods ran at that time: kubectl get pods -n {view.namespace} -o wide",
+        f"see whether all pods ran at that time: {kubectl(view, 'get', 'pods', '-o', 'wide')}",
         "see whether a network policy, a firewall or the wrong network interface keeps ranks apart",
     ]
 
 
 def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
-    log = f"read its log: trainmaster logs {view.name} -n {view.namespace}"
+    log = f"read its log: {trainmaster(view, 'logs')}"
     text = "\n".join(lines)
     if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
         where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"

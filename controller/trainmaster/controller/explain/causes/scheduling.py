@@ -22,6 +22,7 @@ from trainmaster.controller.explain.causes.pods import (
     spec_of,
     waiting_pods,
 )
+from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
@@ -128,22 +129,22 @@ def _obstacles(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstac
     yield from _scarce(view, pod, message)
     nodes = view.nodes or ()
     if "untolerated taint" in message:
-        yield _taints(pod, nodes)
+        yield _taints(view, pod, nodes)
     if "node affinity/selector" in message or "node selector" in message:
-        yield _selector(pod, nodes)
+        yield _selector(view, pod, nodes)
     if "were unschedulable" in message:
         cordoned = [node for node in nodes if (node.get("spec") or {}).get("unschedulable")]
         names = [node["metadata"]["name"] for node in cordoned]
         yield _Obstacle(
             [Evidence(_node(node), "it is cordoned: it takes no new pods") for node in cordoned[:_NODES]],
-            [f"let it take pods again: kubectl uncordon {name}" for name in names[:_NODES]],
+            [f"let it take pods again: {_of_nodes(view, 'uncordon', name)}" for name in names[:_NODES]],
         )
     if "Too many pods" in message:
         yield _Obstacle([], ["add a node, or wait until other pods end: the nodes run as many pods as they may"])
     if "no nodes available" in message:
-        yield _Obstacle([], ["see why the cluster has no nodes: kubectl get nodes"])
+        yield _Obstacle([], [f"see why the cluster has no nodes: {_of_nodes(view, 'get', 'nodes')}"])
     if "resourceclaim" in message or "claims" in message or "device class" in message:
-        yield _Obstacle([], ["see which devices there are: kubectl get resourceslices,deviceclasses"])
+        yield _Obstacle([], [f"see which devices there are: {_of_nodes(view, 'get', 'resourceslices,deviceclasses')}"])
     if "free ports" in message:
         yield _Obstacle([], ["use no hostPort, or fewer pods for each node"])
     if "affinity rules" in message or "topology spread" in message:
@@ -191,14 +192,14 @@ def _allocatable(node: JsonObject, name: str) -> Quantity | None:
         return None
 
 
-def _taints(pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
+def _taints(view: JobView, pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
     evidence, advice = [], []
     for node in nodes:
         for taint in _untolerated(pod, node):
             text = f"{taint.get('key')}{'=' + taint['value'] if taint.get('value') else ''}:{taint.get('effect')}"
             evidence.append(Evidence(_node(node), f"it has the taint {text}, which the pods do not tolerate"))
-            name = node["metadata"]["name"]
-            advice.append(f"tolerate {text} in the pods, or remove it: kubectl taint nodes {name} {text}-")
+            remove = _of_nodes(view, "taint", "nodes", node["metadata"]["name"], f"{text}-")
+            advice.append(f"tolerate {text} in the pods, or remove it: {remove}")
     return _Obstacle(evidence[:_NODES], advice[:_NODES])
 
 
@@ -219,7 +220,7 @@ def _tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
     return toleration.get("operator") == "Exists" or (toleration.get("value") or "") == (taint.get("value") or "")
 
 
-def _selector(pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
+def _selector(view: JobView, pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
     spec = spec_of(pod)
     evidence, advice = [], []
     about = reference_to({"kind": "Pod", **pod})
@@ -229,7 +230,8 @@ def _selector(pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
             continue
         there = f"nodes have {key}={', '.join(values[:_NODES])}" if values else "no node has the label"
         evidence.append(Evidence(about, f"it selects nodes by {key}={value}; {there}"))
-        advice.append(f"select other nodes, or label one: kubectl label node NODE {key}={value}")
+        label = _of_nodes(view, "label", "node", "NODE", f"{key}={value}")
+        advice.append(f"select other nodes, or label one: {label}")
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
     terms = [
@@ -244,13 +246,18 @@ def _selector(pod: JsonObject, nodes: Sequence[JsonObject]) -> _Obstacle:
     if not evidence and spec.get("nodeSelector"):
         labels = ", ".join(f"{key}={value}" for key, value in sorted(spec["nodeSelector"].items()))
         evidence.append(Evidence(about, one_line(f"it selects nodes by {labels}")))
-        advice.append("see which nodes have these labels together: kubectl get nodes --show-labels")
+        look = _of_nodes(view, "get", "nodes", "--show-labels")
+        advice.append(f"see which nodes have these labels together: {look}")
     return _Obstacle(evidence, advice)
 
 
 def _expression(expression: JsonObject) -> str:
     values = ", ".join(map(str, expression.get("values") or ()))
     return " ".join(filter(None, (expression.get("key"), expression.get("operator"), f"[{values}]" if values else "")))
+
+
+def _of_nodes(view: JobView, *words: str) -> str:
+    return kubectl(view, *words, namespaced=False)
 
 
 def _node(node: JsonObject) -> ObjectReference:

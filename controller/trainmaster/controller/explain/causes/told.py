@@ -52,7 +52,7 @@ def told_by_manager(view: JobView) -> Iterator[Finding]:
             words = last["words"] or ""
             cause = said_disruption(view, words) or _cause(last["why"] or "", last["container"], words)
             certainty = Certainty.LIKELY if cause in READ_FROM_WORDS else Certainty.CERTAIN
-            yield Finding(cause, certainty, (evidence,), since, disruption_advice(cause, words))
+            yield Finding(cause, certainty, (evidence,), since, disruption_advice(view, cause, words))
             return
 
 

@@ -13,6 +13,7 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.container_config import lacks_something
 from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, spec_of, waiting_pods
 from trainmaster.controller.explain.causes.scheduling import scheduling_message
+from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
 from trainmaster.controller.explain.times import parse_time
@@ -38,11 +39,13 @@ def volume_pending(view: JobView) -> Iterator[Finding]:
     said = [(message, pod) for pod in waiting if _SAYS.search(message := scheduling_message(view, pod))]
     evidence = evidence[:_SHOWN] + evidence_of(grouped(said), condition="PodScheduled")
     if not advice and said:
-        advice = [f"see the claims of the pods: kubectl get pvc -n {view.namespace}"]
+        advice = [f"see the claims of the pods: {kubectl(view, 'get', 'pvc')}"]
     mounts = [(one_line(event.note), pod) for pod in waiting for event in _failed_mounts(view, pod)[-1:]]
     evidence += evidence_of(grouped(mounts))
     if mounts and not advice:
-        advice = ["see the volume and whatever serves it: kubectl describe pod"]
+        advice = [
+            f"see the volume and whatever serves it: {kubectl(view, 'describe', 'pod', waiting[0]['metadata']['name'])}"
+        ]
     if not evidence:
         return
     created = (parse_time(pod["metadata"].get("creationTimestamp")) for pod in waiting)
@@ -100,10 +103,11 @@ def _unbound(view: JobView, claim: JsonObject) -> Iterator[tuple[str, str]]:
     elif class_name is None and classes is not None and not any(map(_is_default, classes.values())):
         yield (
             f"it is {phase}: it names no storage class, and none is the default{said}",
-            f"create the claim {name} anew with a storageClassName: kubectl get storageclass shows which there are",
+            f"create the claim {name} anew with a storageClassName; which there are: "
+            + kubectl(view, "get", "storageclass", namespaced=False),
         )
     elif warnings or not _waits_for_pod(events, classes, class_name):
-        yield f"it is {phase}{said}", f"see why it is not bound: kubectl describe pvc -n {view.namespace} {name}"
+        yield f"it is {phase}{said}", f"see why it is not bound: {kubectl(view, 'describe', 'pvc', name)}"
 
 
 def _waits_for_pod(events: list[Event], classes: dict[str, JsonObject] | None, class_name: str | None) -> bool:

@@ -104,9 +104,9 @@ def quota_check(store: Store) -> Callable[[Kind, JsonObject], None]:
 
 def _check(store: Store, quota: JsonObject, kind: Kind, obj: JsonObject, new: Resources) -> None:
     name, hard = quota["metadata"]["name"], quota["spec"].get("hard") or {}
-    refuse = f"failed quota: {name}: must specify "
     if kind.stored_as == PODS and (missing := _unspecified(obj, hard)):
-        raise errors.forbidden(refuse + missing, resource=kind.resource, name=obj["metadata"].get("name", ""))
+        text = f"failed quota: {name}: must specify {missing}"
+        raise errors.forbidden(text, resource=kind.resource, name=obj["metadata"].get("name", ""))
     limits = {limited: Quantity.parse(hard[limited]) for limited in hard.keys() & new.keys()}
     if not limits:
         return
