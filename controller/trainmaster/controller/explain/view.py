@@ -114,9 +114,6 @@ class JobView:
     jobset_controllers: Objects = None
     """Deployments of JobSet's controller, in all namespaces."""
 
-    webhooks: Objects = None
-    """Webhook configurations that concern what it is made of."""
-
     logs: Mapping[tuple[str, str], Sequence[str]] = field(default_factory=dict)
     """The last lines of containers, by UID of the pod and name of the container; of those that were read."""
 

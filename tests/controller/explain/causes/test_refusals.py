@@ -99,6 +99,19 @@ def test_pods_that_are_refused_are_told_by_events_of_their_job(note: str, cause:
     assert any(advice in line for line in found.what_next)
 
 
+def test_how_much_of_a_quota_is_used_by_now_is_told() -> None:
+    used = {"hard": {"pods": "4", "cpu": "8"}, "used": {"pods": "3", "cpu": "1"}}
+    quotas = [
+        {"kind": "ResourceQuota", "metadata": {"name": "team-quota", "namespace": "team"}, "status": used},
+        {"kind": "ResourceQuota", "metadata": {"name": "other", "namespace": "team"}, "status": used},
+    ]
+    events = [event("FailedCreate", QUOTA, kind="Job", name="demo-node-0")]
+    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=[], events=events, quotas=quotas)).findings[0]
+    assert [(str(each.object), each.text) for each in found.evidence[1:]] == [
+        ("ResourceQuota team-quota", "is used by now: pods: 3 of 4")
+    ]
+
+
 def test_a_refusal_that_is_over_is_no_cause_any_more() -> None:
     events = [event("FailedCreate", QUOTA, kind="Job", name="demo-node-0")]
     pods = [running(rank, started=20) for rank in range(4)]

@@ -56,7 +56,9 @@ async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
         if state is State.SUSPENDED or queue_of(view):
             looks.append(_kueue(reader, view))
         if state in (State.WAITING, State.RESTARTING):
-            looks += [_gangs(reader, view), _quotas(reader), _claims(reader, view), _services(reader, view)]
+            looks += [_gangs(reader, view), _claims(reader, view), _services(reader, view)]
+            if any("quota" in event.note for event in view.events or ()):
+                looks.append(_quotas(reader))
     if not all(map(_is_well, view.pods or ())):
         looks.append(read_failed_logs(reader, view))
     if not all(map(_is_well, view.pods or ())) or _was_evicted_by_taint(view):

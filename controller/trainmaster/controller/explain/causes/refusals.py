@@ -24,7 +24,7 @@ from trainmaster.controller.condition_types import (
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.commands import kubectl, trainmaster
 from trainmaster.controller.explain.event import Event
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.pods import missing_pods
 from trainmaster.controller.explain.view import JobView, condition_since
 from trainmaster.runtime.api.constants import (
@@ -106,13 +106,24 @@ def refused(view: JobView) -> Iterator[Finding]:
             found.setdefault(_cause_of_refusal(event.note), []).append(event)
     for cause, events in found.items():
         last = events[-1]
-        yield Finding(
-            cause,
-            Certainty.CERTAIN,
-            tuple(_as_evidence(event) for event in reversed(events[-_MOST:])),
-            _first(events),
-            _advice(view, cause, last.note),
-        )
+        evidence = [_as_evidence(event) for event in reversed(events[-_MOST:])]
+        evidence += _quota_now(view, last.note)
+        yield Finding(cause, Certainty.CERTAIN, tuple(evidence), _first(events), _advice(view, cause, last.note))
+
+
+def _quota_now(view: JobView, note: str) -> Iterator[Evidence]:
+    """Tell what a quota that refuses something allows, and how much of that is used by now."""
+    found = _QUOTA.search(note)
+    name = (found["quota"] or found["failed"]) if found else ""
+    for quota in view.quotas or ():
+        if quota["metadata"]["name"] != name:
+            continue
+        status = quota.get("status") or {}
+        hard, used = status.get("hard") or {}, status.get("used") or {}
+        asked = [each for each in hard if re.search(rf"\b{re.escape(each)}=", note)] or list(hard)
+        amounts = "; ".join(f"{each}: {used.get(each, 0)} of {hard[each]}" for each in asked)
+        if amounts:
+            yield Evidence(reference_to(quota), f"is used by now: {amounts}")
 
 
 def _as_evidence(event: Event) -> Evidence:
