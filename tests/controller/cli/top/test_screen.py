@@ -94,6 +94,20 @@ def test_an_outage_and_what_may_not_be_read_are_told() -> None:
     assert "not read: nodes: no permission" in rows
 
 
+def test_what_servers_say_takes_a_row_and_draws_nothing() -> None:
+    odd = "first\nsecond\x1b[2J\u2028third"
+    rows = view(
+        snapshot(
+            top_job("mnist"),
+            managers=Managers([replica(unreadable=odd), replica("b", is_ready=False, problem=odd)], odd),
+            outage=odd,
+            unread=[odd],
+        )
+    )
+    assert sum("first second third" in row for row in rows) == 5
+    assert not any("\x1b" in row or "\u2028" in row for row in rows)
+
+
 def test_a_namespace_without_jobs() -> None:
     assert "no jobs in namespace team; -A shows all namespaces" in view(snapshot())
     assert "no jobs" in view(snapshot(namespace=None))

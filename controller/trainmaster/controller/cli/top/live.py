@@ -255,7 +255,7 @@ class LiveView:
         with self._console.capture() as capture:
             for text in texts:
                 self._console.print(text, soft_wrap=True)
-        return capture.get().splitlines()
+        return capture.get().removesuffix("\n").split("\n")
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+from trainmaster.controller.cli.follow.display.terminal_text import one_line
 from trainmaster.controller.cli.top.attention import Attention, attention
 from trainmaster.controller.cli.top.managers import Manager
 from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
@@ -23,6 +24,18 @@ def title(snapshot: Snapshot) -> str:
     return f"{snapshot.now:%H:%M:%S} UTC   {where}   {snapshot.server}"
 
 
+def outage_line(snapshot: Snapshot) -> str:
+    """Say that the cluster is away; empty if it is not."""
+    if not snapshot.outage:
+        return ""
+    return f"the cluster does not answer: this may be out of date: {one_line(snapshot.outage)}"
+
+
+def unread_lines(snapshot: Snapshot) -> list[str]:
+    """Say what cannot be read, a line each."""
+    return [f"not read: {one_line(line)}" for line in snapshot.unread]
+
+
 def job_counts(snapshot: Snapshot) -> str:
     """Say how many jobs need how much attention."""
     counts = Counter(attention(job, snapshot.now) for job in snapshot.jobs)
@@ -37,7 +50,7 @@ def manager_lines(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
         yield "not known", False
         return
     if managers.note:
-        yield managers.note, False
+        yield one_line(managers.note), False
     for each in managers.replicas[:_MANAGERS]:
         yield _manager(each), each.is_ready
     if rest := managers.replicas[_MANAGERS:]:
@@ -65,7 +78,7 @@ def percents(node: NodeUsage, resource: str) -> str:
 
 def _manager(manager: Manager) -> str:
     name = f"{manager.namespace}/{manager.name}" if manager.namespace else manager.name
-    parts = [name, "ready" if manager.is_ready else f"not ready: {manager.problem}"]
+    parts = [name, "ready" if manager.is_ready else f"not ready: {one_line(manager.problem)}"]
     if manager.leads:
         parts.append("leads")
     if manager.restarts:
@@ -75,7 +88,7 @@ def _manager(manager: Manager) -> str:
         parts.append(f"queue {metrics.queue_depth:,}")
         parts.append(f"{metrics.reconcile_errors:,} of {metrics.reconciles:,} reconciles failed")
     elif manager.unreadable:
-        parts.append(f"metrics not readable: {manager.unreadable}")
+        parts.append(f"metrics not readable: {one_line(manager.unreadable)}")
     return "   ".join(parts)
 
 

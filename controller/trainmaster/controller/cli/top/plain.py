@@ -11,7 +11,15 @@ from trainmaster.controller.cli.jobs.table import UNKNOWN, human_duration, nodes
 from trainmaster.controller.cli.printers import aligned
 from trainmaster.controller.cli.top.attention import TopJob, attention
 from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, total
-from trainmaster.controller.cli.top.overview import job_counts, manager_lines, node_line, percents, title
+from trainmaster.controller.cli.top.overview import (
+    job_counts,
+    manager_lines,
+    node_line,
+    outage_line,
+    percents,
+    title,
+    unread_lines,
+)
 from trainmaster.controller.cli.top.snapshot import Snapshot
 
 _HEADER: Final = ("KIND", "NAME", "STATE", "NODES", "PROGRESS", "LEFT", "RESTARTS", "AGE", "CAUSE")
@@ -26,14 +34,13 @@ def plain_lines(snapshot: Snapshot, jobs: Sequence[TopJob], *, at_most: int | No
         at_most: Of how many jobs, and nodes, there is a line; others are counted. None: of all.
     """
     yield title(snapshot)
-    if snapshot.outage:
-        yield f"the cluster does not answer: this may be out of date: {snapshot.outage}"
+    if outage := outage_line(snapshot):
+        yield outage
     yield f"jobs     {job_counts(snapshot)}"
     for line, _ in manager_lines(snapshot):
         yield f"manager  {line}"
     yield f"nodes    {node_line(snapshot)}"
-    for line in snapshot.unread:
-        yield f"not read: {line}"
+    yield from unread_lines(snapshot)
     if jobs:
         yield ""
         yield from _jobs(snapshot, jobs, at_most)

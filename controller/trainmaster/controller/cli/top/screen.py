@@ -21,7 +21,15 @@ from trainmaster.controller.cli.jobs.table import UNKNOWN, human_duration, nodes
 from trainmaster.controller.cli.top.attention import Attention, TopJob, attention
 from trainmaster.controller.cli.top.columns import Column, laid_out
 from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
-from trainmaster.controller.cli.top.overview import job_counts, manager_lines, node_line, percents, title
+from trainmaster.controller.cli.top.overview import (
+    job_counts,
+    manager_lines,
+    node_line,
+    outage_line,
+    percents,
+    title,
+    unread_lines,
+)
 from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.cli.top.window import Window
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
@@ -100,16 +108,15 @@ def screen(
 def _head(snapshot: Snapshot, at_most: int) -> list[Text]:
     """What is known of all; of what there is no room for, that goes first which matters least."""
     rows = [(4, Text(title(snapshot), style="bold"))]
-    if snapshot.outage:
-        text = f"the cluster does not answer: this may be out of date: {snapshot.outage}"
-        rows.append((6, Text(text, style="bold red")))
+    if outage := outage_line(snapshot):
+        rows.append((6, Text(outage, style="bold red")))
     rows.append((5, _label("jobs", job_counts(snapshot))))
     rows += [
         (2 if is_well else 3, _label("manager", line, "" if is_well else "yellow"))
         for line, is_well in manager_lines(snapshot)
     ]
     rows.append((1, _label("nodes", node_line(snapshot))))
-    rows += [(0, Text(f"not read: {line}", style="yellow")) for line in snapshot.unread]
+    rows += [(0, Text(line, style="yellow")) for line in unread_lines(snapshot)]
     while len(rows) > at_most:
         least = min(range(len(rows)), key=lambda index: (rows[index][0], -index))
         del rows[least]

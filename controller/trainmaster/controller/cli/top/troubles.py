@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.display.terminal_text import plain
+from trainmaster.controller.cli.follow.display.terminal_text import one_line
 from trainmaster.controller.cli.jobs.log_sources import members, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.jobs.rows import JobRow
@@ -96,4 +96,4 @@ def _is_kept(pod: JsonObject) -> bool:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(plain(text.replace("\n", " ")).split())[:_LONGEST]
+    return one_line(text)[:_LONGEST]

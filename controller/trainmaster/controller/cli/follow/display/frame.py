@@ -20,7 +20,7 @@ from rich.text import Text
 from trainmaster.controller.cli.follow.display.durations import clock
 from trainmaster.controller.cli.follow.display.job_view import JobView
 from trainmaster.controller.cli.follow.display.rank_groups import rank_groups, summary
-from trainmaster.controller.cli.follow.display.terminal_text import plain
+from trainmaster.controller.cli.follow.display.terminal_text import one_line, plain
 from trainmaster.controller.cli.follow.failures import Failure, attempt_of
 from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.torchrun_report import without_verdict
@@ -220,7 +220,7 @@ def _problems(status: JobStatus) -> list[tuple[str, str]]:
         found.append(("the cluster does not answer: this may be out of date", "yellow"))
     for kind, condition in status.conditions.items():
         if kind not in {COMPLETE, FAILED} and not (kind == CONTAINER_FAILED and status.failures):
-            found.append((_one_line(str(condition.get("message") or condition.get("reason") or kind)), "yellow"))
+            found.append((one_line(str(condition.get("message") or condition.get("reason") or kind)), "yellow"))
     if (first := status.first_failure) is not None and status.outcome != COMPLETE:
         found.append((_told(first, status.restarts), "red"))
     return found
@@ -231,12 +231,8 @@ def _told(first: Failure, restarts: int) -> str:
     failure = first.failure
     who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
     facts = f"exit code {failure.exit_code}" + (f", {attempt_of(failure)}" if restarts else "")
-    said = next((_one_line(line) for line in reversed(without_verdict(first.lines)) if line.strip()), "")
+    said = next((one_line(line) for line in reversed(without_verdict(first.lines)) if line.strip()), "")
     return f"{who} failed: {said} ({facts})" if said else f"{who} failed: {facts}"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(plain(text.replace("\n", " ")).split())
 
 
 def _importance(status: JobStatus) -> int:

@@ -40,3 +40,8 @@ def printable_lines(lines: str) -> str:
 def plain(line: str) -> str:
     """Return a line without its colours and tabs."""
     return _SEQUENCES.sub("", printable(line)).expandtabs()
+
+
+def one_line(text: str) -> str:
+    """Return a text of any lines as one, without colours and tabs."""
+    return " ".join(plain(" ".join(text.splitlines())).split())
