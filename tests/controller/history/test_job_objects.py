@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.history import at, condition, trainjob
 
 from trainmaster.controller.history.job_objects import conditions_of, deleted_record, is_ready, progress_of, record_of
+from trainmaster.controller.history.record import LONGEST_RECORD
 from trainmaster.runtime.jsontree import JsonObject
 
 GPU = "nvidia.com/gpu"
@@ -191,6 +193,16 @@ def test_a_trainjob_is_ready_when_all_of_its_nodes_are() -> None:
     assert not is_ready(parts(active=2, ready=1))
     assert not is_ready(parts(succeeded=2))
     assert not is_ready(trainjob())
+
+
+def test_numbers_and_times_that_nobody_meant_are_kept_in_bounds() -> None:
+    huge = jobset(replicas=2**62, parallelism=2**62, gpus=2**62, restarts=2**62)
+    reported = {"progressPercentage": 2**63, "lastUpdatedTime": "9" * 100_000}
+    end = {**condition("Failed", 1, message="exit code 999"), "lastTransitionTime": "9" * 100_000}
+    job = trainjob(status={"conditions": [end], "trainerStatus": reported})
+    job["metadata"]["creationTimestamp"] = "x" * 100_000
+    written = orjson.dumps(record_of(job, [huge], started="y" * 100_000).to_json())
+    assert len(written) < LONGEST_RECORD
 
 
 JSON = st.recursive(

@@ -147,7 +147,28 @@ def test_a_defect_ends_neither_the_thread_nor_the_history(tmp_path: Path, monkey
         writer.start()
         until(lambda: writer.problem == "ZeroDivisionError: a defect")
         store.error = None
-        until(lambda: names(tmp_path / "h") == ["job-1"])
+        writer.put(record(2))
+        until(lambda: "job-2" in names(tmp_path / "h"))
+        until(lambda: writer.problem is None)
+
+
+def test_a_record_that_cannot_be_written_costs_itself_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    before = value_of(LOST) or 0
+    with capture_logs() as logged, writing(sqlite_store(tmp_path / "h")) as writer:
+        for number in range(5):
+            writer.put(record(number, nodes=2**70 if number == 2 else 1))
+        writer.start()
+        until(lambda: len(names(tmp_path / "h")) == 4)
+        until(lambda: writer.problem is None)
+        writer.put(record(9))
+        until(lambda: "job-9" in names(tmp_path / "h"))
+    assert (value_of(LOST) or 0) - before == 1
+    assert [each["job"] for each in logged if each["event"] == "a record of a job cannot be written"] == [
+        "team-a/job-2"
+    ]
 
 
 def test_what_is_not_written_at_the_end_is_told_of(tmp_path: Path) -> None:

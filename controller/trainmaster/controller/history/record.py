@@ -27,6 +27,10 @@ LONGEST_RECORD: Final = 64 * 1024
 _LONGEST_MESSAGE: Final = 2000
 _LONGEST_TEXT: Final = 300
 _LONGEST_NAME: Final = 253
+_LONGEST_TIME: Final = 40
+_LARGEST: Final = 2**53 - 1
+"""JSON has no larger whole number that everybody reads."""
+
 _ENTRIES: Final = 40
 _FIRST_ENTRIES: Final = 8
 """Of a timeline that is too long the beginning and the end are kept."""
@@ -204,23 +208,39 @@ def bounded(record: JobRecord) -> JobRecord:
         name=_text(record.name, _LONGEST_NAME),
         runtime=_text(record.runtime, _LONGEST_NAME),
         user=_text(record.user, _LONGEST_NAME),
+        created=record.created[:_LONGEST_TIME],
+        started=record.started[:_LONGEST_TIME],
+        ended=record.ended[:_LONGEST_TIME],
+        deleted=record.deleted[:_LONGEST_TIME],
+        nodes=_number(record.nodes),
+        exit_code=_number(record.exit_code),
+        restarts=min(record.restarts, _LARGEST),
         accelerators={
-            _text(name, _LONGEST_NAME): number for name, number in sorted(record.accelerators.items())[:_ACCELERATORS]
+            _text(name, _LONGEST_NAME): min(number, _LARGEST)
+            for name, number in sorted(record.accelerators.items())[:_ACCELERATORS]
         },
         message=_text(record.message, _LONGEST_MESSAGE),
         samples=_thinned(
             [
-                Sample(each.time, each.percentage, {_text(k, 64): _text(v, 64) for k, v in _first(each.metrics)})
+                Sample(
+                    each.time[:_LONGEST_TIME],
+                    _number(each.percentage),
+                    {_text(name, 64): _text(value, 64) for name, value in _first(each.metrics)},
+                )
                 for each in record.samples
             ]
         ),
         timeline=_shortened(
             [
-                TimelineEntry(each.time, _text(each.event, 64), _text(each.text, _LONGEST_TEXT))
+                TimelineEntry(each.time[:_LONGEST_TIME], _text(each.event, 64), _text(each.text, _LONGEST_TEXT))
                 for each in record.timeline
             ]
         ),
     )
+
+
+def _number(number: int | None) -> int | None:
+    return None if number is None else max(-_LARGEST, min(number, _LARGEST))
 
 
 def _first(metrics: Mapping[str, str]) -> Iterable[tuple[str, str]]:

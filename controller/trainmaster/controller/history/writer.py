@@ -72,10 +72,13 @@ class HistoryWriter:
         self._problem: str | None = None
         self._pause = 0.0
         self._written = 0
+        self._alone = 0
+        """How many records are to be written each for itself, because one of them could not be."""
+
         self._pruned_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self.wants_resync = threading.Event()
-        """Set when a record was refused, or the store has just come back: what is missing has to be recorded again."""
+        """Set when a record was refused: what is missing has to be recorded again as soon as there is room."""
 
     @property
     def problem(self) -> str | None:
@@ -147,7 +150,8 @@ class HistoryWriter:
 
     def _write(self) -> None:
         with self._changed:
-            batch = dict(list(self._records.items())[:_BATCH])
+            batch = dict(list(self._records.items())[: 1 if self._alone else _BATCH])
+            self._alone = max(0, self._alone - 1)
             work = dict(self._work)
         now = self._clock.now()
         try:
@@ -163,8 +167,8 @@ class HistoryWriter:
             self._prune(now)
         except HistoryUnavailable as error:
             self._fail(str(error))
-        except Exception as error:  # a defect of ours must not end the thread, and with it the history, without a word
-            log.exception("the history could not be written", error=str(error))
+        except Exception as error:  # a defect of ours must end neither the thread nor the history of other jobs
+            self._isolate(batch, error)
             self._fail(f"{type(error).__name__}: {error}")
         else:
             with self._changed:
@@ -176,6 +180,19 @@ class HistoryWriter:
                         del self._work[kind]
                 series.QUEUED.set(len(self._records))
             self._succeed()
+
+    def _isolate(self, batch: Mapping[str, JobRecord], error: Exception) -> None:
+        """Find out which record cannot be written, by one at a time from now on, and give that one up."""
+        if len(batch) != 1:
+            log.error("the history could not be written", error=str(error), exc_info=error)
+            self._alone = len(batch)
+            return
+        ((uid, record),) = batch.items()
+        job = f"{record.namespace}/{record.name}"
+        log.error("a record of a job cannot be written", job=job, error=str(error), exc_info=error)
+        series.LOST.inc()
+        with self._changed:
+            self._records.pop(uid, None)
 
     def _more_than(self, batch: Mapping[str, JobRecord]) -> bool:
         with self._changed:
