@@ -24,7 +24,7 @@ from trainmaster.controller.cli.explain.resources import (
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.container_failures import JOBSET_LABEL
-from trainmaster.controller.explain.causes.volumes import claim_names
+from trainmaster.controller.explain.causes.pods.volumes import claim_names
 from trainmaster.controller.explain.event import Event, parse_event
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.client import KubeClient

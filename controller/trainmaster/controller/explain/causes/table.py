@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from trainmaster.controller.explain.causes.container_config import container_config_error
 from trainmaster.controller.explain.causes.controllers import (
     another_manager_leads,
     jobset_controller_absent,
     manager_absent,
 )
-from trainmaster.controller.explain.causes.disruptions import disruptions
-from trainmaster.controller.explain.causes.failures import failed_containers
+from trainmaster.controller.explain.causes.failures.containers import failed_containers
+from trainmaster.controller.explain.causes.failures.told import told_by_manager
 from trainmaster.controller.explain.causes.gangs import gang_incomplete, queue_full
-from trainmaster.controller.explain.causes.images import image_pull_failed
 from trainmaster.controller.explain.causes.limits import (
     backoff_limit_exceeded,
     deadline_exceeded,
     time_to_live_expired,
 )
+from trainmaster.controller.explain.causes.pods.container_config import container_config_error
+from trainmaster.controller.explain.causes.pods.disruptions import disruptions
+from trainmaster.controller.explain.causes.pods.images import image_pull_failed
+from trainmaster.controller.explain.causes.pods.scheduling import unschedulable
+from trainmaster.controller.explain.causes.pods.volumes import volume_pending
+from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
 from trainmaster.controller.explain.causes.refusals import blocked, refused, runtime_missing
-from trainmaster.controller.explain.causes.scheduling import unschedulable
 from trainmaster.controller.explain.causes.suspension import gated, queued, suspended
-from trainmaster.controller.explain.causes.told import told_by_manager
-from trainmaster.controller.explain.causes.volumes import volume_pending
-from trainmaster.controller.explain.causes.world_size import world_size_mismatch
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView
 

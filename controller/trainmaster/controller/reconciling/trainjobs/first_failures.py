@@ -18,7 +18,7 @@ from typing import Final
 
 from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
-from trainmaster.controller.explain.causes.told import cause_of_failure
+from trainmaster.controller.explain.causes.failures.told import cause_of_failure
 from trainmaster.controller.last_words import last_words
 from trainmaster.runtime.jsontree import JsonObject
 

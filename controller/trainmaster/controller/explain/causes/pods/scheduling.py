@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods import (
+from trainmaster.controller.explain.causes.pods.evidence import (
     evidence_of,
     grouped,
     labels_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.pod_views import claim, event, pod, unscheduled, view, waiting
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.volumes import volume_pending
+from trainmaster.controller.explain.causes.pods.volumes import volume_pending
 from trainmaster.runtime.jsontree import JsonObject
 
 MOUNTS: JsonObject = {

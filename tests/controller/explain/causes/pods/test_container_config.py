@@ -6,7 +6,7 @@ import pytest
 from support.pod_views import event, pod, view, waiting
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.container_config import container_config_error
+from trainmaster.controller.explain.causes.pods.container_config import container_config_error
 
 
 @pytest.mark.parametrize(

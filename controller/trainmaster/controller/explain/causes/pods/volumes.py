@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.container_config import lacks_something
-from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, spec_of, waiting_pods
-from trainmaster.controller.explain.causes.scheduling import scheduling_message
+from trainmaster.controller.explain.causes.pods.container_config import lacks_something
+from trainmaster.controller.explain.causes.pods.evidence import evidence_of, grouped, one_line, spec_of, waiting_pods
+from trainmaster.controller.explain.causes.pods.scheduling import scheduling_message
 from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference

@@ -6,7 +6,7 @@ import pytest
 from support.pod_views import event, pod, view, waiting
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.images import image_pull_failed
+from trainmaster.controller.explain.causes.pods.images import image_pull_failed
 from trainmaster.controller.explain.findings import Certainty, Finding
 from trainmaster.controller.explain.view import JobView
 

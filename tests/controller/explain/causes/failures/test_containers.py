@@ -8,7 +8,7 @@ import pytest
 from support.pod_views import ended, pod, view
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.failures import failed_containers
+from trainmaster.controller.explain.causes.failures.containers import failed_containers
 from trainmaster.controller.explain.findings import Certainty, Finding
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -6,7 +6,7 @@ import pytest
 from support.pod_views import node, pod, view
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.told import told_by_manager
+from trainmaster.controller.explain.causes.failures.told import told_by_manager
 
 
 @pytest.mark.parametrize(

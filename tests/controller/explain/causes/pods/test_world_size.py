@@ -6,7 +6,7 @@ import pytest
 from support.pod_views import pod, view
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.world_size import world_size_mismatch
+from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods import (
+from trainmaster.controller.explain.causes.pods.evidence import (
     evidence_of,
     grouped,
     is_deleted,

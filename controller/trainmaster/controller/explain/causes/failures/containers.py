@@ -20,9 +20,9 @@ from trainmaster.controller.container_failures import (
     meaning_of,
 )
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.failure_advice import advice_for
-from trainmaster.controller.explain.causes.last_said import READ_FROM_WORDS, said_cause
-from trainmaster.controller.explain.causes.pods import labels_of, one_line, pod_condition, spec_of
+from trainmaster.controller.explain.causes.failures.advice import advice_for
+from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
+from trainmaster.controller.explain.causes.pods.evidence import labels_of, one_line, pod_condition, spec_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods import evidence_of, grouped, one_line, pod_condition, spec_of
+from trainmaster.controller.explain.causes.pods.evidence import evidence_of, grouped, one_line, pod_condition, spec_of
 from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
 from trainmaster.controller.explain.state import State, state_of

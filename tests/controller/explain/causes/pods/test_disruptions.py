@@ -8,7 +8,7 @@ import pytest
 from support.pod_views import THEN, ended, event, node, pod, view
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.disruptions import disruptions
+from trainmaster.controller.explain.causes.pods.disruptions import disruptions
 from trainmaster.controller.explain.findings import Certainty, Finding
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -8,7 +8,7 @@ import pytest
 from support.pod_views import event, node, pod, unscheduled, view
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.scheduling import unschedulable
+from trainmaster.controller.explain.causes.pods.scheduling import unschedulable
 from trainmaster.controller.explain.findings import Certainty, Finding
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from trainmaster.controller.container_failures import JOBSET_LABEL, REPLICATED_JOB_LABEL
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods import is_deleted, labels_of, spec_of, who
+from trainmaster.controller.explain.causes.pods.evidence import is_deleted, labels_of, spec_of, who
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView

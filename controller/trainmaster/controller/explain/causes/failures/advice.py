@@ -8,7 +8,7 @@ from typing import Final
 
 from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.last_said import clients_joined, unresolved_host
+from trainmaster.controller.explain.causes.failures.last_said import clients_joined, unresolved_host
 from trainmaster.controller.explain.commands import kubectl, trainmaster
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.quantity import Quantity, QuantityError

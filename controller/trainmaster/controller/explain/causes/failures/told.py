@@ -10,8 +10,8 @@ from typing import Final
 from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, container_failures
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.disruptions import disruption_advice, said_disruption
-from trainmaster.controller.explain.causes.last_said import READ_FROM_WORDS, said_cause
+from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
+from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time

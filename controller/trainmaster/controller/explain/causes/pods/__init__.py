@@ -1,0 +1,1 @@
+"""Causes that are seen in pods: why they do not start, and why they were taken away."""
