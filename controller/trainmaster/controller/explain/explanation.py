@@ -25,7 +25,7 @@ from trainmaster.controller.explain.ranking import explains, ranked
 from trainmaster.controller.explain.state import JobState, State, state_of
 from trainmaster.controller.explain.timeline import Moment, timeline
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, Unread, role_of
+from trainmaster.controller.explain.view import JobView, Unread, WhyUnread, role_of
 from trainmaster.runtime.jsontree import JsonObject
 
 PATIENCE: Final = timedelta(seconds=30)
@@ -154,7 +154,7 @@ def _unknown(view: JobView) -> Finding:
             selector = f"training.kubeflow.org/job-name={view.name}"
         advice.append(f"see its pods: {kubectl(view, 'describe', 'pods', '-l', selector)}")
     advice.append(f"see the events: {kubectl(view, 'events')}")
-    if view.unread:
+    if any(each.why is WhyUnread.FORBIDDEN for each in view.unread):
         advice.append("let somebody look who may see what could not be looked at")
     return Finding(Cause.UNKNOWN, Certainty.POSSIBLE, tuple(evidence), view.created, tuple(advice))
 

@@ -121,6 +121,14 @@ class JobView:
     command_options: Sequence[str] = ()
     """What commands of kubectl and trainmaster need besides to reach the cluster, as `--kubeconfig FILE`."""
 
+    _events_of: dict[tuple[str, str], list[Event]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """By kind and name of what they are about: of a big job every pod is asked for its own."""
+
+    def __post_init__(self) -> None:
+        """Sort the events by what they are about."""
+        for event in self.events or ():
+            self._events_of.setdefault((event.about.kind, event.about.name), []).append(event)
+
     @property
     def kind(self) -> str:
         """Of the job."""
@@ -190,8 +198,11 @@ class JobView:
 
     def events_about(self, kind: str, name: str | None = None) -> Iterator[Event]:
         """Return the events about an object, or about all of a kind, the oldest first."""
+        if name is not None:
+            yield from self._events_of.get((kind, name), ())
+            return
         for event in self.events or ():
-            if event.about.kind == kind and name in (None, event.about.name):
+            if event.about.kind == kind:
                 yield event
 
     def log_of(self, pod: JsonObject, container: str) -> Sequence[str]:

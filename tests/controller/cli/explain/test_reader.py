@@ -56,6 +56,12 @@ async def test_what_cannot_be_read_is_unknown_and_noted_once(error: KubeError, w
     assert [(each.what, each.why, each.text) for each in found.unread] == [("pods", why, text)]
 
 
+async def test_what_was_asked_of_all_namespaces_is_told_so() -> None:
+    found = reader(Forbidden(status=403))
+    await found.read_all(PODS, everywhere=True)
+    assert found.unread[0].text == "you have no right to list them in all namespaces"
+
+
 async def test_what_all_namespaces_share_is_told_without_one() -> None:
     found = reader(Forbidden(status=403))
     await found.read_all(NODES)

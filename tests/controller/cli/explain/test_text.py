@@ -131,6 +131,23 @@ def test_the_text_is_as_it_was_looked_at(name: str) -> None:
     assert "\n".join(lines_of(explain(found), found)) + "\n" == (GOLDEN / f"{name}.txt").read_text()
 
 
+@pytest.mark.parametrize("failing", [False, True])
+def test_of_a_thousand_pods_little_is_printed(failing: bool) -> None:
+    """Of many that are alike one is shown, with how many they are; of many that differ, some."""
+    told = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+    pods = [pending(rank, f"{told} ({rank})", suffix=str(rank)) for rank in range(1000)]
+    if failing:
+        ends = [terminated(1 + rank % 100, message=f"ValueError: {rank} " * 100) for rank in range(1000)]
+        pods = [pod(rank, containers=[container_status(end)], phase="Failed") for rank, end in enumerate(ends)]
+    names = [each["metadata"]["name"] for each in pods]
+    events = [event("Warns", f"{number}", kind="Pod", name=names[number % 1000]) for number in range(5000)]
+    found = view(jobsets=[jobset(nodes=1000)], jobs=[job()], pods=pods, events=events)
+    lines = list(lines_of(explain(found), found))
+    assert len(lines) < 60
+    assert sum(map(len, lines)) < 20_000
+    assert any("(997 more pods in other words)" in line or "800 more containers failed" in line for line in lines)
+
+
 @pytest.mark.parametrize("name", ["waiting", "failed"])
 def test_the_json_is_what_programs_rely_on(name: str) -> None:
     assert json.loads(json.dumps(to_json(explain(VIEWS[name]())))) == json.loads((GOLDEN / f"{name}.json").read_text())

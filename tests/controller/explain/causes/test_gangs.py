@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.failing_pods import pod
+from support.failing_pods import container_status, pod, terminated
 from support.job_views import at, condition, event, jobset, pending, running, view
 
 from trainmaster.controller.explain.cause import Cause
@@ -60,6 +60,14 @@ def test_a_gang_that_has_started_is_complete(phase: str) -> None:
     pods = [running(rank) for rank in range(3)]
     found = explain(view(jobsets=[jobset()], pods=pods, pod_groups=[group(COSCHEDULING, phase)])).findings
     assert all(each.cause is not Cause.GANG_INCOMPLETE for each in found)
+
+
+def test_a_gang_of_which_pods_have_failed_had_started() -> None:
+    """Volcano counts them no more, and puts the group back to Pending."""
+    failed = [pod(rank, containers=[container_status(terminated(1))], phase="Failed") for rank in range(2)]
+    pods = [each | {"spec": {"nodeName": "one"}} for each in (*failed, running(2), running(3))]
+    found = explain(view(jobsets=[jobset()], pods=pods, pod_groups=[group(VOLCANO, "Pending")])).findings
+    assert [each.cause for each in found] == [Cause.CONTAINER_FAILED]
 
 
 def test_a_queue_of_volcano_that_is_full_is_the_cause() -> None:

@@ -51,6 +51,36 @@ class Reader:
             everywhere: Whether those of all namespaces are wanted.
             is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
         """
+        listed = await self.read_first(
+            resource, MOST, labels=labels, fields=fields, everywhere=everywhere, is_optional=is_optional
+        )
+        if listed is None:
+            return None
+        found, is_all = listed
+        if not is_all:
+            self.note(resource, WhyUnread.FAILED, f"there are more than {MOST} of them; the first were read")
+        return found
+
+    async def read_first(
+        self,
+        resource: Resource,
+        most: int,
+        *,
+        labels: str | None = None,
+        fields: str | None = None,
+        everywhere: bool = False,
+        is_optional: bool = True,
+    ) -> tuple[list[JsonObject], bool] | None:
+        """List the first objects of a collection, with whether these are all; None if nobody says.
+
+        Args:
+            resource: Which.
+            most: How many at most; a page more is not read.
+            labels: A label selector.
+            fields: A field selector.
+            everywhere: Whether those of all namespaces are wanted.
+            is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
+        """
         namespace = self.namespace if resource.namespaced and not everywhere else None
         found: list[JsonObject] = []
         token: str | None = None
@@ -61,23 +91,20 @@ class Reader:
                     namespace,
                     label_selector=labels,
                     field_selector=fields,
-                    limit=_PAGE,
+                    limit=min(_PAGE, most),
                     continue_token=token,
                 )
                 found += [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in page["items"]]
                 token = (page.get("metadata") or {}).get("continue")
-                if not token:
-                    return found
-                if len(found) >= MOST:
-                    self._note(resource, WhyUnread.FAILED, f"there are more than {MOST} of them; the first were read")
-                    return found
+                if not token or len(found) >= most:
+                    return found, not token
         except NotFound:
             if not is_optional:
-                self._note(resource, WhyUnread.NOT_SERVED, f"this cluster does not serve them: {resource.remedy}")
+                self.note(resource, WhyUnread.NOT_SERVED, f"this cluster does not serve them: {resource.remedy}")
                 return None
-            return found
+            return found, True
         except KubeError as error:
-            self._failed(resource, "list", error)
+            self._failed(resource, "list", error, everywhere=everywhere)
             return None
 
     async def read(self, resource: Resource, name: str) -> list[JsonObject] | None:
@@ -91,15 +118,17 @@ class Reader:
             return None
         return [{"apiVersion": resource.api_version, "kind": resource.kind, **found}]
 
-    def _failed(self, resource: Resource, verb: str, error: KubeError) -> None:
+    def _failed(self, resource: Resource, verb: str, error: KubeError, *, everywhere: bool = False) -> None:
         if isinstance(error, Unauthorized):
             raise error  # it holds for every request
         if isinstance(error, Forbidden):
-            where = f" in namespace {self.namespace}" if resource.namespaced else ""
-            self._note(resource, WhyUnread.FORBIDDEN, f"you have no right to {verb} them{where}")
+            where = " in all namespaces" if everywhere else f" in namespace {self.namespace}"
+            where = where if resource.namespaced else ""
+            self.note(resource, WhyUnread.FORBIDDEN, f"you have no right to {verb} them{where}")
         else:
-            self._note(resource, WhyUnread.FAILED, str(error))
+            self.note(resource, WhyUnread.FAILED, str(error))
 
-    def _note(self, resource: Resource, why: WhyUnread, text: str) -> None:
+    def note(self, resource: Resource, why: WhyUnread, text: str) -> None:
+        """Note what could not be read, of each resource the first reason."""
         if all(each.what != resource.name for each in self.unread):
             self.unread.append(Unread(resource.name, why, text))

@@ -40,11 +40,11 @@ def gang_incomplete(view: JobView) -> Iterator[Finding]:
         if (group.get("status") or {}).get("phase") in _STARTED or _waits_for_queue(view, group):
             continue
         wanted = int((group.get("spec") or {}).get("minMember") or 0)
-        pods = [pod for pod in current_pods(view) if phase_of(pod) != "Failed"]
-        ready = [pod for pod in pods if is_scheduled(pod) or has_succeeded(pod)]
-        if len(ready) >= wanted:
+        # Whoever has failed had a place: Volcano puts the group back to Pending all the same.
+        pods = [pod for pod in current_pods(view) if is_scheduled(pod) or phase_of(pod) != "Failed"]
+        if sum(map(_has_room, pods)) >= wanted:
             continue
-        evidence = [Evidence(reference_to(group), text) for text in _who_misses(view, pods, ready, wanted)]
+        evidence = [Evidence(reference_to(group), text) for text in _who_misses(view, pods, wanted)]
         said = true_conditions(group).get(_UNSCHEDULABLE)
         if said is not None:
             told = f"{said.get('reason')}: {said.get('message')}" if said.get("message") else str(said.get("reason"))
@@ -112,9 +112,13 @@ def _queue_evidence(view: JobView, name: str) -> Iterator[Evidence]:
             yield Evidence(reference_to(queue), f"has {text}")
 
 
-def _who_misses(view: JobView, pods: Sequence[JsonObject], ready: Sequence[JsonObject], wanted: int) -> Iterator[str]:
-    waiting = [pod for pod in pods if pod not in ready]
-    text = f"starts when {wanted} of its pods can; {len(ready)} have a node"
+def _has_room(pod: JsonObject) -> bool:
+    return is_scheduled(pod) or has_succeeded(pod)
+
+
+def _who_misses(view: JobView, pods: Sequence[JsonObject], wanted: int) -> Iterator[str]:
+    waiting = [pod for pod in pods if not _has_room(pod)]
+    text = f"starts when {wanted} of its pods can; {len(pods) - len(waiting)} have a node"
     if waiting:
         text += f"; without one: {named(waiting)}"
     yield text

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from trainmaster.controller.container_failures import (
@@ -34,6 +34,9 @@ _KILLED: Final = 137
 _UNTOLD: Final = frozenset({"", "Error"})
 _TERMINATED: Final = frozenset({"DeadlineExceeded", "Evicted", "NodeLost", "Preempting", "Terminated", "NodeShutdown"})
 """Reasons of pods that failed as a whole: their containers only ended with them."""
+
+_MOST: Final = 200
+"""Failures whose words are read, the first ones: what came after them tells nothing new."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +71,15 @@ def failed_containers(view: JobView) -> Iterator[Finding]:
     """Find why containers failed in the last attempt, by cause."""
     failed = sorted(_last_attempt(_failed(view)), key=lambda each: each.order)
     by_cause: dict[Cause, list[FailedContainer]] = {}
-    for each in failed:
+    for each in failed[:_MOST]:
         by_cause.setdefault(_cause(each), []).append(each)
     for cause, of_cause in by_cause.items():
-        yield _finding(view, cause, of_cause, is_first=of_cause[0] is failed[0])
+        is_first = of_cause[0] is failed[0]
+        found = _finding(view, cause, of_cause, is_first=is_first)
+        if is_first and len(failed) > _MOST:
+            more = Evidence(view.reference, f"{len(failed) - _MOST} more containers failed, later than {_MOST} others")
+            found = replace(found, evidence=[*found.evidence, more])
+        yield found
 
 
 def _failed(view: JobView) -> Iterator[FailedContainer]:

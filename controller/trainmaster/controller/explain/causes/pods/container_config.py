@@ -58,7 +58,7 @@ def container_config_error(view: JobView) -> Iterator[Finding]:
         advice = list(dict.fromkeys(_advice(text, view.namespace, pods[0]) for text, pods in groups))
         times = (parse_time(pods[0]["metadata"].get("creationTimestamp")) for _, pods in groups)
         since = min((time for time in times if time is not None), default=None)
-        yield Finding(Cause.CONTAINER_CONFIG_ERROR, Certainty.CERTAIN, evidence_of(groups), since, advice)
+        yield Finding(Cause.CONTAINER_CONFIG_ERROR, Certainty.CERTAIN, evidence_of(groups, of=len(told)), since, advice)
 
 
 def lacks_something(note: str) -> bool:

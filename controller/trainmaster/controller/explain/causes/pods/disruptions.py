@@ -40,6 +40,9 @@ _BY_EVENT: Final = {
     "TaintManagerEviction": Cause.NODE_LOST,
     "NodeNotReady": Cause.NODE_LOST,
 }
+EVENT_REASONS: Final = tuple(_BY_EVENT)
+"""Reasons of events about pods that are taken away."""
+
 _REASON: Final = re.compile(r"\b(?:PreemptionBy|EvictionBy|TerminationBy|DeletionBy)[A-Z]\w+")
 _TAINT_MANAGER: Final = frozenset({"DeletionByTaintManager", "TaintManagerEviction"})
 _OF_LOST_NODES: Final = frozenset(
@@ -62,7 +65,7 @@ def disruptions(view: JobView) -> Iterator[Finding]:
     for pod in view.pods or ():
         if (found := _disruption(view, pod)) is not None:
             told.setdefault(found[0], []).append((found[1], pod))
-    findings = {cause: evidence_of(grouped(pods), condition=_CONDITION) for cause, pods in told.items()}
+    findings = {cause: evidence_of(grouped(pods), of=len(pods), condition=_CONDITION) for cause, pods in told.items()}
     if state_of(view).state not in _SETTLED:
         for cause, evidence in _of_gone_pods(view):
             if cause not in told:

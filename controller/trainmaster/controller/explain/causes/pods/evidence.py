@@ -70,20 +70,23 @@ def grouped(told: Iterable[tuple[str, JsonObject]]) -> list[tuple[str, list[Json
     return [(text, sorted(pods, key=_order)) for text, pods in ordered[:_MOST]]
 
 
-def evidence_of(groups: Iterable[tuple[str, list[JsonObject]]], *, condition: str = "") -> list[Evidence]:
+def evidence_of(groups: Sequence[tuple[str, list[JsonObject]]], *, of: int, condition: str = "") -> list[Evidence]:
     """Return a piece of evidence for each text: of one pod, with how many others tell the same.
 
     Args:
         groups: What `grouped` returned.
+        of: How many texts were told: of those that are not in the groups it is said how many they are.
         condition: The type of the condition whose time is that of the evidence.
     """
+    more = of - sum(len(pods) for _, pods in groups)
+    last = len(groups) - 1
     return [
         Evidence(
             reference_to({"kind": "Pod", **pods[0]}),
-            f"{who(pods)}: {one_line(text)}",
+            f"{who(pods)}: {one_line(text)}" + (f" ({more} more pods in other words)" if more and at == last else ""),
             parse_time(pod_condition(pods[0], condition).get("lastTransitionTime")) if condition else None,
         )
-        for text, pods in groups
+        for at, (text, pods) in enumerate(groups)
     ]
 
 

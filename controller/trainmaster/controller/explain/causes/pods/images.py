@@ -88,7 +88,7 @@ def image_pull_failed(view: JobView) -> Iterator[Finding]:
     groups = grouped(told)
     if not groups:
         return
-    evidence = evidence_of(groups)
+    evidence = evidence_of(groups, of=len(told))
     for _, pods in groups[:1]:
         evidence += _secrets(view, pods[0])
     times = (parse_time(pods[0]["metadata"].get("creationTimestamp")) for _, pods in groups)

@@ -8,7 +8,7 @@ volumes, of gangs and of queues are other causes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,8 +43,10 @@ _OF_NODES: Final = ("taint", "affinity", "selector", "were unschedulable", "clai
 """What the scheduler says of nodes that no room on them would mend."""
 
 _INSUFFICIENT: Final = re.compile(r"\bInsufficient ([\w./-]*\w)")
-_FAILED: Final = "FailedScheduling"
-_OF_SCHEDULING: Final = frozenset({_FAILED, "Scheduled"})
+FAILED_SCHEDULING: Final = "FailedScheduling"
+"""The reason of the event by which a scheduler says that a pod has no node."""
+
+_OF_SCHEDULING: Final = frozenset({FAILED_SCHEDULING, "Scheduled"})
 """Reasons of events: what the scheduler tries last with a pod."""
 
 _NODES: Final = 3
@@ -62,12 +64,13 @@ class _Obstacle:
 def unschedulable(view: JobView) -> Iterator[Finding]:
     """Find pods that no node can take."""
     told = [(message, pod) for pod in waiting_pods(view) if (message := scheduling_message(view, pod))]
-    told = [(message, pod) for message, pod in told if not _is_said_of_others(view, pod, message)]
+    largest = _largest_nodes(view, [message for message, _ in told]) if view.pod_groups else {}
+    told = [(message, pod) for message, pod in told if not _is_said_of_others(view, pod, message, largest)]
     groups = grouped(told)
     if not groups:
         yield from _of_gone_pods(view)
         return
-    evidence, advice = evidence_of(groups, condition="PodScheduled"), []
+    evidence, advice = evidence_of(groups, of=len(told), condition="PodScheduled"), []
     for message, pods in groups:
         for obstacle in _obstacles(view, pods[0], message):
             evidence += [each for each in obstacle.evidence if each not in evidence]
@@ -83,7 +86,7 @@ def _of_gone_pods(view: JobView) -> Iterator[Finding]:
         return
     there = {pod["metadata"]["name"] for pod in view.pods or ()}
     last = {event.about.name: event for event in view.events_about("Pod") if event.reason in _OF_SCHEDULING}
-    told = [event for name, event in last.items() if name not in there and event.reason == _FAILED]
+    told = [event for name, event in last.items() if name not in there and event.reason == FAILED_SCHEDULING]
     told = [event for event in told if not _ELSEWHERE.search(event.note)]
     if told:
         more = f" (so it was of {len(told) - 1} more)" if len(told) > 1 else ""
@@ -92,7 +95,7 @@ def _of_gone_pods(view: JobView) -> Iterator[Finding]:
         yield Finding(Cause.UNSCHEDULABLE, Certainty.LIKELY, [evidence], since)
 
 
-def _is_said_of_others(view: JobView, pod: JsonObject, message: str) -> bool:
+def _is_said_of_others(view: JobView, pod: JsonObject, message: str, largest: Mapping[str, Quantity]) -> bool:
     """Say whether a pod waits for its volumes, its queue, or for the other pods of its gang: it would fit alone."""
     if _ELSEWHERE.search(message) or (view.pod_groups and _OVERUSED in message):
         return True
@@ -100,10 +103,14 @@ def _is_said_of_others(view: JobView, pod: JsonObject, message: str) -> bool:
     if not view.pod_groups or not view.nodes or not scarce or any(words in message for words in _OF_NODES):
         return False
     requests = _requests(pod)
-    largest = {name: _largest(view.nodes, name) for name in scarce}
-    return all(
-        (found := largest[name]) is not None and name in requests and not requests[name] > found[1] for name in scarce
-    )
+    return all(name in largest and name in requests and not requests[name] > largest[name] for name in scarce)
+
+
+def _largest_nodes(view: JobView, messages: Iterable[str]) -> Mapping[str, Quantity]:
+    """Return of each resource that messages call scarce how much the largest node has, where one has it."""
+    names = {name for message in set(messages) for name in _INSUFFICIENT.findall(message)}
+    found = {name: _largest(view.nodes or (), name) for name in names}
+    return {name: largest[1] for name, largest in found.items() if largest is not None}
 
 
 def _requests(pod: JsonObject) -> Resources:
@@ -121,7 +128,7 @@ def scheduling_message(view: JobView, pod: JsonObject) -> str:
     if condition.get("reason") == "Unschedulable" and condition.get("message"):
         return str(condition["message"])
     events = view.events_about("Pod", pod["metadata"]["name"])
-    told = [event.note for event in events if event.reason == _FAILED]
+    told = [event.note for event in events if event.reason == FAILED_SCHEDULING]
     return told[-1] if told else ""
 
 

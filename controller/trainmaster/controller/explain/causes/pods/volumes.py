@@ -37,11 +37,11 @@ def volume_pending(view: JobView) -> Iterator[Finding]:
             evidence.append(Evidence(ObjectReference("PersistentVolumeClaim", view.namespace, name), text))
             advice.append(what_helps)
     said = [(message, pod) for pod in waiting if _SAYS.search(message := scheduling_message(view, pod))]
-    evidence = evidence[:_SHOWN] + evidence_of(grouped(said), condition="PodScheduled")
+    evidence = evidence[:_SHOWN] + evidence_of(grouped(said), of=len(said), condition="PodScheduled")
     if not advice and said:
         advice = [f"see the claims of the pods: {kubectl(view, 'get', 'pvc')}"]
     mounts = [(one_line(event.note), pod) for pod in waiting for event in _failed_mounts(view, pod)[-1:]]
-    evidence += evidence_of(grouped(mounts))
+    evidence += evidence_of(grouped(mounts), of=len(mounts))
     if mounts and not advice:
         advice = [
             f"see the volume and whatever serves it: {kubectl(view, 'describe', 'pod', waiting[0]['metadata']['name'])}"
