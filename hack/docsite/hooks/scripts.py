@@ -1,7 +1,7 @@
 """The scripts that pages run beside those of the theme: diagrams, and search of a site that no server serves.
 
-`make docs` installs them from npm, by the lock beside mkdocs.yml, so that no page loads anything from elsewhere. The
-theme takes its own copies of both from a network unless they are there already.
+`make docs` installs them from npm, by the lock beside mkdocs.yml, so that no page loads anything from elsewhere: the
+theme would take its own copies of both from a network. Where they are not installed, diagrams are shown as their text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from pymdownx.superfences import fence_code_format
 
@@ -23,16 +22,18 @@ SCRIPTS: Final = {
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Have fences of mermaid become diagrams."""
-    fences = config.mdx_configs.setdefault("pymdownx.superfences", {})
-    fences["custom_fences"] = [{"name": "mermaid", "class": "mermaid", "format": fence_code_format}]
+    """Have fences of mermaid become diagrams, and the search work in a directory, by the scripts that are installed."""
+    if all(path.is_file() for path in SCRIPTS.values()):
+        fences = config.mdx_configs.setdefault("pymdownx.superfences", {})
+        fences["custom_fences"] = [{"name": "mermaid", "class": "mermaid", "format": fence_code_format}]
+    else:
+        config.extra["polyfills"] = []
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the scripts to the site."""
     for uri, path in SCRIPTS.items():
-        if not path.is_file():
-            raise PluginError(f"{path} is missing: `make docs` installs it")
-        files.append(File.generated(config, uri, abs_src_path=str(path)))
+        if path.is_file():
+            files.append(File.generated(config, uri, abs_src_path=str(path)))
     return files

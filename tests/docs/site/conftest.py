@@ -24,6 +24,14 @@ def site() -> Path:
 
 
 @pytest.fixture(scope="session")
+def scripted_site(site: Path) -> Path:
+    """A site with the scripts that npm installs."""
+    if not (site / "assets/javascripts/mermaid.js").is_file():
+        pytest.skip("the site was built without its scripts: npm did not install them")
+    return site
+
+
+@pytest.fixture(scope="session")
 def hooks() -> ModuleType:
     """The folder of the hooks, as a package."""
     if util.find_spec("mkdocs") is None:

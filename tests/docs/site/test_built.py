@@ -96,11 +96,11 @@ def test_the_search_knows_a_word_of_the_references(word: str, page: str, site: P
     assert any(each["location"].partition("#")[0] == page and word in each["text"] for each in index["docs"])
 
 
-async def test_diagrams_are_drawn_without_a_network(site: Path, tmp_path: Path) -> None:
+async def test_diagrams_are_drawn_without_a_network(scripted_site: Path, tmp_path: Path) -> None:
     """Each of every page; what its text gets wrong is an error of the script."""
     async with browser_page(tmp_path) as page:
         await page.emulate(width=1400, height=1000)
-        for path in pages(site):
+        for path in pages(scripted_site):
             if diagrams := path.read_text(encoding="utf-8").count('<pre class="mermaid">'):
                 await page.open(f"file://{path}")
                 drawn = "[...document.querySelectorAll('div.mermaid')].filter(it => it.clientHeight > 50).length"
@@ -110,10 +110,10 @@ async def test_diagrams_are_drawn_without_a_network(site: Path, tmp_path: Path) 
         assert any(url.endswith("/mermaid.js") for url in page.requests)
 
 
-async def test_the_search_finds_without_a_server(site: Path, tmp_path: Path) -> None:
+async def test_the_search_finds_without_a_server(scripted_site: Path, tmp_path: Path) -> None:
     async with browser_page(tmp_path) as page:
         await page.emulate(width=1400, height=1000)
-        await page.open(f"file://{site}/index.html?q=numProcPerNode")
+        await page.open(f"file://{scripted_site}/index.html?q=numProcPerNode")
         await page.until("document.querySelectorAll('.md-search-result__item').length > 2")
         assert page.errors == []
         assert from_elsewhere(page.requests) == []

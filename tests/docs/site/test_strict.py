@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,18 @@ def test_a_page_that_the_navigation_lacks_fails_the_build(tmp_path: Path, caplog
     with pytest.raises(Abort):
         build({"index.md": "# Title\n", "lost.md": "# Lost\n"}, tmp_path)
     assert any("lost.md" in record.getMessage() for record in caplog.records)
+
+
+def test_without_its_scripts_the_site_shows_diagrams_as_text_and_loads_nothing_from_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))  # nothing is installed there
+    build({"index.md": "# Title\n\n```mermaid\nflowchart LR\n    a --> b\n```\n"}, tmp_path)
+    html = (tmp_path / "site/index.html").read_text()
+    assert 'class="mermaid"' not in html
+    assert "flowchart LR" in html
+    assert "unpkg.com" not in html
+    assert not list((tmp_path / "site").rglob("iframe-worker.js"))
 
 
 def test_what_is_right_is_built(tmp_path: Path) -> None:
