@@ -2,7 +2,8 @@
 
 Links are written for a checkout, where `../controller` is a folder. On the site they lead to the same place of the
 repository, whose address is `extra.repository` of mkdocs.yml, or TRAINMASTER_REPOSITORY of the environment. A link to
-nothing is left, and MkDocs tells of it.
+nothing is left, and MkDocs tells of it. TRAINMASTER_SITE_URL is where the site is published, which its page for missing
+addresses and its canonical links need.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ _LINK: Final = re.compile(
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Take the address of the repository from the environment, if it is there."""
+    """Take the addresses of the repository and of the site from the environment, if they are there."""
     config.extra["repository"] = os.environ.get("TRAINMASTER_REPOSITORY") or config.extra["repository"]
+    config.site_url = os.environ.get("TRAINMASTER_SITE_URL") or config.site_url
     return config
 
 

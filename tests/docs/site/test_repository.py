@@ -56,5 +56,14 @@ def test_the_environment_names_the_repository(
     monkeypatch.delenv("TRAINMASTER_REPOSITORY", raising=False)
     if named is not None:
         monkeypatch.setenv("TRAINMASTER_REPOSITORY", named)
-    config = SimpleNamespace(extra={"repository": HOST})
+    config = SimpleNamespace(extra={"repository": HOST}, site_url=None)
     assert hooks.repository.on_config(config).extra == {"repository": used}
+
+
+@pytest.mark.parametrize("named", [None, "https://me.github.io/trainmaster/"])
+def test_the_environment_names_the_site(named: str | None, hooks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINMASTER_SITE_URL", raising=False)
+    if named is not None:
+        monkeypatch.setenv("TRAINMASTER_SITE_URL", named)
+    config = SimpleNamespace(extra={"repository": HOST}, site_url=None)
+    assert hooks.repository.on_config(config).site_url == named
