@@ -17,8 +17,9 @@ fi
   ci --loglevel=error --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 \
   --fetch-retry-maxtimeout=10000 > npm.log 2>&1 && exit 0
 {
-  cat npm.log
+  head -n 4 npm.log
   echo "npm did not install hack/docsite/package.json: the site is built without it. Diagrams are shown as their text, and"
-  echo "the search needs a server (python3 -m http.server --directory site). The next \`make docs\` tries again."
+  echo "the search needs a server (python3 -m http.server --directory site). The next \`make docs\` tries again. All that"
+  echo "npm said is in $directory/npm.log."
 } >&2
 exit 1
