@@ -1,14 +1,11 @@
-"""Runbooks name commands, log messages and objects that there are."""
+"""Runbooks name log messages and objects that there are; their commands are in `test_commands`."""
 
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
-
-from trainmaster.controller.cli.root import full_parser
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
@@ -20,25 +17,6 @@ def lines() -> list[str]:
     """Every line of a command, of all pages."""
     blocks = [block for page in PAGES for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL)]
     return sorted({line for block in blocks for line in block.splitlines()})
-
-
-@pytest.mark.parametrize("line", [line for line in lines() if line.startswith("trainmaster ")])
-def test_commands_of_ours_are_understood(line: str) -> None:
-    words = shlex.split(re.split(r" [|>] ", line)[0])
-    assert vars(full_parser().parse_args(words[1:]))["run"]
-
-
-def test_commands_that_texts_name_exist() -> None:
-    named = {
-        name
-        for page in PAGES
-        for words in re.findall(r"`trainmaster ([^`]+)`", page.read_text())
-        for name in [words.split()[0]]
-    }
-    parser = full_parser()
-    known = {name for action in parser._actions if isinstance(action.choices, dict) for name in action.choices}
-    assert named
-    assert named <= known
 
 
 @pytest.mark.parametrize(
