@@ -174,15 +174,16 @@ these go on.
 The manager's rights are not theirs. What it serves beside its metrics shows each caller what RBAC allows that caller
 (`metrics.auth.enabled`), and the commands use the kubeconfig of whoever calls them:
 
-| who wants | needs |
-| --- | --- |
-| [metrics](metrics.md) | `get` of the non-resource URL `/metrics` |
-| [`/debug/`](operations.md#debug) | `get` of `/debug/*` |
-| [the history](history.md#who-may-read-it) | `get` of `/history/*`, and `list` of TrainJobs in the namespaces that are asked for; through the API server, `get` of `services/proxy` in the manager's namespace as well |
-| [the web page](web.md#who-sees-what) | `get` of `/web/`, and `list` of TrainJobs in the namespaces that are shown |
-| [`trainmaster explain`](guides/explain.md) | to read TrainJobs, JobSets, Jobs, pods and events of the namespace; what may not be read, such as nodes and queues, is listed as not looked at |
-| [`trainmaster top`](guides/jobs.md#all-at-a-glance) | the same for all jobs that are to be shown; `list` and `watch` of nodes and of all pods for the nodes, and `get` of `pods/proxy` in the manager's namespace for its metrics |
-| [`trainmaster support-bundle`](support-bundle.md) | whatever is to be in it; what may not be read is listed as missing |
+- [Metrics](metrics.md): `get` of the non-resource URL `/metrics`.
+- [Debug pages](operations.md#debug): `get` of `/debug/*`.
+- [The history](history.md#who-may-read-it): `get` of `/history/*`, and `list` of TrainJobs in the namespaces that are
+  asked for; through the API server also `get` of `services/proxy` in the manager's namespace.
+- [The web page](web.md#who-sees-what): `get` of `/web/`, and `list` of TrainJobs in the namespaces that are shown.
+- [`trainmaster explain`](guides/explain.md): to read TrainJobs, JobSets, Jobs, pods and events of the namespace. What
+  may not be read, such as nodes and queues, is listed as not looked at.
+- [`trainmaster top`](guides/jobs.md#all-at-a-glance): the same for all jobs that are to be shown; `list` and `watch` of
+  nodes and of all pods for the nodes; `get` of `pods/proxy` in the manager's namespace for its metrics.
+- [`trainmaster support-bundle`](support-bundle.md): to read whatever is to be in it; the rest is listed as missing.
 
 ## Compared with the Go manager
 
