@@ -54,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run docs test test-lowest test-frameworks plugin-tour deploy-test check bench dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
+.PHONY: run docs test test-lowest test-frameworks plugin-tour deploy-test check bench tuning dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -96,6 +96,10 @@ deploy-test: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.examples $(VENV)/.frameworks 
 
 bench: $(VENV)/.runtime ## Measure a manager that faces many TrainJobs: speed, CPU, memory, requests
 	$(BIN)/python -m bench $(ARGS)
+
+tuning: $(VENV)/.runtime ## Run the experiments of docs/tuning.md, with up to 50,000 TrainJobs: half an hour on an idle machine
+	$(BIN)/python -m tuning $(ARGS)
+	$(BIN)/python hack/generate_tuning.py
 
 dashboards: $(VENV)/.runtime ## Run managers under load, ask Prometheus for every panel of the dashboards, draw them into docs/images
 	@hack/debian_packages.sh prometheus chromium pngquant

@@ -15,7 +15,7 @@ from pathlib import Path
 import structlog
 
 from bench.api import BenchmarkFailed
-from bench.burst import OUR_USER_AGENT, Load, Measured, measure
+from bench.burst import OUR_USER_AGENT, USUAL, Load, Measured, Phase, measure
 from bench.micro import measure_pieces
 from bench.reporting import Report, machine, read_document, write_document
 from bench.workloads import WORKLOADS
@@ -37,12 +37,14 @@ def main() -> int:
     load = Load(
         jobs=arguments.jobs or workload.jobs,
         workload=workload,
-        churn=arguments.churn,
+        phases=_phases(arguments),
         kubeconfig=arguments.kubeconfig,
         audit_log=arguments.audit_log,
         manager_pid=arguments.manager_pid,
         user_agent=arguments.user_agent,
     )
+    if arguments.waiting and (workload.kind != "TrainJob" or not arguments.churn):
+        parser.error("--waiting is for TrainJobs whose JobSet controller this program plays")
     if load.kubeconfig is None and (load.manager_pid is not None or load.audit_log is not None):
         parser.error("--manager-pid and --audit-log need the cluster that they belong to: add --kubeconfig FILE")
     # The informers that run in this process would tell the terminal about themselves.
@@ -72,7 +74,17 @@ async def _measure(load: Load) -> Measured:
         # Last, so that this process is small while the others are measured.
         print("measuring pieces of code ...", file=sys.stderr)
         measured.values |= await asyncio.to_thread(measure_pieces)
+        if "life.cpu" in measured.values:
+            share = measured.values["micro.job_metrics"] / (measured.values["life.cpu"] * 1000)
+            measured.values["life.job_metrics"] = 100 * share
     return measured
+
+
+def _phases(arguments: argparse.Namespace) -> frozenset[Phase]:
+    churning: set[Phase] = {"live"} if arguments.churn else set()
+    if arguments.waiting:
+        churning.add("waiting")
+    return USUAL - {"live"} | churning
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -89,6 +101,9 @@ def _parser() -> argparse.ArgumentParser:
         action=argparse.BooleanOptionalAction,
         default=True,
         help="let JobSets or pods run and complete; not where they do so by themselves (default: yes)",
+    )
+    parser.add_argument(
+        "--waiting", action="store_true", help="let TrainJobs wait for pods, too, until it is told why: a minute more"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to a file, too")
     parser.add_argument(

@@ -10,6 +10,8 @@ The phases, on one API server:
 5. this program, in place of a JobSet controller or a kubelet, reports that every JobSet, or pod, runs and then that it
    has completed, until every job is complete; together with phase 2 that is its whole life (`life.*`).
 
+Only where it is asked for, up to a hundred TrainJobs wait for pods before that, until it is told why (`waiting.*`).
+
 CPU is counted until the manager rests, so that nothing which a phase causes is missed.
 """
 
@@ -19,24 +21,33 @@ import asyncio
 import math
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal
 
+from bench import samples
 from bench.api import AT_ONCE, MERGE_PATCH, Api, BenchmarkFailed, for_all
-from bench.counting import AuditReader, RequestCounter, Requests, requests_in_metrics
-from bench.processes import Manager, Process, Server, api_server, manager
+from bench.counting import AuditReader, RequestCounter, Requests, counted_in_metrics, requests_in_metrics
+from bench.processes import Manager, Process, Server, api_server, manager, without_tls
 from bench.samples import NAMESPACE, job_name, namespace
 from bench.workloads import Workload
+from trainmaster.controller.condition_types import WAITING
 from trainmaster.controller.kube.auth.loader import load_config
-from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
 from trainmaster.devcluster.crds.install import definition_file
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
+Phase = Literal["settled", "restart", "waiting", "live"]
+"""Those that may be left out."""
+
+USUAL: Final[frozenset[Phase]] = frozenset({"settled", "restart", "live"})
+
 TOUCHED_AT_MOST: Final = 1000
+WAITING_AT_MOST: Final = 100
 OUR_USER_AGENT: Final = "trainmaster/"
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -50,8 +61,9 @@ class Load:
 
     jobs: int
     workload: Workload
-    churn: bool = True
-    """Whether to play the JobSet controller or the kubelet; there must be no other one then."""
+    phases: Collection[Phase] = USUAL
+    """Those that run besides start and creation. In `waiting` and `live` this program plays the JobSet controller or
+    the kubelet; there must be no other one then."""
 
     kubeconfig: Path | None = None
     """The cluster; None: a bare API server of our own."""
@@ -65,6 +77,18 @@ class Load:
     user_agent: str = OUR_USER_AGENT
     """What the manager's User-Agent contains."""
 
+    configuration: Mapping[str, Any] = field(default_factory=dict)
+    """What the configuration of managers of our own says besides."""
+
+    prepare: Callable[[Api], Awaitable[object]] | None = None
+    """What else happens to the cluster before a manager starts."""
+
+    uses_tls: bool = True
+    """Whether managers of our own talk to the API server by TLS."""
+
+    counts_trainjobs: bool = True
+    """Whether managers of our own have the metrics of TrainJobs; no user can switch them off."""
+
 
 @dataclass(slots=True)
 class Measured:
@@ -75,7 +99,7 @@ class Measured:
 
 
 @dataclass(slots=True)
-class _Phase:
+class _Cost:
     """What one phase took; complete when its block has ended."""
 
     cpu: float = 0.0
@@ -111,11 +135,16 @@ async def measure(load: Load, directory: Path, *, say: Callable[[str], None]) ->
         if load.kubeconfig is not None:
             stack.push_async_callback(_clean_up, api, load.workload)
         audit = AuditReader(server.audit_log, user_agent=load.user_agent) if server.audit_log is not None else None
+        if load.prepare is not None:
+            await load.prepare(api)
         run = _Run(load, api, audit, Measured(), say)
         if load.manager_pid is not None:
             await run.with_process(Process(load.manager_pid))
         else:
-            await run.with_own_managers(server.kubeconfig, directory)
+            kubeconfig = server.kubeconfig
+            if not load.uses_tls:
+                kubeconfig = await stack.enter_async_context(without_tls(access, directory))
+            await run.with_own_managers(kubeconfig, directory)
         return run.measured
 
 
@@ -143,30 +172,50 @@ class _Run:
     async def with_process(self, process: Process) -> None:
         """Run the phases that need no start of a manager."""
         await self._create(process)
-        await self._settled(process)
-        await self._live(process)
+        await self._rest_of_life(process)
         self._finish(process)
 
     async def with_own_managers(self, kubeconfig: Path, directory: Path) -> None:
         """Run all phases."""
         jobs = self.load.jobs
+        start = partial(
+            manager,
+            kubeconfig,
+            directory,
+            configuration=self.load.configuration,
+            counts_trainjobs=self.load.counts_trainjobs,
+        )
         self.say("starting a manager in an empty cluster")
-        async with manager(kubeconfig, directory) as first:
+        async with start() as first:
             started_with = first.cpu()
             self._set(start__ready=first.ready_after, start__memory=first.memory())
             await self._create(first)
-            await self._settled(first)
+            if "restart" not in self.load.phases:
+                await self._rest_of_life(first)
+            elif "settled" in self.load.phases:
+                await self._settled(first)
             await self._finish_own(first)
+        if "restart" not in self.load.phases:
+            return
         self.say(f"starting another manager, which finds {jobs} {self.load.workload.kind}s")
         before = await self.audit.count() if self.audit is not None else Requests()
-        async with manager(kubeconfig, directory) as second:
+        async with start() as second:
             await second.rest(patience=self._patience)
             cpu = max(second.cpu() - started_with, 0.0) * 1000 / jobs
             restart = await (self.audit or _MetricsReader(second)).count() - before
             self.measured.requests["restart"] = restart
             self._set(restart__ready=second.ready_after, restart__cpu=cpu, restart__writes=restart.writes)
-            await self._live(second)
+            await self._rest_of_life(second, settled=False)
             await self._finish_own(second)
+
+    async def _rest_of_life(self, process: Process, *, settled: bool = True) -> None:
+        """Run the phases after the creation."""
+        if settled and "settled" in self.load.phases:
+            await self._settled(process)
+        if "waiting" in self.load.phases:
+            await self._waiting(process)
+        if "live" in self.load.phases:
+            await self._live(process)
 
     @property
     def _patience(self) -> float:
@@ -222,17 +271,30 @@ class _Run:
             lists = self._get("manager.lists") + phase.requests.lists
             self._set(settled__writes=phase.requests.writes, manager__lists=lists)
 
+    async def _waiting(self, process: Process) -> None:
+        waiting, workload = min(self.load.jobs, WAITING_AT_MOST), self.load.workload
+        self.say(f"letting {waiting} {workload.kind}s wait for their pods")
+        explained = _Appearances(waiting)
+
+        async def wait(number: int) -> None:
+            for pod in samples.pending_pods(number):
+                await self.api.send("POST", PODS.path(NAMESPACE), pod)
+                # An API server takes no status from whoever creates something.
+                await self._patch(f"{PODS.path(NAMESPACE, pod['metadata']['name'])}/status", {"status": pod["status"]})
+            await self._patch(f"{workload.built.path(NAMESPACE)}/{job_name(number)}/status", samples.starting())
+
+        watching = self.api.watching(workload.resource.path(NAMESPACE), _seeing(WAITING, explained))
+        async with self._phase("waiting", process) as phase, watching as reading:
+            await for_all(range(waiting), wait)
+            await self._wait(explained, reading, f"{workload.kind}s said why they wait", process)
+        self._set(waiting__cpu=phase.cpu * 1000 / waiting)
+        if phase.requests is not None:
+            self._set(waiting__lists=phase.requests.lists / waiting, waiting__writes=phase.requests.writes / waiting)
+
     async def _live(self, process: Process) -> None:
-        if not self.load.churn:
-            return
         jobs, workload = self.load.jobs, self.load.workload
         self.say(f"running and completing {jobs * workload.built_each} {workload.built.kind}s")
         complete = _Appearances(jobs)
-
-        def see(_: str, obj: JsonObject) -> None:
-            conditions: Iterable[JsonObject] = obj.get("status", {}).get("conditions", ())
-            if any(each["type"] == workload.completed and each["status"] == "True" for each in conditions):
-                complete.see(obj["metadata"]["name"])
 
         async def live(number: int) -> None:
             for reports in workload.reports(number):
@@ -240,7 +302,7 @@ class _Run:
                     for name, status in reports.items():
                         tasks.create_task(self._patch(f"{workload.built.path(NAMESPACE)}/{name}/status", status))
 
-        watching = self.api.watching(workload.resource.path(NAMESPACE), see)
+        watching = self.api.watching(workload.resource.path(NAMESPACE), _seeing(workload.completed, complete))
         async with self._phase("live", process) as phase, watching as reading:
             await for_all(range(jobs), live, at_once=AT_ONCE // workload.built_each)
             await self._wait(complete, reading, f"{workload.kind}s completed", process)
@@ -250,8 +312,9 @@ class _Run:
             self._set(
                 life__requests=self._get("create.requests") + phase.requests.single / jobs,
                 life__events=self._get("create.events") + phase.requests.events / jobs,
-                manager__lists=self._get("manager.lists") + phase.requests.lists,
             )
+            if "waiting" not in self.load.phases:  # after that, pods may be read once more
+                self._set(manager__lists=self._get("manager.lists") + phase.requests.lists)
 
     async def _patch(self, path: str, patch: JsonObject) -> None:
         await self.api.send("PATCH", path, patch, content_type=MERGE_PATCH)
@@ -270,12 +333,12 @@ class _Run:
             )
 
     @asynccontextmanager
-    async def _phase(self, name: str, process: Process) -> AsyncIterator[_Phase]:
+    async def _phase(self, name: str, process: Process) -> AsyncIterator[_Cost]:
         """Measure CPU and requests of the block, and of what follows from it until the manager rests."""
         counter = self._counter(process)
         before = await counter.count() if counter is not None else None
         cpu = process.cpu()
-        phase = _Phase()
+        phase = _Cost()
         yield phase
         await process.rest(patience=self._patience)
         phase.cpu = process.cpu() - cpu
@@ -292,6 +355,9 @@ class _Run:
         stall = await process.worst_stall()
         if stall is not None:
             self._at_most("manager.worst_stall", stall * 1000)
+        counted = counted_in_metrics(await process.metrics())
+        self._at_most("manager.series", counted.series)
+        self._at_most("manager.cached", counted.cached_bytes / 2**20)
 
     def _finish(self, process: Process) -> None:
         self._at_most("manager.peak_memory", process.peak_memory())
@@ -303,6 +369,17 @@ class _MetricsReader:
 
     async def count(self) -> Requests:
         return requests_in_metrics(await self.manager.metrics())
+
+
+def _seeing(condition: str, appearances: _Appearances) -> Callable[[str, JsonObject], None]:
+    """Return what notes jobs of which a condition is true."""
+
+    def see(_: str, obj: JsonObject) -> None:
+        conditions: Iterable[JsonObject] = obj.get("status", {}).get("conditions", ())
+        if any(each["type"] == condition and each["status"] == "True" for each in conditions):
+            appearances.see(obj["metadata"]["name"])
+
+    return see
 
 
 async def _install_definitions(api: Api, workload: Workload) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import orjson
 from prometheus_client.parser import text_string_to_metric_families
@@ -99,6 +99,21 @@ def requests_in_metrics(text: str) -> Requests:
             elif sample.name == "trainmaster_informer_snapshots_total" and sample.labels["method"] == "list":
                 counts["list snapshots"] += int(sample.value)
     return Requests(counts)
+
+
+class Counted(NamedTuple):
+    """What the metrics of a manager tell of its size."""
+
+    series: int
+    cached_bytes: float
+    """Of all objects in its caches, as they were read."""
+
+
+def counted_in_metrics(text: str) -> Counted:
+    """Count the series of a manager, and what it has cached."""
+    samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+    cached = sum(sample.value for sample in samples if sample.name == "trainmaster_informer_bytes")
+    return Counted(len(samples), cached)
 
 
 def _verb(name: str) -> str:

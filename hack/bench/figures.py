@@ -55,6 +55,8 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         ),
         "micro.informer": Figure("events/s", Kind.RATE, "from the bytes of a watch to a handler"),
         "micro.cached_object": Figure("KiB", Kind.MEMORY, "one TrainJob in the cache of an informer"),
+        "micro.job_metrics": Figure("us", Kind.DURATION, "metrics of the whole life of one TrainJob"),
+        "micro.explain": Figure("us", Kind.DURATION, "why one TrainJob of two nodes waits, once its pods are read"),
         "start.ready": Figure("s", Kind.DURATION, "a manager in an empty cluster, from its start to ready"),
         "start.memory": Figure("MB", Kind.MEMORY, "resident memory of that manager when it is ready"),
         "create.rate": Figure("JobSets/s", Kind.RATE, "with the server and this program on the same machine"),
@@ -67,6 +69,9 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         "create.events": Figure("per job", Kind.COUNT, "events, each a request"),
         "settled.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager to look again at what is as it should be"),
         "settled.writes": Figure("", Kind.COUNT, "all jobs looked at again", Budget(0.0)),
+        "waiting.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager until it is told why a job waits"),
+        "waiting.lists": Figure("per job", Kind.COUNT, "lists of pods until then"),
+        "waiting.writes": Figure("per job", Kind.COUNT, "writes until then"),
         "restart.ready": Figure(
             "s",
             Kind.DURATION,
@@ -78,6 +83,7 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         "life.requests": Figure("per job", Kind.COUNT, "from creation to completion", Budget(4.0)),
         "life.events": Figure("per job", Kind.COUNT, "events, each a request"),
         "life.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager, from creation to completion"),
+        "life.job_metrics": Figure("%", Kind.DURATION, "of life.cpu is for the metrics of TrainJobs", Budget(3.0)),
         "manager.lists": Figure("", Kind.COUNT, "list requests after the start", Budget(0.0)),
         "manager.peak_memory": Figure(
             "MB", Kind.MEMORY, "highest resident memory (VmHWM)", Budget(390.0, at_jobs=FULL_SCALE)
@@ -85,6 +91,8 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         "manager.worst_stall": Figure(
             "ms", Kind.DURATION, "longest time without a turn of the event loop", Budget(100.0, at_jobs=FULL_SCALE)
         ),
+        "manager.series": Figure("", Kind.MEMORY, "series in its metrics", Budget(5000.0)),
+        "manager.cached": Figure("MB", Kind.MEMORY, "objects in its caches, as they were read"),
         "pytorchjob.start.ready": Figure("s", Kind.DURATION, "as start.ready, where V1 jobs are served as well"),
         "pytorchjob.start.memory": Figure("MB", Kind.MEMORY, "as start.memory"),
         "pytorchjob.create.rate": Figure("pods/s", Kind.RATE, "with the server and this program on the same machine"),
@@ -110,6 +118,8 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         ),
         "pytorchjob.manager.peak_memory": Figure("MB", Kind.MEMORY, "highest resident memory (VmHWM)"),
         "pytorchjob.manager.worst_stall": Figure("ms", Kind.DURATION, "longest time without a turn of the event loop"),
+        "pytorchjob.manager.series": Figure("", Kind.MEMORY, "series in its metrics", Budget(5000.0)),
+        "pytorchjob.manager.cached": Figure("MB", Kind.MEMORY, "objects in its caches, as they were read"),
     }
 )
 """All figures in the order of the report."""

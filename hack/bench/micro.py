@@ -19,6 +19,7 @@ from typing import Any, Final
 import orjson
 
 from bench import samples
+from bench.lives import LIVES, count_lives, explain_waiting
 from trainmaster.controller.kube.cache.delta import ResourceEventHandlerFuncs
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import SystemClock
@@ -50,6 +51,8 @@ def measure_pieces() -> dict[str, float]:
         "micro.framework": _framework() * 1e6,
         "micro.informer": _EVENTS / _best(lambda: asyncio.run(_deliver(events))),
         "micro.cached_object": _memory_of_objects() / _OBJECTS / 1024,
+        "micro.job_metrics": _best(count_lives) / LIVES * 1e6,
+        "micro.explain": _best(explain_waiting) / LIVES * 1e6,
     }
 
 

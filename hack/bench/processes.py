@@ -17,12 +17,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.api import BenchmarkFailed
+from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import PARTS
 from trainmaster.devcluster.state import StateDirectory
@@ -145,7 +147,7 @@ async def api_server(directory: Path) -> AsyncIterator[Server]:
     audit, log = directory / "audit.log", directory / "server.log"
     state = StateDirectory(directory / "cluster")
     command = ["trainmaster.devcluster", "cluster", "up", "--state-dir", str(state.path)]
-    command += ["--without", ",".join(PARTS), "--audit-log", str(audit)]
+    command += ["--without", ",".join(PARTS), "--audit-log", str(audit), "--fault-control"]
     async with run_process(command, log) as process:
         deadline = time.monotonic() + _START_TIMEOUT
         while (record := state.read_record()) is None or record.pid != process.pid:
@@ -156,24 +158,33 @@ async def api_server(directory: Path) -> AsyncIterator[Server]:
 
 
 @asynccontextmanager
-async def manager(kubeconfig: Path, directory: Path) -> AsyncIterator[Manager]:
+async def manager(
+    kubeconfig: Path, directory: Path, *, configuration: Mapping[str, Any], counts_trainjobs: bool = True
+) -> AsyncIterator[Manager]:
     """Run a manager that is ready, on free ports of the loopback interface.
 
-    It runs without leader election, and without a limit on its requests: that would be all there is to measure.
+    It runs without leader election and webhooks.
+
+    Args:
+        kubeconfig: How it reaches the API server.
+        directory: Where it may write.
+        configuration: What its configuration says besides, for instance a limit on its requests.
+        counts_trainjobs: Whether it has the metrics of TrainJobs.
     """
     health, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
-    configuration = directory / "manager.yaml"
+    file = directory / "manager.yaml"
     content = {
         "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
         "kind": "Configuration",
-        "clientConnection": {"qps": 0.0, "burst": 0},
         "webhook": {"enabled": False},
         "health": {"healthProbeBindAddress": health},
         "metrics": {"bindAddress": metrics, "secureServing": False},
+        **configuration,
     }
-    configuration.write_text(json.dumps(content), encoding="utf-8")
+    file.write_text(json.dumps(content), encoding="utf-8")
     log = directory / "manager.log"
-    command = ["trainmaster.controller.cli", "manager", "--kubeconfig", str(kubeconfig), "--config", str(configuration)]
+    module = "trainmaster.controller.cli" if counts_trainjobs else "bench.uncounted"
+    command = [module, "manager", "--kubeconfig", str(kubeconfig), "--config", str(file)]
     started = time.monotonic()
     async with run_process(command, log) as process:
         running = Manager(
@@ -185,6 +196,51 @@ async def manager(kubeconfig: Path, directory: Path) -> AsyncIterator[Manager]:
         )
         await running.wait_ready()
         yield running
+
+
+@asynccontextmanager
+async def without_tls(access: RestConfig, directory: Path) -> AsyncIterator[Path]:
+    """Let the API server be reached without TLS, through this process; returns a kubeconfig."""
+    address = urlsplit(access.server)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            to_server = await asyncio.open_connection(
+                address.hostname, address.port, ssl=access.ssl_context, server_hostname=access.server_hostname
+            )
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(_pump(reader, to_server[1]))
+                    tasks.create_task(_pump(to_server[0], writer))
+            finally:
+                writer.close()
+                to_server[1].close()
+
+    token = (await access.headers())["Authorization"].removeprefix("Bearer ")
+    server = await asyncio.start_server(relay, "127.0.0.1", 0)
+    async with server:
+        cluster = {"server": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"}
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "plain",
+            "clusters": [{"name": "plain", "cluster": cluster}],
+            "users": [{"name": "plain", "user": {"token": token}}],
+            "contexts": [{"name": "plain", "context": {"cluster": "plain", "user": "plain"}}],
+        }
+        kubeconfig = directory / "without-tls.kubeconfig"
+        kubeconfig.write_text(json.dumps(content), encoding="utf-8")
+        yield kubeconfig
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(64 * 1024):
+        writer.write(data)
+        await writer.drain()
+    if writer.can_write_eof():
+        writer.write_eof()
+    else:
+        writer.close()
 
 
 @asynccontextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
@@ -109,6 +110,38 @@ def pod_status(phase: str) -> JsonObject:
 def running() -> JsonObject:
     """Build the patch with which a JobSet controller reports that all runs."""
     return {"status": {"replicatedJobsStatus": [_counts(active=1, ready=1)]}}
+
+
+def starting() -> JsonObject:
+    """Build the patch with which a JobSet controller reports that there are pods, which are not ready."""
+    return {"status": {"replicatedJobsStatus": [_counts(active=1)]}}
+
+
+def pending_pods(number: int) -> Iterator[JsonObject]:
+    """Yield the pods of a TrainJob, for which there is no place: as a Job controller makes them, and a scheduler."""
+    message = "0/12 nodes are available: 12 Insufficient nvidia.com/gpu. preemption: 0/12 nodes are available."
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
+    container = {
+        "name": "node",
+        "image": "example.com/team/train:1.4",
+        "command": ["torchrun", "train.py"],
+        "env": [{"name": f"PET_{index}", "value": "value"} for index in range(8)],
+        "resources": {"requests": {"cpu": "4", "memory": "16Gi"}, "limits": {"nvidia.com/gpu": 2}},
+    }
+    for index in range(2):
+        labels = {
+            "jobset.sigs.k8s.io/jobset-name": job_name(number),
+            "jobset.sigs.k8s.io/replicatedjob-name": "node",
+            "jobset.sigs.k8s.io/job-index": "0",
+            "batch.kubernetes.io/job-completion-index": str(index),
+        }
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{job_name(number)}-node-0-{index}", "namespace": NAMESPACE, "labels": labels},
+            "spec": {"restartPolicy": "Never", "containers": [container]},
+            "status": {"phase": "Pending", "conditions": [unschedulable]},
+        }
 
 
 def completed() -> JsonObject:

@@ -294,6 +294,6 @@ _PROCESS: Final = Row(
 CONTROLLER: Final = Dashboard(
     uid="trainmaster-controller",
     title="Trainmaster / Controller",
-    description="For whoever tunes the manager: queues, workers, requests, caches and the process.",
+    description="For whoever tunes the manager: queues, workers, requests, caches and the process; see docs/tuning.md.",
     rows=(_QUEUES, _RECONCILES, _REQUESTS, _CACHES, _PROCESS),
 )
