@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.job_views import moment
@@ -40,6 +41,27 @@ def test_a_cause_comes_before_its_symptoms_however_sure_those_are() -> None:
     certain = finding(Cause.CONTAINER_FAILED, Certainty.CERTAIN, since=20)
     for order in permutations([certain, possible, finding(Cause.BACKOFF_LIMIT_EXCEEDED, since=60)]):
         assert causes(*order) == [Cause.NAME_RESOLUTION_FAILED, Cause.CONTAINER_FAILED, Cause.BACKOFF_LIMIT_EXCEEDED]
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        Cause.CONTAINER_FAILED,
+        Cause.OUT_OF_MEMORY,
+        Cause.INIT_CONTAINER_FAILED,
+        Cause.EVICTED,
+        Cause.PREEMPTED,
+        Cause.NODE_LOST,
+        Cause.NAME_RESOLUTION_FAILED,
+        Cause.RENDEZVOUS_TIMEOUT,
+        Cause.WORLD_SIZE_MISMATCH,
+        Cause.DEADLINE_EXCEEDED,
+    ],
+)
+def test_a_limit_of_restarts_comes_after_whatever_used_it_up(cause: Cause) -> None:
+    """Also if that is a mere guess, and by the clock of its node came later."""
+    failed = finding(cause, Certainty.POSSIBLE, since=90)
+    assert causes(finding(Cause.BACKOFF_LIMIT_EXCEEDED, since=30), failed) == [cause, Cause.BACKOFF_LIMIT_EXCEEDED]
 
 
 def test_what_happened_later_explains_nothing() -> None:

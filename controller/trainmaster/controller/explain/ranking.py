@@ -44,13 +44,24 @@ EXPLAINS: Final[Mapping[Cause, frozenset[Cause]]] = {
     Cause.WORLD_SIZE_MISMATCH: _ENDS_CONTAINERS,
     Cause.RENDEZVOUS_TIMEOUT: _ENDS_CONTAINERS - {Cause.RENDEZVOUS_TIMEOUT},
     Cause.CONTAINER_FAILED: _ENDS_CONTAINERS - {Cause.CONTAINER_FAILED},
+    Cause.DEADLINE_EXCEEDED: frozenset({Cause.BACKOFF_LIMIT_EXCEEDED}),
     Cause.JOBSET_CONTROLLER_ABSENT: _KEEPS_PODS_FROM_STARTING | {Cause.REFUSED},
     Cause.MANAGER_ABSENT: frozenset({Cause.ANOTHER_MANAGER_LEADS, Cause.RUNTIME_MISSING}),
 }
 """What follows from a cause: where both are found, that one is its symptom."""
 
-_STATES: Final = frozenset({Cause.SUSPENDED, Cause.GANG_INCOMPLETE, Cause.UNSCHEDULABLE, Cause.ANOTHER_MANAGER_LEADS})
-"""Causes that are not something that happened, but how it is: since when, is no matter of before and after."""
+_TIMELESS: Final = frozenset(
+    {
+        Cause.SUSPENDED,
+        Cause.GANG_INCOMPLETE,
+        Cause.UNSCHEDULABLE,
+        Cause.ANOTHER_MANAGER_LEADS,
+        Cause.BACKOFF_LIMIT_EXCEEDED,
+    }
+)
+"""Causes that are how it is, not something that happened; and the limit, which failures use up whatever their clocks
+say. Before and after is no matter of theirs.
+"""
 
 MOST_EVIDENCE: Final = 10
 """Of one finding."""
@@ -78,7 +89,7 @@ def explains(finding: Finding, other: Finding) -> bool:
         return False
     if finding.cause in EXPLAINS.get(other.cause, ()):  # each may be the reason of the other one
         return _time(finding) < _time(other) - _SLACK
-    if other.cause in _STATES or finding.since is None or other.since is None:
+    if other.cause in _TIMELESS or finding.since is None or other.since is None:
         return True
     return finding.since <= other.since + _SLACK
 
