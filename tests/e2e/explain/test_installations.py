@@ -117,7 +117,13 @@ async def test_a_webhook_refuses_what_the_job_is_made_of(stack: Stack, home: Pat
     await stack.client.create(WEBHOOKS, {**configuration, "metadata": {"name": "policies"}})
     await stack.client.create(TRAINJOBS, trainjob("waits"))
     async with manager(stack.access):
-        await first(home, "waits", "Refused", "policies.example.com")
+        await first(
+            home,
+            "waits",
+            "Refused",
+            "its webhook policies.example.com calls Service default/policies/validate; failurePolicy Fail",
+            "in namespace default has no endpoints, or does not exist",
+        )
 
 
 async def test_the_schema_refuses_what_the_job_is_made_of(stack: Stack, home: Path) -> None:

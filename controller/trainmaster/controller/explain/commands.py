@@ -14,6 +14,6 @@ def trainmaster(view: JobView, verb: str, *options: str) -> str:
 
 
 def kubectl(view: JobView, *words: str, namespaced: bool = True) -> str:
-    """Return a command of kubectl, in the namespace of the job or in none."""
+    """Return a command of kubectl, in the namespace of the job or in none but what the words name."""
     where = ["-n", view.namespace] if namespaced else []
     return shlex.join(["kubectl", *words, *where, *view.command_options])

@@ -105,6 +105,12 @@ class JobView:
     nodes: Objects = None
     """All of the cluster."""
 
+    webhooks: Objects = None
+    """Validating and mutating webhook configurations that have a webhook which keeps something from being made."""
+
+    endpoint_slices: Objects = None
+    """Those of the Services that these webhooks call."""
+
     leases: Objects = None
     """Those for which managers of its kind compete."""
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
 from trainmaster.controller.cli.explain.ownership import created_since, owners_of
 from trainmaster.controller.cli.explain.reader import Reader
@@ -14,6 +15,7 @@ from trainmaster.controller.cli.explain.resources import (
     CLAIMS,
     CLUSTER_QUEUES,
     DEPLOYMENTS,
+    ENDPOINT_SLICES,
     LOCAL_QUEUES,
     NODES,
     POD_GROUPS,
@@ -23,7 +25,14 @@ from trainmaster.controller.cli.explain.resources import (
     WORKLOADS,
 )
 from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
+from trainmaster.controller.explain.causes.refusals import names_quota
 from trainmaster.controller.explain.causes.suspension import queue_of
+from trainmaster.controller.explain.causes.webhooks import (
+    SERVICE_NAME_LABEL,
+    named_webhooks,
+    service_of,
+    webhooks_called,
+)
 from trainmaster.controller.explain.pods import condition_of, is_running, is_scheduled
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView
@@ -55,10 +64,12 @@ async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
             looks.append(_controllers(reader, view))
         if state is State.SUSPENDED or queue_of(view):
             looks.append(_kueue(reader, view))
+        if named_webhooks(view):
+            looks.append(_webhooks(reader, view))
+        if names_quota(view):
+            looks.append(_quotas(reader))
         if state in (State.WAITING, State.RESTARTING):
             looks += [_gangs(reader, view), _claims(reader, view), _services(reader, view)]
-            if any("quota" in event.note for event in view.events or ()):
-                looks.append(_quotas(reader))
     if not all(map(_is_well, view.pods or ())):
         looks.append(read_failed_logs(reader, view))
     if not all(map(_is_well, view.pods or ())) or _was_evicted_by_taint(view):
@@ -166,6 +177,29 @@ async def _gangs(reader: Reader, view: JobView) -> Fields:
 
 async def _quotas(reader: Reader) -> Fields:
     return {"quotas": await reader.read_all(RESOURCE_QUOTAS)}
+
+
+async def _webhooks(reader: Reader, view: JobView) -> Fields:
+    """Look for the configurations of the webhooks that are in the way, and for whoever should answer there."""
+    names = named_webhooks(view)
+    lists = await asyncio.gather(*(reader.read_all(resource) for resource in (VALIDATING, MUTATING)))
+    found = [
+        (configuration, webhook)
+        for configuration in (each for listed in lists for each in listed or ())
+        for name in names
+        for webhook in webhooks_called(configuration, name)
+    ]
+    services = {service for _, webhook in found if (service := service_of(webhook)) is not None}
+    slices = await asyncio.gather(
+        *(
+            reader.read_all(ENDPOINT_SLICES, labels=f"{SERVICE_NAME_LABEL}={service.name}", namespace=service.namespace)
+            for service in services
+        )
+    )
+    return {
+        "webhooks": [configuration for configuration, _ in found],
+        "endpoint_slices": _joined(*slices) if services else None,
+    }
 
 
 async def _claims(reader: Reader, view: JobView) -> Fields:

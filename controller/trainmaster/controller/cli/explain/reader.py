@@ -40,6 +40,7 @@ class Reader:
         labels: str | None = None,
         fields: str | None = None,
         everywhere: bool = False,
+        namespace: str | None = None,
         is_optional: bool = True,
     ) -> list[JsonObject] | None:
         """List objects of the namespace, or of all; None if nobody says.
@@ -49,10 +50,17 @@ class Reader:
             labels: A label selector.
             fields: A field selector.
             everywhere: Whether those of all namespaces are wanted.
+            namespace: Another one than that of the job.
             is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
         """
         listed = await self.read_first(
-            resource, MOST, labels=labels, fields=fields, everywhere=everywhere, is_optional=is_optional
+            resource,
+            MOST,
+            labels=labels,
+            fields=fields,
+            everywhere=everywhere,
+            namespace=namespace,
+            is_optional=is_optional,
         )
         if listed is None:
             return None
@@ -69,6 +77,7 @@ class Reader:
         labels: str | None = None,
         fields: str | None = None,
         everywhere: bool = False,
+        namespace: str | None = None,
         is_optional: bool = True,
     ) -> tuple[list[JsonObject], bool] | None:
         """List the first objects of a collection, with whether these are all; None if nobody says.
@@ -79,16 +88,17 @@ class Reader:
             labels: A label selector.
             fields: A field selector.
             everywhere: Whether those of all namespaces are wanted.
+            namespace: Another one than that of the job.
             is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
         """
-        namespace = self.namespace if resource.namespaced and not everywhere else None
+        where = None if everywhere or not resource.namespaced else namespace or self.namespace
         found: list[JsonObject] = []
         token: str | None = None
         try:
             while True:
                 page = await self.client.list(
                     resource,
-                    namespace,
+                    where,
                     label_selector=labels,
                     field_selector=fields,
                     limit=min(_PAGE, most),
@@ -104,26 +114,26 @@ class Reader:
                 return None
             return found, True
         except KubeError as error:
-            self._failed(resource, "list", error, everywhere=everywhere)
+            self._failed(resource, "list", error, where)
             return None
 
     async def read(self, resource: Resource, name: str) -> list[JsonObject] | None:
         """Read one object of the namespace: a list of it, or of none; None if nobody says."""
+        where = self.namespace if resource.namespaced else None
         try:
-            found = await self.client.get(resource, self.namespace if resource.namespaced else None, name)
+            found = await self.client.get(resource, where, name)
         except NotFound:
             return []
         except KubeError as error:
-            self._failed(resource, "get", error)
+            self._failed(resource, "get", error, where)
             return None
         return [{"apiVersion": resource.api_version, "kind": resource.kind, **found}]
 
-    def _failed(self, resource: Resource, verb: str, error: KubeError, *, everywhere: bool = False) -> None:
+    def _failed(self, resource: Resource, verb: str, error: KubeError, namespace: str | None) -> None:
         if isinstance(error, Unauthorized):
             raise error  # it holds for every request
         if isinstance(error, Forbidden):
-            where = " in all namespaces" if everywhere else f" in namespace {self.namespace}"
-            where = where if resource.namespaced else ""
+            where = f" in namespace {namespace}" if namespace else " in all namespaces" if resource.namespaced else ""
             self.note(resource, WhyUnread.FORBIDDEN, f"you have no right to {verb} them{where}")
         else:
             self.note(resource, WhyUnread.FAILED, str(error))

@@ -18,6 +18,7 @@ RESOURCE_QUOTAS: Final = _of("v1", "ResourceQuota", "resourcequotas")
 CLAIMS: Final = _of("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 NODES: Final = _of("v1", "Node", "nodes", namespaced=False)
 STORAGE_CLASSES: Final = _of("storage.k8s.io/v1", "StorageClass", "storageclasses", namespaced=False)
+ENDPOINT_SLICES: Final = _of("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 DEPLOYMENTS: Final = _of("apps/v1", "Deployment", "deployments")
 
 POD_GROUPS: Final = (

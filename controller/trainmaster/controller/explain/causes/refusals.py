@@ -22,6 +22,7 @@ from trainmaster.controller.condition_types import (
     RUNTIME_NOT_FOUND,
 )
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.webhooks import webhook_advice, webhook_evidence
 from trainmaster.controller.explain.commands import kubectl, trainmaster
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
@@ -54,7 +55,6 @@ _REFUSALS: Final = frozenset(
 _QUOTA: Final = re.compile(r'exceeded quota: (?P<quota>[^,\s"]+)|failed quota: (?P<failed>[^:\s"]+)')
 """What the admission plugin ResourceQuota says."""
 
-_WEBHOOK: Final = re.compile(r'admission webhook "(?P<denied>[^"]+)" denied|failed calling webhook "(?P<failed>[^"]+)"')
 _POD_SECURITY: Final = "violates PodSecurity"
 _JOBSETS: Final = "jobsets.jobset.x-k8s.io"
 _MOST: Final = 3
@@ -70,9 +70,10 @@ def blocked(view: JobView) -> Iterator[Finding]:
     cause = _CAUSES.get(reason) or _cause_of_refusal(message)
     if reason == KIND_NOT_SERVED and _JOBSETS in message:
         cause = Cause.JOBSET_CONTROLLER_ABSENT
-    evidence = Evidence(view.reference, f"{reason}: {message}", condition_since(condition))
+    evidence = [Evidence(view.reference, f"{reason}: {message}", condition_since(condition))]
+    evidence += [*_quota_now(view, message), *webhook_evidence(view, message)]
     advice = _runtime_advice(view) if cause is Cause.RUNTIME_MISSING else _advice(view, cause, message)
-    yield Finding(cause, Certainty.CERTAIN, (evidence,), condition_since(condition), advice)
+    yield Finding(cause, Certainty.CERTAIN, evidence, condition_since(condition), advice)
 
 
 def runtime_missing(view: JobView) -> Iterator[Finding]:
@@ -107,8 +108,15 @@ def refused(view: JobView) -> Iterator[Finding]:
     for cause, events in found.items():
         last = events[-1]
         evidence = [_as_evidence(event) for event in reversed(events[-_MOST:])]
-        evidence += _quota_now(view, last.note)
-        yield Finding(cause, Certainty.CERTAIN, tuple(evidence), _first(events), _advice(view, cause, last.note))
+        evidence += [*_quota_now(view, last.note), *webhook_evidence(view, last.note)]
+        yield Finding(cause, Certainty.CERTAIN, evidence, _first(events), _advice(view, cause, last.note))
+
+
+def names_quota(view: JobView) -> bool:
+    """Tell whether a quota is in the way of something, so that how it is by now is worth a look."""
+    told = [str((view.conditions.get(BLOCKED) or {}).get("message") or "")]
+    told += [event.note for event in view.events or () if event.reason in _REFUSALS]
+    return any(_QUOTA.search(each) for each in told)
 
 
 def _quota_now(view: JobView, note: str) -> Iterator[Evidence]:
@@ -151,8 +159,7 @@ def _runtime_advice(view: JobView) -> tuple[str, ...]:
     lines = [f"did you mean {near[0]!r}? the job has to be created again with it"] if near else []
     if view.runtimes is not None and not near:
         lines.append(f"runtimes of this kind: {', '.join(names[:10])}" if names else f"there is no {kind} at all")
-    scope = ["-n", view.namespace] if kind == TRAINING_RUNTIME_KIND else []
-    command = " ".join(["kubectl", "get", f"{kind.lower()}s", *scope])
+    command = kubectl(view, "get", f"{kind.lower()}s", namespaced=kind == TRAINING_RUNTIME_KIND)
     return (*lines, f"see which runtimes there are: {command}", "the job goes on by itself when the runtime is created")
 
 
@@ -167,16 +174,8 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
         )
     if cause is not Cause.REFUSED:
         return ()
-    if webhook := _WEBHOOK.search(message):
-        if webhook["failed"]:
-            return (
-                f"the webhook {webhook['failed']} does not answer: see its Service and its pods",
-                "find it: kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations -o wide",
-            )
-        return (
-            f"the webhook {webhook['denied']} does not allow it: change what it names, or ask who runs it",
-            "the job is tried again by itself",
-        )
+    if advice := webhook_advice(view, message):
+        return advice
     if _POD_SECURITY in message:
         namespace = kubectl(view, "describe", "namespace", view.namespace, namespaced=False)
         return (
