@@ -119,7 +119,24 @@ def test_the_termination_message_stands_in_for_a_log_that_nobody_read() -> None:
 def rich_view() -> JobView:
     """A view in which nearly every finder has something to look at."""
     waiting = condition("QuotaReserved", "Pending", "no quota", status="False")
-    blocked = condition("Blocked", "ApplyFailed", "refused")
+    blocked = condition("Blocked", "ApplyFailed", 'failed calling webhook "a.acme.io": x509: expired')
+    webhook = {"name": "a.acme.io", "clientConfig": {"service": {"namespace": "acme", "name": "a"}}}
+    labels = {"kubernetes.io/service-name": "a"}
+    endpoints = {"endpoints": [{"conditions": {"ready": True}}]}
+    resources = [{"name": "cpu", "nominalQuota": "1", "total": "1"}]
+    flavor = {"name": "f", "resources": resources}
+    cluster_queue = {
+        "kind": "ClusterQueue",
+        "metadata": {"name": "c"},
+        "spec": {"resourceGroups": [{"flavors": [flavor]}]},
+        "status": {"flavorsReservation": [flavor]},
+    }
+    assigned = {"flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
+    holder = {
+        "kind": "Workload",
+        "metadata": {"name": "h", "ownerReferences": [{"kind": "PyTorchJob", "name": "h"}]},
+        "status": {"admission": {"clusterQueue": "c", "podSetAssignments": [assigned]}},
+    }
     restarts = container_status(BACKING_OFF, last=terminated(137, reason="OOMKilled"), restarts=2)
     held = pending(2, "0/1 nodes are available: 1 Insufficient cpu.")
     held["spec"] = {"schedulingGates": [{"name": "acme.io/budget"}]}
@@ -157,7 +174,10 @@ def rich_view() -> JobView:
         events=[event("FailedCreate", "exceeded quota: x", kind="Job", name="demo-node-0")],
         pod_groups=[group],
         workloads=[workload],
-        queues=[queue],
+        queues=[queue, cluster_queue],
+        quota_holders=[holder],
+        webhooks=[{"kind": "ValidatingWebhookConfiguration", "metadata": {"name": "a"}, "webhooks": [webhook]}],
+        endpoint_slices=[{"metadata": {"name": "a-1", "namespace": "acme", "labels": labels}, **endpoints}],
         leases=[lease],
         managers=[deployment],
         jobset_controllers=[deployment],

@@ -33,6 +33,8 @@ WEBHOOKS = Resource(
 )
 KUEUE = "kueue.x-k8s.io"
 WORKLOADS = Resource(KUEUE, "v1beta1", "Workload", "workloads", namespaced=True)
+LOCAL_QUEUES = Resource(KUEUE, "v1beta1", "LocalQueue", "localqueues", namespaced=True)
+CLUSTER_QUEUES = Resource(KUEUE, "v1beta1", "ClusterQueue", "clusterqueues", namespaced=False)
 
 
 @pytest.fixture
@@ -144,37 +146,77 @@ async def test_a_plugin_fails(stack: Stack, home: Path) -> None:
         await first(home, "bad", "PluginFailed", "acme")
 
 
-async def test_a_queue_of_kueue_has_no_room(stack: Stack, home: Path) -> None:
-    """Kueue is not there: its definition is one that takes anything, and what it writes is written as it writes it."""
+async def define_kueue(stack: Stack) -> None:
+    """Kueue is not there: its definitions take anything, and what it writes is written as it writes it."""
     open_schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1beta1", "served": True, "storage": True, "schema": {"openAPIV3Schema": open_schema}}
-    names = {"plural": "workloads", "singular": "workload", "kind": "Workload", "listKind": "WorkloadList"}
-    definition = {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": CRDS.kind,
-        "metadata": {"name": f"workloads.{KUEUE}"},
-        "spec": {"group": KUEUE, "names": names, "scope": "Namespaced", "versions": [version]},
+    for resource in (WORKLOADS, LOCAL_QUEUES, CLUSTER_QUEUES):
+        names = {"plural": resource.plural, "singular": resource.kind.lower(), "kind": resource.kind}
+        scope = "Namespaced" if resource.namespaced else "Cluster"
+        spec = {"group": KUEUE, "names": {**names, "listKind": f"{resource.kind}List"}, "scope": scope}
+        definition = {"apiVersion": "apiextensions.k8s.io/v1", "kind": CRDS.kind, "metadata": {"name": resource.name}}
+        await stack.client.create(CRDS, {**definition, "spec": {**spec, "versions": [version]}})
+
+
+async def make(stack: Stack, resource: Resource, name: str, **fields: Any) -> None:
+    metadata: JsonObject = {"name": name, **({"namespace": "default"} if resource.namespaced else {})}
+    metadata |= fields.pop("metadata", {})
+    await stack.client.create(
+        resource, {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, **fields}
+    )
+
+
+def owned_by(job: JsonObject) -> JsonObject:
+    owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "controller": True}
+    return {"ownerReferences": [{**owner, "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}]}
+
+
+def in_queue(name: str, queue: str) -> JsonObject:
+    job: JsonObject = trainjob(name, suspend=True)
+    job["metadata"]["labels"] = {f"{KUEUE}/queue-name": queue}
+    return job
+
+
+async def test_a_queue_of_kueue_has_no_room_or_does_not_exist(stack: Stack, home: Path) -> None:
+    await define_kueue(stack)
+    since = {"lastTransitionTime": "2026-01-01T00:00:00Z"}
+    cpus = [{"name": "cpu", "nominalQuota": "8", "total": "8"}]
+    flavors = [{"name": "default", "resources": cpus}]
+    await make(stack, LOCAL_QUEUES, "team", spec={"clusterQueue": "everybody"})
+    await make(
+        stack,
+        CLUSTER_QUEUES,
+        "everybody",
+        spec={"resourceGroups": [{"coveredResources": ["cpu"], "flavors": flavors}]},
+        status={"flavorsReservation": flavors, "pendingWorkloads": 1},
+    )
+    greedy = await stack.client.create(TRAINJOBS, trainjob("greedy", suspend=True))
+    admitted = {
+        "admission": {
+            "clusterQueue": "everybody",
+            "podSetAssignments": [{"name": "node", "flavors": {"cpu": "default"}, "resourceUsage": {"cpu": "8"}}],
+        },
+        "conditions": [{"type": kind, "status": "True", **since} for kind in ("QuotaReserved", "Admitted")],
     }
-    await stack.client.create(CRDS, definition)
-    job: dict[str, Any] = trainjob("queued", suspend=True)
-    job["metadata"]["labels"] = {f"{KUEUE}/queue-name": "team"}
-    created = await stack.client.create(TRAINJOBS, job)
-    owner = {
-        "apiVersion": created["apiVersion"],
-        "kind": "TrainJob",
-        "name": "queued",
-        "uid": created["metadata"]["uid"],
-        "controller": True,
-    }
+    spec = {"queueName": "team"}
+    await make(stack, WORKLOADS, "trainjob-greedy-9f8e7", metadata=owned_by(greedy), spec=spec, status=admitted)
+    queued = await stack.client.create(TRAINJOBS, in_queue("queued", "team"))
     message = "couldn't assign flavors to pod set node: insufficient unused quota for cpu in flavor default"
-    reserved = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message}
-    workload = {
-        "apiVersion": f"{KUEUE}/v1beta1",
-        "kind": "Workload",
-        "metadata": {"name": "trainjob-queued-1a2b3", "namespace": "default", "ownerReferences": [owner]},
-        "spec": {"queueName": "team"},
-        "status": {"conditions": [{**reserved, "lastTransitionTime": created["metadata"]["creationTimestamp"]}]},
-    }
-    await stack.client.create(WORKLOADS, workload)
+    pending = {"type": "QuotaReserved", "status": "False", "reason": "Pending", "message": message, **since}
+    status = {"conditions": [pending]}
+    await make(stack, WORKLOADS, "trainjob-queued-1a2b3", metadata=owned_by(queued), spec=spec, status=status)
+    lost = await stack.client.create(TRAINJOBS, in_queue("lost", "nobody-made-it"))
+    said = {**pending, "reason": "Inadmissible", "message": "LocalQueue doesn't exist"}
+    spec, status = {"queueName": "nobody-made-it"}, {"conditions": [said]}
+    await make(stack, WORKLOADS, "trainjob-lost-2b3c4", metadata=owned_by(lost), spec=spec, status=status)
     async with manager(stack.access):
-        await first(home, "queued", "QuotaExceeded", "insufficient unused quota for cpu", "team")
+        await first(
+            home,
+            "queued",
+            "QuotaExceeded",
+            message,
+            "has given away 8 of 8 cpu in flavor default; 1 workloads wait for it",
+            "holds 8 cpu of the ClusterQueue everybody, for TrainJob greedy in namespace default",
+            "kubectl describe localqueue team",
+        )
+        await first(home, "lost", "QuotaExceeded", "LocalQueue doesn't exist", "does not exist")

@@ -92,6 +92,9 @@ class JobView:
     workloads: Objects = None
     """Of Kueue."""
 
+    quota_holders: Objects = None
+    """Workloads of Kueue, of all jobs, that may hold the quota for which the job waits."""
+
     queues: Objects = None
     """Those that it waits in: LocalQueue and ClusterQueue of Kueue, Queue of Volcano."""
 

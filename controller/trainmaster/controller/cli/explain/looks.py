@@ -25,8 +25,8 @@ from trainmaster.controller.cli.explain.resources import (
     WORKLOADS,
 )
 from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
+from trainmaster.controller.explain.causes.kueue import queue_of
 from trainmaster.controller.explain.causes.refusals import names_quota
-from trainmaster.controller.explain.causes.suspension import queue_of
 from trainmaster.controller.explain.causes.webhooks import (
     SERVICE_NAME_LABEL,
     named_webhooks,
@@ -45,6 +45,7 @@ from trainmaster.runtime.jsontree import JsonObject
 _TRAINER_LABELS: Final = "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager"
 _JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 _MOST_CLAIMS: Final = 10
+_MOST_WORKLOADS: Final = 2000
 _MOST_NODES: Final = 5
 
 Fields = dict[str, Any]
@@ -157,7 +158,12 @@ async def _kueue(reader: Reader, view: JobView) -> Fields:
     clusters = {str((each.get("spec") or {}).get("clusterQueue") or "") for each in queues} - {""}
     for name in sorted(clusters):
         queues += await reader.read(CLUSTER_QUEUES, name) or ()
-    return {"workloads": workloads, "queues": queues}
+    found: Fields = {"workloads": workloads, "queues": queues}
+    if any((condition_of(each, "QuotaReserved") or {}).get("status") == "False" for each in workloads):
+        # Queues of a cluster are for all namespaces; who may not see those is told of the holders in this one.
+        everywhere = await reader.read_first(WORKLOADS, _MOST_WORKLOADS, everywhere=True)
+        found["quota_holders"] = listed if everywhere is None else everywhere[0]
+    return found
 
 
 async def _gangs(reader: Reader, view: JobView) -> Fields:

@@ -13,6 +13,7 @@ from trainmaster.controller.explain.causes.controllers import (
 from trainmaster.controller.explain.causes.failures.containers import failed_containers
 from trainmaster.controller.explain.causes.failures.told import told_by_manager
 from trainmaster.controller.explain.causes.gangs import gang_incomplete, queue_full
+from trainmaster.controller.explain.causes.kueue import queued
 from trainmaster.controller.explain.causes.limits import (
     backoff_limit_exceeded,
     deadline_exceeded,
@@ -25,7 +26,7 @@ from trainmaster.controller.explain.causes.pods.scheduling import unschedulable
 from trainmaster.controller.explain.causes.pods.volumes import volume_pending
 from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
 from trainmaster.controller.explain.causes.refusals import blocked, refused, runtime_missing
-from trainmaster.controller.explain.causes.suspension import gated, queued, suspended
+from trainmaster.controller.explain.causes.suspension import gated, suspended
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView
 
