@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.job_views import condition, event, job, jobset, trainjob, view
 
@@ -39,7 +41,7 @@ def slices(*ready: bool, of: str = "policies", namespace: str = "acme") -> JsonO
     }
 
 
-def blocked(message: str, **known: object) -> Finding:
+def blocked(message: str, **known: Any) -> Finding:
     told = condition("Blocked", "ApplyFailed", message, since=1)
     found = explain(view(trainjob(told), jobsets=[], pods=[], **known)).findings[0]
     assert found.cause is Cause.REFUSED

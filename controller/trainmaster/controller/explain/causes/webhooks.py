@@ -154,17 +154,16 @@ def webhook_advice(view: JobView, text: str) -> tuple[str, ...]:
             f"the webhook {webhook.name} does not allow it: change what it names, or ask who runs it",
             "the job is tried again by itself",
         )
-    services = {
+    services = [
         service
         for configuration in view.webhooks or ()
         for each in webhooks_called(configuration, webhook.name)
         if (service := service_of(each)) is not None
-    }
-    look = [
-        f"see its pods: {kubectl(view, 'get', 'pods', '-n', each.namespace, namespaced=False)}" for each in services
     ]
-    look = look or [f"find it: {_configurations(view)}"]
-    return (f"the webhook {webhook.name} does not answer: {_why(text)}", *look)
+    found = f"find it: {_configurations(view)}"
+    if services:
+        found = f"see its pods: {kubectl(view, 'get', 'pods', '-n', services[0].namespace, namespaced=False)}"
+    return (f"the webhook {webhook.name} does not answer: {_why(text)}", found)
 
 
 def _why(text: str) -> str:
