@@ -1,7 +1,8 @@
 """The `workqueue_*` families under the names of client-go and controller-runtime.
 
 Guarantees:
-- W-9: how long a key waited is counted from the moment at which it became ready first, however often it is added.
+- W-9: how long a key waited is counted from the moment at which it became ready first, however often it is added;
+  but not from before the workers start: in a replica that stands by, keys wait for the lease.
 - W-30: `workqueue_depth` carries a priority label, which after 25 distinct priorities becomes one catch-all value.
 - W-31: names and buckets as upstream; the labels `name` and `controller` have the same value. The two gauges about
   running items are computed when they are scraped instead of twice a second.

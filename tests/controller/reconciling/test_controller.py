@@ -28,6 +28,7 @@ from trainmaster.controller.reconciling.outcomes import (
     RequeueAfter,
     TerminalError,
 )
+from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.metrics.registry import REGISTRY
 
 KEY = "team/demo"
@@ -346,6 +347,27 @@ async def test_k5_every_line_of_a_reconcile_carries_its_id(capsys: pytest.Captur
     assert all(len(found) == 1 for found in ids.values())
     assert len(set.union(*ids.values())) == 3
     assert {(line["controller"], line["namespace"]) for line in lines} == {("k5-ids", "team")}
+
+
+async def test_w9_the_wait_of_a_key_is_counted_from_the_start_of_the_workers_on() -> None:
+    """A replica that stands by for an hour has a full queue when it begins to lead."""
+    name = "test-waits"
+    clock, seen = VirtualClock(), asyncio.Event()
+
+    async def reconcile(_: str) -> Outcome:
+        seen.set()
+        return DONE
+
+    queue = WorkQueue(clock=clock, metrics=WorkQueueMetrics(name))
+    controller = Controller(name, reconcile, queue, clock=clock)
+    queue.add(KEY)
+    clock.step(3600)
+    running = asyncio.create_task(controller.run())
+    await seen.wait()
+    queue.shut_down()
+    await running
+    assert value_of("workqueue_queue_duration_seconds_count", {"name": name, "controller": name}) == 1
+    assert value_of("workqueue_queue_duration_seconds_sum", {"name": name, "controller": name}) == 0
 
 
 async def test_k6_workers_finish_what_they_are_at() -> None:

@@ -326,6 +326,25 @@ def test_w9_w30_w31_w32_k7_metrics_tell_depth_latency_and_running_work(virtual: 
     assert sample(name, "depth", priority="0") == 0
 
 
+def test_w9_what_waited_for_workers_to_start_has_not_waited_for_a_worker(virtual: VirtualClock) -> None:
+    """A replica that stands by fills its queue; the first minutes after a failover would tell of hours."""
+    name = "test-queue-standby"
+    queue = WorkQueue(clock=virtual, backoff=exact_backoff(), metrics=WorkQueueMetrics(name))
+    queue.add("early")
+    queue.add_after("due", 5)
+    queue.add_after("later", 1010)
+    virtual.step(1000)
+    queue.restart_waits()
+    virtual.step(2)
+    assert {each["key"]: each["waitedSeconds"] for each in queue.state(limit=9)["readyKeys"]} == {"early": 2, "due": 2}
+    assert [queue.take(), queue.take(), queue.take()] == ["early", "due", None]
+    assert sample(name, "queue_duration_seconds_sum") == 2 + 2
+    virtual.step(8)
+    virtual.step(3)
+    assert queue.take() == "later"
+    assert sample(name, "queue_duration_seconds_sum") == 2 + 2 + 3
+
+
 def test_w31_histograms_have_the_buckets_of_upstream(virtual: VirtualClock) -> None:
     name = "test-queue-buckets"
     WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))

@@ -135,6 +135,12 @@ class WorkQueue:
             if entry.due is not None and self._backoff.failures(entry.key):
                 self._add(entry.key, priority=entry.priority, due=None)
 
+    def restart_waits(self) -> None:
+        """Count how long keys wait from now on: there was no worker until now who could have taken them."""
+        now = self._clock.monotonic()
+        for entry in self._entries.values():
+            entry.ready_since = now
+
     def forget(self, key: str) -> None:
         """Let the delays of `add_rate_limited` start over for `key`."""
         self._backoff.forget(key)
