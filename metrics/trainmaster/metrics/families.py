@@ -40,10 +40,16 @@ class Family(NamedTuple):
     """Series for each combination of values of its labels."""
 
 
+def register_families() -> None:
+    """Have all families in the registry, also those of what this process does not use."""
+    for module in pkgutil.iter_modules(trainmaster.metrics.__path__):
+        if not module.ispkg:
+            importlib.import_module(f"trainmaster.metrics.{module.name}")
+
+
 def families() -> list[Family]:
     """Return all families, by name, whether anything of them has been counted or not."""
-    for module in pkgutil.iter_modules(trainmaster.metrics.__path__):
-        importlib.import_module(f"trainmaster.metrics.{module.name}")
+    register_families()
     found = {
         name: Family(name, "counter" if name.endswith("_total") else "gauge", (), meaning, 1)
         for name, meaning in _OF_PROCESS.items()

@@ -7,8 +7,8 @@ Guarantees:
 - Liveness asks nothing of anybody outside of this process, the API server included; it fails for a leader that cannot
   renew its lease (L-13).
 - A check that raises has failed, and is told by the type of what it raised.
-- M-3: metrics are served by every replica, leader or not, in the format of Prometheus, or in that of OpenMetrics, with
-  exemplars, for whoever asks for it.
+- M-3: metrics are served by every replica, leader or not, all families of them, in the format of Prometheus, or in that
+  of OpenMetrics, with exemplars, for whoever asks for it.
 - P-35: other tasks get a turn after each family: all series together take tens of milliseconds.
 """
 
@@ -25,6 +25,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 
+from trainmaster.metrics.families import register_families
 from trainmaster.metrics.registry import REGISTRY
 
 Checker: TypeAlias = Callable[[], "str | Awaitable[str | None] | None"]
@@ -136,6 +137,7 @@ def _text(text: str, *, status: int = 200) -> web.Response:
 
 def metrics() -> web.Application:
     """Build the application of the metrics endpoint."""
+    register_families()
 
     async def expose(request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
