@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trainmaster.controller.condition_types import CONTAINER_FAILED
-from trainmaster.controller.history.causes import cause_of
+from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.controller.history.record import FAILED, SUCCEEDED, JobRecord, Sample, TimelineEntry, bounded, gone
 from trainmaster.runtime.api.constants import COMPLETE, JOBSET_KIND, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jobs import constants as v1
@@ -68,7 +68,7 @@ def record_of(
             started=started or _text(status.get("startTime")) or _text(running.get("lastTransitionTime")),
             ended=_text(status.get("completionTime")) or _text(end.get("lastTransitionTime")) if end else "",
             result=(FAILED if end["type"] == FAILED else SUCCEEDED) if end else "",
-            cause=cause_of(conditions) if end is None or end["type"] == FAILED else "",
+            cause=_cause(conditions) if end is None or end["type"] == FAILED else "",
             message=_text(end.get("message")) if end else "",
             exit_code=int(exit_codes[0]) if exit_codes and (end is None or end["type"] == FAILED) else None,
             restarts=restarts,
@@ -77,6 +77,10 @@ def record_of(
             timeline=list(_timeline(metadata, conditions, started)),
         )
     )
+
+
+def _cause(conditions: Iterable[JsonObject]) -> str:
+    return cause_of({each["type"]: each for each in conditions if each["status"] == "True"}) or ""
 
 
 def deleted_record(

@@ -13,10 +13,15 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import (
     EXIT_CLASSES,
-    UNKNOWN,
+    Failure,
     exit_class,
     failure_of,
 )
+from trainmaster.runtime.jsontree import JsonObject
+
+
+def holding(*conditions: JsonObject) -> dict[str, JsonObject]:
+    return {each["type"]: each for each in conditions}
 
 
 @pytest.mark.parametrize(
@@ -44,19 +49,29 @@ def test_the_condition_of_a_container_that_failed_tells_the_cause(
     """As the manager words it, which is all that is left of it after a restart."""
     told = FirstFailures()
     told.note([failure], {})
-    assert failure_of(condition("Failed", "FailedJobs"), told.condition) == (cause, kind)
-    assert failure_of(None, told.condition) == (cause, kind)
+    assert told.condition is not None
+    assert failure_of(holding(condition("Failed", "FailedJobs"), told.condition)) == (cause, kind)
+    assert failure_of(holding(told.condition)) == (cause, kind)
 
 
 def test_what_a_job_was_failed_for_comes_before_what_its_containers_did() -> None:
     container = condition("ContainerFailed", "Error", message="attempt 0: rank 0 failed with exit code 1")
-    assert failure_of(condition("Failed", "DeadlineExceeded"), container) == (Cause.DEADLINE_EXCEEDED, "")
-    assert failure_of(condition("Failed", "TrainingRuntimeNotSupported"), None) == (Cause.RUNTIME_MISSING, "")
-    assert failure_of(condition("Failed", "ReachedMaxRestarts"), container) == (Cause.CONTAINER_FAILED, "error")
-    assert failure_of(condition("Failed", "ReachedMaxRestarts"), None) == (Cause.BACKOFF_LIMIT_EXCEEDED, "")
-    assert failure_of(condition("Failed", "FailedJobs"), None) == UNKNOWN
-    assert failure_of(None, None) is None
-    assert failure_of({"type": "Failed"}, {"type": "ContainerFailed"}) == (Cause.CONTAINER_FAILED, "")
+
+    def failure(reason: str, *others: JsonObject) -> Failure | None:
+        return failure_of(holding(condition("Failed", reason), *others))
+
+    assert failure("DeadlineExceeded", container) == (Cause.DEADLINE_EXCEEDED, "")
+    assert failure("TrainingRuntimeNotSupported") == (Cause.RUNTIME_MISSING, "")
+    assert failure("ReachedMaxRestarts", container) == (Cause.CONTAINER_FAILED, "error")
+    assert failure("ReachedMaxRestarts") == (Cause.BACKOFF_LIMIT_EXCEEDED, "")
+    assert failure("FailedJobs") == (Cause.UNKNOWN, "")
+    assert failure_of(holding({"type": "Failed"}, {"type": "ContainerFailed"})) == (Cause.CONTAINER_FAILED, "")
+
+
+def test_what_keeps_a_job_from_running_is_no_failure() -> None:
+    assert failure_of(holding(condition("Waiting", "Unschedulable"), condition("Suspended", "Suspended"))) is None
+    container = condition("ContainerFailed", "Evicted")
+    assert failure_of(holding(condition("Waiting", "Unschedulable"), container)) == (Cause.EVICTED, "")
 
 
 def test_every_exit_code_has_a_class() -> None:

@@ -350,9 +350,11 @@ def test_a_job_whose_pods_do_not_start_is_counted_by_the_cause_that_its_status_t
     assert jobs.states() == {("Waiting", "Unschedulable"): 1}
     jobs.put_job("demo", condition("Waiting", "NobodyKnowsThis"))
     assert jobs.states() == {("Waiting", "Other"): 1}
-    failed = condition("ContainerFailed", "ImagePullFailed")
-    jobs.put_job("demo", condition("Waiting", "Unschedulable"), failed)
-    assert jobs.states() == {("Waiting", "ImagePullFailed"): 1}
+    failed = condition("ContainerFailed", "Evicted")
+    jobs.put_job("demo", failed)
+    assert jobs.states() == {("Waiting", "Evicted"): 1}
+    jobs.put_job("demo", failed, condition("Waiting", "Unschedulable"))
+    assert jobs.states() == {("Waiting", "Unschedulable"): 1}
     jobs.put_job("demo", condition("Waiting", "Unschedulable"), failed, condition("Blocked", "RuntimeNotFound"))
     assert jobs.states() == {("Waiting", "RuntimeNotFound"): 1}
     jobs.put_job("demo", condition("Waiting", "Unschedulable", status="False"))

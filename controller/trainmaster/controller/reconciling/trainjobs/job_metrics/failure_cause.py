@@ -6,23 +6,15 @@ It is the first failure that is told of, as everywhere: the others follow from i
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from trainmaster.controller.container_failures import OOM_KILLED
+from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON
+from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.runtime.api.constants import FAILED
 from trainmaster.runtime.jsontree import JsonObject
 
-REACHED_MAX_RESTARTS: Final = "ReachedMaxRestarts"
-"""The reason of a JobSet that was restarted as often as it may be."""
-
-_OF_REASON: Final = {
-    DEADLINE_EXCEEDED_REASON: Cause.DEADLINE_EXCEEDED,
-    RUNTIME_NOT_SUPPORTED_REASON: Cause.RUNTIME_MISSING,
-}
-"""What the TrainJob was failed for, whatever happened to its containers before."""
-
-_CAUSES: Final = frozenset(Cause)
 _EXIT_CODE: Final = re.compile(r"\bwith exit code (\d+)\b")
 _EXIT_CLASSES: Final = {
     126: "not executable",
@@ -52,35 +44,19 @@ class Failure(NamedTuple):
 UNKNOWN: Final = Failure(Cause.UNKNOWN, "")
 
 
-def failure_of(failed: JsonObject | None, container_failed: JsonObject | None) -> Failure | None:
-    """Return why a TrainJob has failed, or is about to; None if neither condition holds.
+def failure_of(holding: Mapping[str, JsonObject]) -> Failure | None:
+    """Return why a TrainJob has failed, or a container of it; None if nothing has.
 
     Args:
-        failed: Its condition Failed, if it is true.
-        container_failed: Its condition ContainerFailed, if it is true.
+        holding: Its conditions that are true, by their type.
     """
-    reason = (failed or {}).get("reason")
-    if reason in _OF_REASON:
-        return Failure(_OF_REASON[reason], "")
-    if container_failed is not None:
-        return _of_container(container_failed)
-    if reason == REACHED_MAX_RESTARTS:
-        return Failure(Cause.BACKOFF_LIMIT_EXCEEDED, "")
-    return UNKNOWN if failed is not None else None
-
-
-def _of_container(condition: JsonObject) -> Failure:
-    cause = cause_named(condition.get("reason")) or Cause.CONTAINER_FAILED
-    last = str(condition.get("message") or "").rpartition("\n")[2]
-    code = _EXIT_CODE.search(last)
-    return Failure(cause, exit_class(int(code[1])) if code and cause in WITH_EXIT_CLASS else "")
-
-
-def cause_named(reason: object) -> Cause | None:
-    """Return the cause that the reason of a condition names; None if it names none."""
-    if reason == OOM_KILLED:  # as versions before this one wrote it
-        return Cause.OUT_OF_MEMORY
-    return Cause(str(reason)) if reason in _CAUSES else None
+    told = {name: holding[name] for name in (FAILED, CONTAINER_FAILED) if name in holding}
+    cause = cause_of(told)
+    if cause is None:
+        return None
+    last = str(told.get(CONTAINER_FAILED, {}).get("message") or "").rpartition("\n")[2]
+    code = _EXIT_CODE.search(last) if cause in WITH_EXIT_CLASS else None
+    return Failure(cause, exit_class(int(code[1])) if code else "")
 
 
 def exit_class(code: int) -> str:

@@ -18,8 +18,8 @@ from trainmaster.controller.condition_types import (
     RUNTIME_NOT_FOUND,
 )
 from trainmaster.controller.explain.cause import Cause, Question
+from trainmaster.controller.explain.conditions import REACHED_MAX_RESTARTS
 from trainmaster.controller.explain.state import State
-from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import REACHED_MAX_RESTARTS
 from trainmaster.controller.reconciling.trainjobs.job_metrics.trainjob_facts import INVALID, TrainJobFacts
 from trainmaster.controller.reconciling.trainjobs.job_metrics.workload_facts import WorkloadFacts
 from trainmaster.runtime.api.constants import COMPLETE, DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON
@@ -86,7 +86,8 @@ def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: boo
         return _known(State.WAITING, job.blocked)
     if job.wants_suspend:
         return State.SUSPENDED, QUEUED if job.is_queued else ""
-    reason = job.failure.cause if job.failure else job.waiting
+    # What its containers failed of before matters less than what keeps them from starting now.
+    reason = job.waiting or (job.failure.cause if job.failure else "")
     return _known(State.RESTARTING if has_run else State.WAITING, reason)
 
 

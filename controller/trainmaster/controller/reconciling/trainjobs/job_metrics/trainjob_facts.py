@@ -81,14 +81,10 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
     if (spec.get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
         return None
     conditions: dict[Any, JsonObject] = {each.get("type"): each for each in status.get("conditions") or ()}
-    holding = {name for name, each in conditions.items() if each.get("status") == "True"}
+    holding = {name: each for name, each in conditions.items() if each.get("status") == "True"}
     # The first end counts, and only one of them is ever set.
     end = next((each for each in (COMPLETE, FAILED) if each in holding), "")
-    ending = conditions[end] if end else {}
-    failure = None
-    if CONTAINER_FAILED in holding or end == FAILED:
-        failed = ending if end == FAILED else None
-        failure = failure_of(failed, conditions[CONTAINER_FAILED] if CONTAINER_FAILED in holding else None)
+    ending = holding.get(end, {})
     return TrainJobFacts(
         uid=intern(metadata["uid"]),
         created=intern(metadata.get("creationTimestamp") or ""),
@@ -102,9 +98,9 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
         end=end,
         end_reason=intern(ending.get("reason") or ""),
         ended=intern(ending.get("lastTransitionTime") or ""),
-        blocked=intern(conditions[BLOCKED].get("reason") or "") if BLOCKED in holding else "",
-        failure=failure,
-        waiting=intern(conditions[WAITING].get("reason") or "") if WAITING in holding else "",
+        blocked=intern(holding.get(BLOCKED, {}).get("reason") or ""),
+        failure=failure_of(holding) if end == FAILED or CONTAINER_FAILED in holding else None,
+        waiting=intern(holding.get(WAITING, {}).get("reason") or ""),
         has_jobs=bool(status.get("jobsStatus")),
         progressed=(status.get("trainerStatus") or {}).get("lastUpdatedTime") or "",
     )
