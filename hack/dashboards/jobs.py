@@ -8,6 +8,8 @@ from trainmaster.runtime.jsontree import JsonObject
 
 TEAMS: Final = ("team-vision", "team-speech")
 RUNTIMES: Final = ("torch-finetune", "torch-vision", "tabular")
+RESTARTING: Final = RUNTIMES[1]
+"""Its JobSets are restarted once."""
 
 _TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
 _IMAGE: Final = "example.com/train:1.4"
@@ -52,7 +54,7 @@ def runtime(name: str) -> JsonObject:
         "spec": {"backoffLimit": 0, "template": {"spec": pod}},
     }
     policy: JsonObject = {"numNodes": 1, "torch": {}} if name.startswith("torch") else {"numNodes": 1}
-    restarts = {"failurePolicy": {"maxRestarts": 1}} if name == "torch-vision" else {}
+    restarts = {"failurePolicy": {"maxRestarts": 1}} if name == RESTARTING else {}
     return {
         "apiVersion": _TRAINER,
         "kind": "ClusterTrainingRuntime",

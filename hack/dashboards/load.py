@@ -19,7 +19,7 @@ from typing import Final
 
 from bench.api import MERGE_PATCH, BenchmarkFailed, for_all
 from dashboards.cluster import Running
-from dashboards.jobs import RUNTIMES, TEAMS, namespace, runtime, trainjob, v1_job
+from dashboards.jobs import RESTARTING, RUNTIMES, TEAMS, namespace, runtime, trainjob, v1_job
 from trainmaster.runtime.jsontree import JsonObject
 
 LASTS: Final = 360.0
@@ -96,6 +96,10 @@ class Load:
         await self._running.inject(
             {"type": "refuse", "code": 503}, probability=0.15, user_agent=manager, verb="create,update,patch"
         )
+        # What is overloaded asks to come back later, and only then the same request is sent again.
+        await self._running.inject(
+            {"type": "refuse", "code": 429, "retry_after": 1}, probability=0.1, user_agent=manager
+        )
         await self._running.inject({"type": "close-watch", "after": 20}, user_agent=manager, probability=0.5, times=6)
         await asyncio.sleep(_SLOW_FOR)
         await self._running.heal()
@@ -121,7 +125,14 @@ class Load:
         if chance < 0.12:
             # Kubernetes takes two dollars for one.
             ends = self._random.choice(("exit 1", "exit 1", "kill -9 $$$$", "exit 127"))
-            return trainjob(name, team, runtime_name, f"sleep {lasts // 3}; {ends}")
+            fails = f"sleep {lasts // 3}; {ends}"
+            if runtime_name == RESTARTING:
+                # One node fails; the other one has something to save, and the pods tell of the failure meanwhile.
+                waits = "trap 'sleep 3; exit 0' TERM; sleep 300 & wait"
+                return trainjob(
+                    name, team, runtime_name, f'[ "$JOB_COMPLETION_INDEX" = 1 ] || {{ {waits}; }}; {fails}', nodes=2
+                )
+            return trainjob(name, team, runtime_name, fails)
         if chance < 0.3:
             return trainjob(name, team, runtime_name, f"{lasts + 15} 0", reports=True)
         if chance < 0.34:

@@ -18,6 +18,7 @@ from trainmaster.controller.configuration import Configuration, load_configurati
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import CLUSTER, roles, scopes_of
+from trainmaster.metrics.alerts import RUNBOOKS
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
@@ -265,6 +266,10 @@ def test_another_release_has_other_names_throughout() -> None:
 
 
 def test_alerts_say_where_their_runbooks_are() -> None:
+    plain = template(monitoring={"enabled": True})
+    for group in one(plain, "PrometheusRule")["spec"]["groups"]:
+        for rule in group["rules"]:
+            assert rule["annotations"]["runbook_url"] == f"{RUNBOOKS}/{rule['alert']}.md"
     objects = template(monitoring={"enabled": True, "runbooks": "https://docs.example.com/runbooks/"})
     rules = [rule for group in one(objects, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
     for rule in rules:

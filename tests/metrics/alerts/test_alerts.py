@@ -14,7 +14,10 @@ from support.debian import program
 
 from trainmaster.metrics.alerts import GROUPS, Alert, alert_rule, rule_groups
 
-RUNBOOKS = Path(__file__).resolve().parents[3] / "docs/runbooks"
+ROOT = Path(__file__).resolve().parents[3]
+RUNBOOKS = ROOT / "docs/runbooks"
+REPOSITORY = re.findall(r"^  repository: (https://.*)$", (ROOT / "hack/docsite/mkdocs.yml").read_text(), re.MULTILINE)[0]
+"""Where the documentation says that the project is."""
 
 ALERTS = {alert.name: alert for alerts in GROUPS.values() for alert in alerts}
 CASES: dict[str, Case] = {
@@ -91,7 +94,8 @@ def test_every_alert_is_tried_and_no_other() -> None:
 @pytest.mark.parametrize("name", ALERTS)
 def test_it_has_a_page_that_says_what_to_do(name: str) -> None:
     page = RUNBOOKS / f"{name}.md"
-    assert ALERTS[name].runbook == f"docs/runbooks/{name}.md"
+    # From a notification, somebody without a checkout follows it.
+    assert ALERTS[name].runbook == f"{REPOSITORY}/blob/main/docs/runbooks/{name}.md"
     text = page.read_text()
     assert text.startswith(f"# {name}\n")
     assert re.findall(r"^## (.*)$", text, re.MULTILINE) == SECTIONS

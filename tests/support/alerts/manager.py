@@ -23,6 +23,21 @@ def _once(name: str, **labels: str) -> dict[str, str]:
 
 
 CASES = {
+    "TrainmasterHistoryFails": Case(
+        fires=(
+            fires(
+                {
+                    series("trainmaster_history_store_failing"): always(1),
+                    series("trainmaster_history_store_failing", pod="manager-b"): always(0),
+                },
+                pod="manager-a",
+            ),
+        ),
+        silent=(
+            silent({series("trainmaster_history_store_failing"): always(0)}),
+            silent({series("trainmaster_history_store_failing"): then((100, 0), (10, 1), (90, 0))}, at="1h49m"),
+        ),
+    ),
     "TrainmasterDown": Case(
         fires=(fires({series("up"): always(0)}), fires({series("up", job="another"): always(1)})),
         silent=(

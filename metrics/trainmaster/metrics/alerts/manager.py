@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainmaster.metrics import configuration, controller, process, queue
+from trainmaster.metrics import configuration, controller, history, process, queue
 from trainmaster.metrics.alerts.model import QUERIES, Alert, largest, smallest
 from trainmaster.metrics.promql import MOST_FILES, OPEN_FILES, SAMPLES, UP, absent, aggregate
 
@@ -102,6 +102,15 @@ MANAGER: Final = (
         summary="{{ $labels.pod }} cannot use the configuration file that is mounted now.",
         description="It goes on with the values of the last good one, until it is restarted: then it does not start. "
         "The log names the line, `trainmaster config check` too.",
+    ),
+    Alert(
+        name="TrainmasterHistoryFails",
+        severity="warning",
+        duration="15m",
+        expression=largest(history.STORE_FAILING, "pod") > 0,
+        summary="{{ $labels.pod }} cannot record which jobs have ended.",
+        description="The store of the history cannot be used. Jobs go on; of those that are deleted meanwhile, records "
+        "are lost when too many wait. The log says where, why, and what to do, /readyz?verbose too.",
     ),
     Alert(
         name="TrainmasterSeriesGrow",

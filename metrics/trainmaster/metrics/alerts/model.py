@@ -11,6 +11,9 @@ from trainmaster.metrics.promql import AnyFamily, Expression, Matcher, Queries, 
 JOB: Final = "kubeflow-trainer-controller-manager"
 """The label by which Prometheus tells the manager's series from those of other controllers: the name of its Service."""
 
+RUNBOOKS: Final = "https://github.com/OWNER/trainmaster/blob/main/docs/runbooks"
+"""Where the pages are that say what to do; the chart can name another place."""
+
 QUERIES: Final = Queries(target=f'job="{JOB}"', window="5m")
 
 _LABEL: Final = re.compile(r"\$labels\.(\w+)")
@@ -38,8 +41,8 @@ class Alert:
 
     @property
     def runbook(self) -> str:
-        """The page that says what to do."""
-        return f"docs/runbooks/{self.name}.md"
+        """The address of the page that says what to do."""
+        return f"{RUNBOOKS}/{self.name}.md"
 
 
 def largest(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
