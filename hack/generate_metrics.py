@@ -64,13 +64,14 @@ LABELS: Final = (
     Label("trainmaster_trainjobs", "state", "As `trainmaster explain` calls it", tuple(REASONS)),
     Label(
         "trainmaster_trainjobs", "reason",
-        "The reason of the condition that tells why: `Blocked`, `ContainerFailed` or `Waiting` of what has not ended, "
-        "`Failed` of what has; see below",
+        "The reason of the condition that tells why: `Blocked`, `Waiting` or `ContainerFailed` of what has not ended, "
+        "the first of these that holds; `Failed` of what has; see below",
         tuple(dict.fromkeys(reason for reasons in REASONS.values() for reason in reasons)),
     ),
     Label(
         "trainmaster_trainjob_", "state",
-        "`Running`: pods of Jobs that are ready; `Suspended`: of suspended TrainJobs; `Waiting`: the rest",
+        "`Running`: pods of Jobs that are ready, those that have ended well included until all of their Job have; "
+        "`Suspended`: pods of suspended TrainJobs; `Waiting`: the rest",
         (State.RUNNING, State.SUSPENDED, State.WAITING),
     ),
     Label(

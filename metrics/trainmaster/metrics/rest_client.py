@@ -43,7 +43,10 @@ DNS_DURATION = Histogram(
     buckets=_DURATION_BUCKETS, registry=REGISTRY,
 )  # fmt: skip
 RETRIES = Counter(
-    "rest_client_request_retries_total", "Requests that were sent again", ("code", "verb", "host"), registry=REGISTRY
+    "rest_client_request_retries_total",
+    "Requests that were sent again: the server asked for it by Retry-After, or did not answer",
+    ("code", "verb", "host"),
+    registry=REGISTRY,
 )
 CONNECTIONS = Gauge(
     "trainmaster_client_connections", "Open connections to the API server", ("pool",), registry=REGISTRY

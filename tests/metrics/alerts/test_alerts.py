@@ -16,7 +16,9 @@ from trainmaster.metrics.alerts import GROUPS, Alert, alert_rule, rule_groups
 
 ROOT = Path(__file__).resolve().parents[3]
 RUNBOOKS = ROOT / "docs/runbooks"
-REPOSITORY = re.findall(r"^  repository: (https://.*)$", (ROOT / "hack/docsite/mkdocs.yml").read_text(), re.MULTILINE)[0]
+REPOSITORY = re.findall(r"^  repository: (https://.*)$", (ROOT / "hack/docsite/mkdocs.yml").read_text(), re.MULTILINE)[
+    0
+]
 """Where the documentation says that the project is."""
 
 ALERTS = {alert.name: alert for alerts in GROUPS.values() for alert in alerts}

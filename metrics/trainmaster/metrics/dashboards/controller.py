@@ -139,7 +139,8 @@ _REQUESTS: Final = Row(
         ),
         Panel(
             title="Requests sent again a second",
-            description="By what the first one got. A few after a restart of the API server are normal.",
+            description="By what the first one got. A few after a restart of the API server are normal. What is "
+            "refused without Retry-After is not sent again: the reconcile fails, and comes again later.",
             queries=rates(rest_client.RETRIES, "code"),
             unit="reqps",
         ),

@@ -182,7 +182,7 @@ _RESOURCES: Final = Row(
         Panel(
             title="Accelerators of TrainJobs", width=12, may_be_empty="no TrainJob asks for an accelerator",
             description="Devices that these pods ask for, by resource and what has become of them. Compare with what "
-            "the nodes have.",
+            "the nodes have; pods that have ended count as running until all of their Job have.",
             queries=(
                 Query(total(trainjobs.ACCELERATORS, "resource", "state", **_CHOSEN), "{{resource}} {{state}}"),
             ),

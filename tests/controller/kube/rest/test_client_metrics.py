@@ -11,7 +11,7 @@ from support.series import value_of
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.errors import NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 
 
@@ -60,6 +60,20 @@ async def test_k10_sizes_durations_and_retries(server: Any, client: KubeClient) 
     for code, count in (("201", 1), ("429", 1), ("<error>", 0)):
         labels = {"code": code, "method": "POST", **host}
         assert value_of("rest_client_requests_total", labels) == count
+
+
+async def test_k10_a_write_that_is_refused_counts_as_sent_again_only_if_the_server_asked_for_that(
+    server: Any, client: KubeClient
+) -> None:
+    """As in client-go: without Retry-After, 503 is given to the caller, and its queue tries again."""
+    labels = {"code": "503", "verb": "POST", "host": server.url.removeprefix("http://")}
+    server.on("POST", server.status(503, "ServiceUnavailable"))
+    with pytest.raises(ServerError):
+        await client.create(CONFIGMAPS, OBJECT)
+    assert value_of("rest_client_request_retries_total", labels) == 0
+    server.on("POST", server.status(503, "ServiceUnavailable", Retry_After="1"), server.reply(201, OBJECT))
+    await client.create(CONFIGMAPS, OBJECT)
+    assert value_of("rest_client_request_retries_total", labels) == 1
 
 
 async def test_k10_name_resolution_is_measured(server: Any, clock: Any) -> None:
