@@ -101,6 +101,18 @@ def pending(rank: int = 0, message: str = "", *, since: float = 3, **fields: Any
     return found
 
 
+def replica(kind: str = "worker", index: int = 0, like: JsonObject | None = None) -> JsonObject:
+    """A pod of the job of kubeflow.org/v1, in the state of a pod of the TrainJob; it runs if nothing is said."""
+    found = running() if like is None else like
+    labels = {
+        "training.kubeflow.org/job-name": "demo",
+        "training.kubeflow.org/replica-type": kind,
+        "training.kubeflow.org/replica-index": str(index),
+    }
+    name = f"demo-{kind}-{index}"
+    return {**found, "metadata": {**found["metadata"], "labels": labels, "name": name, "uid": f"uid-of-{name}"}}
+
+
 def event(
     reason: str,
     note: str = "",

@@ -12,7 +12,7 @@ from support.running_jobs import job, jobs
 from support.team import IN_PLACE, Team
 from support.training import apply_runtime, runtime, until
 
-from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import install_definitions
@@ -120,7 +120,7 @@ async def test_of_a_job_that_was_deleted_events_still_tell(mine: Team) -> None:
     assert re.search(r"  ContainerFailed: attempt 0: rank 0", done.out), done.out
 
 
-async def test_a_worker_of_a_job_of_kubeflow_org_that_fails_is_named(mine: Team) -> None:
+async def test_a_worker_of_a_job_of_kubeflow_org_that_fails_is_named_also_when_the_job_is_gone(mine: Team) -> None:
     failing = job(
         "PyTorchJob", "ddp", {"Master": (1, ["sleep", "600"]), "Worker": (1, ["sh", "-c", "echo no data; exit 3"])}
     )
@@ -136,6 +136,21 @@ async def test_a_worker_of_a_job_of_kubeflow_org_that_fails_is_named(mine: Team)
     assert found["causes"][0]["cause"] == "ContainerFailed"
     shown = found["failedContainer"]
     assert (shown["role"], shown["exitCode"], shown["lastLines"]) == ("worker 0", 3, ["no data"])
+
+    await mine.client.delete(jobs("PyTorchJob"), mine.name, "ddp")
+
+    async def collected() -> bool:
+        return not (await mine.client.list(PODS, mine.name))["items"]
+
+    await until(collected)
+    for name in ("pytorchjob/ddp", "ddp"):
+        done = await mine.cli("explain", name)
+        assert done.code == 0, done.err
+        assert done.out.splitlines()[0] == f"PyTorchJob {mine.name}/ddp: Deleted"
+        assert "1. ContainerFailed (certain)" in done.out
+        assert "Pod ddp-worker-0: exited with code 3" in done.out
+    done = await mine.cli("explain", "trainjob/ddp")
+    assert (done.code, done.out) == (2, ""), "no event tells of a TrainJob"
 
 
 async def test_what_the_api_server_does_not_take_is_refused(mine: Team) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from trainmaster.controller.cli.explain.gathering import gather, gather_deleted
+from trainmaster.controller.cli.explain.gathering import gather, gather_deleted, kind_that_was_there
 from trainmaster.controller.cli.explain.machine import to_json
 from trainmaster.controller.cli.explain.recorded import recorded
 from trainmaster.controller.cli.explain.text import lines_of
 from trainmaster.controller.cli.history.tables import details
-from trainmaster.controller.cli.jobs.lookup import find_job
+from trainmaster.controller.cli.jobs.lookup import find_job, means, v1_kinds
 from trainmaster.controller.cli.jobs.options import add_cluster_options, add_job, namespace_of, on_cluster
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.responses import Rejected
@@ -72,23 +73,28 @@ async def _look(client: KubeClient, arguments: argparse.Namespace) -> _Found:
     try:
         job = await find_job(client, namespace, name)
     except Rejected:
-        left = await _what_is_left(client, namespace, name, now=now)
+        left = await _what_is_left(client, namespace, name, now=now, command_options=options)
         if left is None:
             raise
         return left
     return _Found(await gather(client, job, now=now, command_options=options))
 
 
-async def _what_is_left(client: KubeClient, namespace: str, text: str, *, now: datetime) -> _Found | None:
+async def _what_is_left(
+    client: KubeClient, namespace: str, text: str, *, now: datetime, command_options: Sequence[str]
+) -> _Found | None:
     """Return what events and the history tell of a job that is gone; None if neither tells of one."""
-    kind, _, name = text.rpartition("/")
-    record = await recorded(client, namespace, name) if name else None
-    if record is not None and kind.lower() in ("", record.kind.lower()):
+    word, slash, name = text.rpartition("/")
+    if not name:
+        return None
+    record = await recorded(client, namespace, name)
+    kinds = [each for each in (TRAINJOBS, *await v1_kinds(client)) if not slash or means(word, each)]
+    meant = {word.lower(), *(each.kind.lower() for each in kinds)}
+    if record is not None and (not slash or record.kind.lower() in meant):
         job = {"apiVersion": record.api_version, "kind": record.kind}
-    elif name and kind.lower() in ("", TRAINJOBS.kind.lower(), TRAINJOBS.plural):
-        record, job = None, {"apiVersion": TRAINJOBS.api_version, "kind": TRAINJOBS.kind}
+    elif kind := await kind_that_was_there(client, kinds, namespace=namespace, name=name):
+        record, job = None, {"apiVersion": kind.api_version, "kind": kind.kind}
     else:
         return None
-    view = await gather_deleted(client, {**job, "metadata": {"name": name, "namespace": namespace}}, now=now)
-    is_known = record is not None or any(event.about.kind == view.kind for event in view.events or ())
-    return _Found(view, record) if is_known else None
+    gone = {**job, "metadata": {"name": name, "namespace": namespace}}
+    return _Found(await gather_deleted(client, gone, now=now, command_options=command_options), record)

@@ -23,6 +23,7 @@ from trainmaster.controller.explain.event import Event, parse_event
 from trainmaster.controller.explain.pods import current_pods, has_succeeded, is_running
 from trainmaster.controller.explain.view import JobView, WhyUnread
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
+from trainmaster.runtime.api.constants import ANCESTORS, LAUNCHER, NODE
 from trainmaster.runtime.jsontree import JsonObject
 
 MOST: Final = 5000
@@ -33,6 +34,10 @@ _NAMED: Final = 10
 
 _PARTS: Final = (PODS.kind, "Job", "JobSet", "PodGroup", "Workload", "Service", CLAIMS.kind, "ConfigMap")
 """Kinds of what a job is made of: their names begin with its own."""
+
+_OF_TRAINJOBS: Final = (NODE, LAUNCHER, *ANCESTORS)
+_OF_V1_JOBS: Final = ("master", "worker", "launcher", "chief", "ps", "evaluator")
+"""What the names of pods have behind that of a job, for jobs that are gone."""
 
 
 async def read_events(reader: Reader, view: JobView) -> Sequence[Event] | None:
@@ -95,8 +100,10 @@ def _is_about(event: Event, view: JobView) -> bool:
     """Tell whether the name of its object says that it was a part of the job; the object may be gone."""
     if event.about.name == view.name:
         return event.about.kind in (view.kind, *_PARTS)
-    prefixes = tuple(f"{view.name}-{each}" for each in _groups(view))
-    return event.about.kind in _PARTS and event.about.name.startswith(prefixes)
+    of_job, _, rest = event.about.name.partition(f"{view.name}-")
+    if event.about.kind not in _PARTS or of_job:
+        return False
+    return any(rest == each or rest.startswith(f"{each}-") for each in _groups(view))
 
 
 def _groups(view: JobView) -> Iterable[str]:
@@ -105,7 +112,6 @@ def _groups(view: JobView) -> Iterable[str]:
         specs = [
             value for name, value in view.spec.items() if name.endswith("ReplicaSpecs") and isinstance(value, dict)
         ]
-        known = [f"{replica_type.lower()}-" for spec in specs for replica_type in spec]
-        return known or ("master-", "worker-", "launcher", "chief-", "ps-")
+        return [replica_type.lower() for spec in specs for replica_type in spec] or _OF_V1_JOBS
     jobs = [each for jobset in view.jobsets or () for each in (jobset.get("spec") or {}).get("replicatedJobs") or ()]
-    return [f"{each['name']}-" for each in jobs] or ("node-", "launcher-", "dataset-initializer-", "model-initializer-")
+    return [str(each["name"]) for each in jobs] or _OF_TRAINJOBS

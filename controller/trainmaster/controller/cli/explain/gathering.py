@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Final
 
 from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.looks import look_for_reasons
@@ -23,12 +24,15 @@ from trainmaster.controller.cli.explain.resources import (
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.explain.event import parse_event
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, PODS, Resource
 from trainmaster.controller.resources import JOBSETS
 from trainmaster.runtime.api.constants import snapshot_name
 from trainmaster.runtime.jsontree import JsonObject
+
+_MOST_EVENTS: Final = 500
 
 
 async def gather(client: KubeClient, job: Job, *, now: datetime, command_options: Sequence[str] = ()) -> JobView:
@@ -47,17 +51,30 @@ async def gather(client: KubeClient, job: Job, *, now: datetime, command_options
     return await look_for_reasons(reader, view)
 
 
-async def gather_deleted(client: KubeClient, job: JsonObject, *, now: datetime) -> JobView:
+async def gather_deleted(
+    client: KubeClient, job: JsonObject, *, now: datetime, command_options: Sequence[str] = ()
+) -> JobView:
     """Look at what is left of a job that is gone: its events.
 
     Args:
         client: How.
         job: Its kind, namespace and name.
         now: The time.
+        command_options: What commands that are advised need to reach the cluster.
     """
     reader = Reader(client, job["metadata"]["namespace"])
-    view = JobView(now=now, job=job, is_deleted=True)
+    view = JobView(now=now, job=job, is_deleted=True, command_options=command_options)
     return replace(view, events=await read_events(reader, view), unread=tuple(reader.unread))
+
+
+async def kind_that_was_there(
+    client: KubeClient, kinds: Sequence[Resource], *, namespace: str, name: str
+) -> Resource | None:
+    """Return of which kind a job was of which only events tell; of several, the one of which they told last."""
+    listed = await Reader(client, namespace).read_first(EVENTS, _MOST_EVENTS, fields=f"regarding.name={name}")
+    events = sorted(map(parse_event, listed[0] if listed else ()), key=lambda event: str(event.last))
+    by_kind = {each.kind: each for each in kinds}
+    return next((by_kind[each.about.kind] for each in reversed(events) if each.about.kind in by_kind), None)
 
 
 async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:

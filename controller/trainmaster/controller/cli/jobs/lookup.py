@@ -174,13 +174,13 @@ async def find_job(client: KubeClient, namespace: str, text: str) -> Job:
     if not name:
         raise Rejected([f"{text!r} is no name of a job; write NAME, or KIND/NAME"])
     found = []
-    if not slash or _means(kind, TRAINJOBS):
+    if not slash or means(kind, TRAINJOBS):
         found = await _get(client, TRAINJOBS, namespace, name)
         if found and not slash:
             return found[0]  # what is meant without a kind
     if not found:
-        kinds = [each for each in await v1_kinds(client) if not slash or _means(kind, each)]
-        if slash and not kinds and not _means(kind, TRAINJOBS):
+        kinds = [each for each in await v1_kinds(client) if not slash or means(kind, each)]
+        if slash and not kinds and not means(kind, TRAINJOBS):
             raise Rejected([f"{text!r}: this cluster serves no kind of jobs {kind!r}; write NAME, or KIND/NAME"])
         for each in await asyncio.gather(*(_get(client, resource, namespace, name) for resource in kinds)):
             found += each
@@ -191,7 +191,7 @@ async def find_job(client: KubeClient, namespace: str, text: str) -> Job:
     raise Rejected(await _explain_absence(client, namespace, name))
 
 
-def _means(word: str, resource: Resource) -> bool:
+def means(word: str, resource: Resource) -> bool:
     """Tell whether a word means a kind: `trainjob`, `trainjobs`, `TrainJob`, `trainjob.trainer.kubeflow.org`."""
     return word.lower().partition(".")[0] in {resource.kind.lower(), resource.plural}
 

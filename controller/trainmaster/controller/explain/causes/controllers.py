@@ -137,7 +137,7 @@ def _neglected(view: JobView) -> Evidence | None:
         if not view.jobsets and not view.snapshots and not view.status and _is_old(view.created, view.now):
             return Evidence(view.reference, "has no status, no snapshot and no JobSet", view.created)
         return None
-    if not view.status and not view.pods and _is_old(view.created, view.now):
+    if not view.status and view.pods is not None and not view.pods and _is_old(view.created, view.now):
         return Evidence(view.reference, "has no status and no pods", view.created)
     return None
 

@@ -141,6 +141,7 @@ def _advice(view: JobView, group: JsonObject, lacks_pods: bool) -> tuple[str, ..
     resource = "podgroups.scheduling.volcano.sh" if group.get("apiVersion") == VOLCANO_API_VERSION else "podgroups"
     look = f"see the group: {kubectl(view, 'describe', resource, group['metadata']['name'])}"
     if lacks_pods:
-        jobs = kubectl(view, "describe", "jobs", "-l", f"jobset.sigs.k8s.io/jobset-name={view.name}")
-        return (f"see why the pods that miss are not created: {jobs}", look)
+        of_jobs = ("describe", "jobs", "-l", f"jobset.sigs.k8s.io/jobset-name={view.name}")
+        made_by = of_jobs if view.is_trainjob else ("describe", view.kind.lower(), view.name)
+        return (f"see why the pods that miss are not created: {kubectl(view, *made_by)}", look)
     return ("free room for all of its pods at once, ask for less, or start fewer of them", look)

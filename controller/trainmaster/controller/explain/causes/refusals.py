@@ -180,7 +180,8 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
         namespace = kubectl(view, "describe", "namespace", view.namespace, namespaced=False)
         return (
             f"see what the labels of the namespace demand: {namespace}",
-            "set the securityContext that the message names in the runtime, or by spec.runtimePatches",
+            "set the securityContext that the message names "
+            + ("in the runtime, or by spec.runtimePatches" if view.is_trainjob else "in the templates of its pods"),
         )
     if not view.is_trainjob:
         return ("correct what the message names; the job is tried again by itself",)

@@ -67,6 +67,8 @@ def _initializer(view: JobView, failure: ContainerFailure, lines: Sequence[str])
     of = failure.replicated_job or failure.container
     text = "\n".join(lines)
     advice = [f"read its log: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"]
+    if not view.is_trainjob:
+        return advice
     if re.search(r"\b40[13]\b|gated|unauthorized|access .{0,40}restricted|forbidden", text, re.IGNORECASE):
         advice.insert(0, f"give {of} a token that may read what it fetches: spec.initializer, secretRef")
     elif re.search(r"\b404\b|not found|does not exist|no such", text, re.IGNORECASE):

@@ -8,11 +8,17 @@ from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.condition_types import CONTAINER_FAILED
-from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, container_failures
+from trainmaster.controller.container_failures import (
+    OOM_KILLED,
+    STATUS_UNKNOWN,
+    ContainerFailure,
+    container_failures,
+    meaning_of,
+)
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
 from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since
@@ -23,6 +29,13 @@ _FAILURE: Final = re.compile(
     r"with exit code (?P<code>\d+)(?: \((?P<why>[^)]*)\))?(?:[:;] (?P<words>[^\n]*))?"
 )
 """As the manager words the first failure of an attempt."""
+
+_EXITED: Final = "ExitedWithCode"
+_EXIT: Final = re.compile(r"Pod: [^.\s]+\.(?P<pod>\S+) exited with code (?P<code>\d+)")
+"""The reason of the event by which controllers of jobs of `kubeflow.org/v1` tell how a pod ended, and its words."""
+
+_REPLICAS_FAILED: Final = re.compile(r"replica\(s\) failed")
+_STOPPED: Final = frozenset({137, 143})
 
 _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
 _DISRUPTIONS: Final = (
@@ -43,6 +56,10 @@ def told_by_manager(view: JobView) -> Iterator[Finding]:
     """The failure that conditions of the job tell of, or events, where no pod tells of any."""
     if any(container_failures(pod) for pod in view.pods or ()):
         return
+    yield from _told_of_trainjob(view) if view.is_trainjob else _told_of_v1_job(view)
+
+
+def _told_of_trainjob(view: JobView) -> Iterator[Finding]:
     for text, at in _texts(view):
         told = list(_FAILURE.finditer(text))
         if told:
@@ -54,6 +71,29 @@ def told_by_manager(view: JobView) -> Iterator[Finding]:
             certainty = Certainty.LIKELY if cause in READ_FROM_WORDS else Certainty.CERTAIN
             yield Finding(cause, certainty, (evidence,), since, disruption_advice(view, cause, words))
             return
+
+
+def _told_of_v1_job(view: JobView) -> Iterator[Finding]:
+    """The exit codes that its controller tells of, or at least that replicas have failed."""
+    exits = [
+        (event, found)
+        for event in view.events_about(view.kind, view.name)
+        if event.reason == _EXITED and (found := _EXIT.search(event.note)) and found["code"] != "0"
+    ]
+    # Who is stopped because of another one ends with a code as well.
+    own = [each for each in exits if int(each[1]["code"]) not in _STOPPED]
+    failed = view.conditions.get(FAILED)
+    if exits:
+        event, found = (own or exits)[-1]
+        meaning = meaning_of(int(found["code"]))
+        text = f"exited with code {found['code']}{f' ({meaning})' if meaning else ''}, and is gone"
+        evidence = Evidence(ObjectReference("Pod", view.namespace, found["pod"]), text, event.last)
+        certainty = Certainty.CERTAIN if own else Certainty.POSSIBLE
+        yield Finding(Cause.CONTAINER_FAILED, certainty, (evidence,), event.last)
+    elif failed is not None and _REPLICAS_FAILED.search(str(failed.get("message"))):
+        since = condition_since(failed)
+        evidence = Evidence(view.reference, str(failed["message"]), since)
+        yield Finding(Cause.CONTAINER_FAILED, Certainty.LIKELY, (evidence,), since)
 
 
 def _texts(view: JobView) -> Iterator[tuple[str, datetime | None]]:

@@ -9,6 +9,7 @@ from trainmaster.controller.container_failures import JOBSET_LABEL, REPLICATED_J
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.evidence import is_deleted, labels_of, spec_of, who
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
+from trainmaster.controller.explain.pods import wanted_pods
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.api.constants import NODE
@@ -64,7 +65,9 @@ def _miscounts(view: JobView, pods: list[JsonObject]) -> Iterator[tuple[str, Evi
 
 
 def _wanted(view: JobView) -> int | None:
-    """Return how many pods of a TrainJob train; None if nobody knows."""
+    """Return how many pods of a job train; None if nobody knows."""
+    if not view.is_trainjob:
+        return sum((wanted_pods(view) or {}).values()) or None
     found = [
         replicated
         for jobset in view.jobsets or ()
