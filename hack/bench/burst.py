@@ -86,6 +86,9 @@ class Load:
     uses_tls: bool = True
     """Whether managers of our own talk to the API server by TLS."""
 
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    """Entry points of plugins that managers of our own find besides, by name."""
+
     counts_trainjobs: bool = True
     """Whether managers of our own have the metrics of TrainJobs; no user can switch them off."""
 
@@ -183,6 +186,7 @@ class _Run:
             kubeconfig,
             directory,
             configuration=self.load.configuration,
+            plugins=self.load.plugins,
             counts_trainjobs=self.load.counts_trainjobs,
         )
         self.say("starting a manager in an empty cluster")

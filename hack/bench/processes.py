@@ -159,7 +159,12 @@ async def api_server(directory: Path) -> AsyncIterator[Server]:
 
 @asynccontextmanager
 async def manager(
-    kubeconfig: Path, directory: Path, *, configuration: Mapping[str, Any], counts_trainjobs: bool = True
+    kubeconfig: Path,
+    directory: Path,
+    *,
+    configuration: Mapping[str, Any],
+    plugins: Mapping[str, str],
+    counts_trainjobs: bool,
 ) -> AsyncIterator[Manager]:
     """Run a manager that is ready, on free ports of the loopback interface.
 
@@ -169,6 +174,7 @@ async def manager(
         kubeconfig: How it reaches the API server.
         directory: Where it may write.
         configuration: What its configuration says besides, for instance a limit on its requests.
+        plugins: Entry points of plugins that it finds besides, by name.
         counts_trainjobs: Whether it has the metrics of TrainJobs.
     """
     health, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
@@ -185,8 +191,9 @@ async def manager(
     log = directory / "manager.log"
     module = "trainmaster.controller.cli" if counts_trainjobs else "bench.uncounted"
     command = [module, "manager", "--kubeconfig", str(kubeconfig), "--config", str(file)]
+    environment = {"PYTHONPATH": str(_installed(plugins, directory / "plugins"))} if plugins else {}
     started = time.monotonic()
-    async with run_process(command, log) as process:
+    async with run_process(command, log, environment) as process:
         running = Manager(
             process,
             started=started,
@@ -196,6 +203,16 @@ async def manager(
         )
         await running.wait_ready()
         yield running
+
+
+def _installed(plugins: Mapping[str, str], directory: Path) -> Path:
+    """Say in a directory, as pip does, that there are plugins; their code is found where ours is."""
+    metadata = directory / "bench_plugins-1.0.dist-info"
+    metadata.mkdir(parents=True, exist_ok=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bench-plugins\nVersion: 1.0\n", encoding="utf-8")
+    entries = "".join(f"{name} = {entry}\n" for name, entry in plugins.items())
+    (metadata / "entry_points.txt").write_text(f"[trainmaster.plugins]\n{entries}", encoding="utf-8")
+    return directory
 
 
 @asynccontextmanager

@@ -165,6 +165,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = MappingProxyType(
                     Variant("`qps` 50, `burst` 100", _limited(50, 100)),
                     Variant("`qps` 200, `burst` 400", _limited(200, 400)),
                     Variant("`logging.verbosity` 2", _configured(logging={"verbosity": 2})),
+                    Variant("a plugin that is not ours", {"plugins": {"idle": "tuning.idle_plugin:Idle"}}),
                     Variant("no TLS to the API server", {"uses_tls": False}),
                 ),
                 figures=_SPEED,

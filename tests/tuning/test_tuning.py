@@ -158,8 +158,10 @@ async def test_the_cluster_is_prepared_and_reached_without_tls(tmp_path: Path) -
     async def prepare(api: Api) -> None:
         found.append(await api.send("GET", TRAINJOBS.path()))
 
-    load = Load(jobs=2, workload=Large(), phases=(), prepare=prepare, uses_tls=False)
+    plugins = {"idle": "tuning.idle_plugin:Idle"}
+    load = Load(jobs=2, workload=Large(), phases=(), prepare=prepare, plugins=plugins, uses_tls=False)
     measured = await measure(load, tmp_path, say=lambda _: None)
     assert [each["items"] for each in found] == [[]]
+    assert '"idle"' in (tmp_path / "manager.log").read_text()
     assert measured.requests["create"].counts["patch jobsets"] == 2
     assert '"server": "http://127.0.0.1:' in (tmp_path / "without-tls.kubeconfig").read_text()
