@@ -38,8 +38,8 @@ class Variant:
     load: Mapping[str, Any] = field(default_factory=dict)
     """Fields of `bench.burst.Load`."""
 
-    up_to: int = 1_000
-    """With how many jobs at most it is tried; what is compared with is, with any number."""
+    sizes: tuple[int, ...] = (1_000,)
+    """With which numbers of jobs of its experiment it is tried; what others are compared with is, with all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ class Experiment:
     def variants_of(self, jobs: int) -> tuple[Variant, ...]:
         """Return the variants that are tried with so many jobs."""
         first, *others = self.variants
-        return first, *(each for each in others if jobs <= each.up_to)
+        return first, *(each for each in others if jobs in each.sizes or jobs not in self.runs)
 
     def load(self, variant: Variant, jobs: int) -> Load:
         """Return what to measure with."""
@@ -150,7 +150,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = MappingProxyType(
                 runs={100: 3, 1_000: 3, 10_000: 1, 50_000: 1},
                 variants=(Variant("defaults", {"workload": OfManyRuntimes()}),),
                 figures=(
-                    "create.cpu", "settled.cpu", "life.cpu", "restart.cpu", "restart.ready", "create.latency_p99",
+                    "create.cpu", "settled.cpu", "life.cpu", "restart.cpu", "restart.ready", "create.rate",
                     "manager.worst_stall", "manager.peak_memory", "manager.cached", "manager.series",
                 ),
                 phases=_all_phases,
@@ -160,9 +160,9 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = MappingProxyType(
                 runs={100: 3, 1_000: 3, 10_000: 1},
                 variants=(
                     _DEFAULTS,
-                    Variant("1 worker", _workers(1), up_to=10_000),
-                    Variant("64 workers", _workers(64), up_to=10_000),
-                    Variant("`qps` 50, `burst` 100", _limited(50, 100)),
+                    Variant("1 worker", _workers(1)),
+                    Variant("64 workers", _workers(64), (100, 1_000, 10_000)),
+                    Variant("`qps` 50, `burst` 100", _limited(50, 100), (100, 1_000)),
                     Variant("`qps` 200, `burst` 400", _limited(200, 400)),
                     Variant("`logging.verbosity` 2", _configured(logging={"verbosity": 2})),
                     Variant("a plugin that is not ours", {"plugins": {"idle": "tuning.idle_plugin:Idle"}}),
@@ -172,7 +172,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = MappingProxyType(
             ),
             Experiment(
                 name="metrics",
-                runs={1_000: 4},
+                runs={1_000: 3},
                 variants=(_DEFAULTS, Variant("without metrics of TrainJobs", {"counts_trainjobs": False})),
                 figures=("create.cpu", "life.cpu", "manager.peak_memory", "manager.series"),
                 phases=lambda _: frozenset({"live"}),
@@ -194,6 +194,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = MappingProxyType(
                     Variant(
                         "`watchNamespaces`: that of the TrainJobs",
                         {"prepare": _fill, **_configured(watchNamespaces=[samples.NAMESPACE])},
+                        (100,),
                     ),
                 ),
                 figures=("start.ready", "start.memory", "manager.peak_memory", "manager.cached", "create.cpu"),

@@ -120,11 +120,13 @@ def test_results_grow_and_only_what_is_done_anew_is_dropped(tmp_path: Path) -> N
 
 
 def test_variants_that_take_too_long_are_left_out_of_large_runs() -> None:
-    first, small, large = Variant("first"), Variant("small"), Variant("large", up_to=10_000)
-    experiment = Experiment(name="any", runs={}, variants=(first, small, large), figures=())
+    first, small, large = Variant("first"), Variant("small"), Variant("large", sizes=(1_000, 10_000))
+    runs = {1_000: 3, 10_000: 1, 50_000: 1}
+    experiment = Experiment(name="any", runs=runs, variants=(first, small, large), figures=())
     assert experiment.variants_of(1_000) == (first, small, large)
     assert experiment.variants_of(10_000) == (first, large)
     assert experiment.variants_of(50_000) == (first,)
+    assert experiment.variants_of(7) == (first, small, large), "somebody asks for it"
 
 
 async def _tuning(*arguments: str) -> tuple[int, str]:
