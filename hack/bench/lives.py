@@ -77,7 +77,7 @@ def _pairs() -> Iterator[tuple[JsonObject, JsonObject]]:
 def _life(job: JsonObject, jobset: JsonObject, trainjobs: Store, jobsets: Store) -> Iterator[tuple[Delta, Delta]]:
     """Yield what caches tell of a TrainJob and of its JobSet: created, built, running, completed."""
     nothing: JsonObject = {}
-    reports = (nothing, samples.starting()["status"], samples.running()["status"], samples.completed()["status"])
+    reports = (nothing, samples.running()["status"], samples.completed()["status"])
     for version, report in enumerate(reports, start=1):
         status = {
             "jobsStatus": report.get("replicatedJobsStatus", []),
