@@ -18,14 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from trainmaster.controller.cli.root import COMMANDS, COMMANDS_GROUP, main
+from trainmaster.devcluster.apiserver.filters.recording import VARIABLE as RECORDING
 from trainmaster.runtime.framework.interface import ENTRY_POINT_GROUP as PLUGINS
 from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP as KINDS
 
 _ENVIRONMENT = dict(os.environ)
 """That in which the server imports modules, some of which read it then."""
 
-_READ_LATE = frozenset({"HOME", "PYTEST_CURRENT_TEST"})
-"""What no module reads when it is imported, if anybody does."""
+_READ_LATE = frozenset({"HOME", "PYTEST_CURRENT_TEST", RECORDING})
+"""What no module reads when it is imported, if anybody does. Where requests are recorded is known only after the
+conftests of the directories that pytest was given, which import this."""
 
 
 class Fork:

@@ -133,8 +133,9 @@ def jobs_registry(*, gangs: bool = True) -> Registry:
     return registry_of(*definitions, *(GANG_DEFINITIONS if gangs else ()))
 
 
-def quiet(*, elects: bool, gang_scheduler: str = "", kinds: Sequence[str] = ()) -> Configuration:
-    """A configuration without servers."""
+@cache
+def quiet(*, elects: bool, gang_scheduler: str = "", kinds: tuple[str, ...] = ()) -> Configuration:
+    """A configuration without servers; checked once for all simulations, which looks at what is installed."""
     return Configuration(
         webhook=Webhook(enabled=False),
         metrics=Metrics(bind_address=OFF),
