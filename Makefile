@@ -10,7 +10,7 @@ TORCH_INDEX_URL ?=
 ARGS ?=
 # How many tests `make test` runs at once. Most of them wait most of the time, for processes that start and clocks.
 WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
-# MATRIX=third: `make matrix` runs a third of the plans of V1 jobs, another one for each commit.
+# MATRIX=third: `make matrix` runs a third of the plans, another one for each commit.
 MATRIX ?= whole
 # How long `make soak` makes trouble.
 MINUTES ?= 20

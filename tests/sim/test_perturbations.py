@@ -3,8 +3,7 @@
 `support.sim.judging` says what every run has to satisfy. A failing plan prints the command that replays it.
 
 By default one plan in `EVERY` of each scenario with each fault, and less of long ones. `make matrix`, which sets
-TRAINMASTER_MATRIX, runs all; with `third` all but those of V1 jobs, whose lives are long, and of these one in three,
-which ones by the commit: the next commits have the others.
+TRAINMASTER_MATRIX, runs all; with `third` one in three, which ones by the commit: the next commits have the others.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def commit() -> str:
 
 def sample(scenario: str, fault: str) -> list[Plan]:
     """Return the plans that are run: the same ones each time, and at least one."""
-    if MATRIX == "third" and scenario.startswith("job-"):
+    if MATRIX == "third":
         return part(plans(scenario, fault), 3, f"{commit()} {scenario} {fault}")
     every = EVERY * (SCENARIOS[scenario].thinned if EVERY > 1 else 1)
     return part(plans(scenario, fault), every, f"{scenario} {fault}")
