@@ -44,6 +44,7 @@ SAME: dict[str, JsonObject] = {
     "cert-manager": {"certManager": {"enabled": True}},
     "monitoring": {"monitoring": {"enabled": True}},
     "network-policy": {"networkPolicy": {"enabled": True}},
+    "history": {"manager": {"config": {"history": {"enabled": True}}}},
     "namespaced": {"manager": {"config": {"watchNamespaces": ["team-a", "team-b"]}}},
     "kubeflow-platform": {
         "userRoles": {"enabled": True},
@@ -411,6 +412,31 @@ def test_values_of_the_pod_arrive() -> None:
     assert container["image"] == "r.example/trainmaster:9"
 
 
+def test_the_history_is_on_a_volume_that_there_is_or_in_a_database() -> None:
+    own = template(manager={"config": {"history": {"enabled": True}}, "historyVolume": {"storageClassName": "fast"}})
+    claim = one(own, "PersistentVolumeClaim")
+    assert claim["spec"]["storageClassName"] == "fast"
+    assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}, "records outlive the release"
+
+    there = template(
+        manager={
+            "config": {"history": {"enabled": True, "file": "/history/jobs.sqlite"}},
+            "historyVolume": {"existingClaim": "mine"},
+        }
+    )
+    assert "PersistentVolumeClaim" not in {kind for kind, *_ in there}
+    spec = one(there, "Deployment")["spec"]["template"]["spec"]
+    assert {"name": "history", "persistentVolumeClaim": {"claimName": "mine"}} in spec["volumes"]
+    assert {"name": "history", "mountPath": "/history"} in spec["containers"][0]["volumeMounts"]
+
+    database = {"enabled": True, "databaseUrlFile": "/etc/history/url"}
+    several = template(manager={"config": {"history": database}}, ha={"enabled": True})
+    assert "PersistentVolumeClaim" not in {kind for kind, *_ in several}
+    deployment = one(several, "Deployment")["spec"]
+    assert deployment["strategy"]["type"] == "RollingUpdate"
+    assert "history" not in {each["name"] for each in deployment["template"]["spec"]["volumes"]}
+
+
 def test_another_configuration_makes_other_pods() -> None:
     """A file that is mounted by subPath does not change in a running pod."""
     annotations = [
@@ -437,6 +463,11 @@ def test_another_configuration_makes_other_pods() -> None:
             {"dataCache": {"runtimes": {"torchDistributedWithCache": {"enabled": True}}}},
             "dataCache.runtimes.torchDistributedWithCache.enabled needs dataCache.enabled",
         ),
+        (
+            {"manager": {"config": {"history": {"enabled": True}}}, "ha": {"enabled": True}},
+            "set manager.config.history.databaseUrlFile to have the history in PostgreSQL",
+        ),
+        ({"manager": {"config": {"history": {"enabled": True}}, "replicas": 2}}, "which serves one replica"),
     ],
 )
 def test_values_that_nothing_reads_are_refused(values: JsonObject, said: str, tmp_path: Path) -> None:

@@ -74,8 +74,8 @@ async def test_top_tells_which_replica_leads(cluster: Deployed) -> None:
     assert [holder.startswith(each["name"]) for each in told["managers"]] == [True, False]
     assert [(each["leads"], each["ready"]) for each in told["managers"]] == [(True, True), (False, True)]
     assert told["managersNote"] == ""
-    # The embedded API server has no proxies to pods; that keeps nobody from the rest.
-    assert all("proxy" in each["metricsUnreadable"] for each in told["managers"])
+    # The API server's proxy shows no token; that keeps nobody from the rest.
+    assert all("metrics.auth" in each["metricsUnreadable"] for each in told["managers"])
 
 
 async def test_webhooks_are_called_through_the_service(cluster: Deployed) -> None:

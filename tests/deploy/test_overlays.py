@@ -11,6 +11,7 @@ from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, Id, by_identity, k
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.configuration import parse_configuration
+from trainmaster.controller.configuration.types import History
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
@@ -125,6 +126,24 @@ def test_cert_manager_changes_one_option() -> None:
     assert (before["certManagement"]["enable"], after["certManagement"]["enable"]) == (True, False)
     after["certManagement"]["enable"] = True
     assert after == before
+
+
+def test_history_is_in_a_file_on_a_volume_of_one_node() -> None:
+    before, after = configuration_of("standalone"), configuration_of("history")
+    assert (before["history"]["enabled"], after["history"]["enabled"]) == (False, True)
+    after["history"]["enabled"] = False
+    assert after == before
+    added, differing, removed = changed("history")
+    ((_, _, claim),) = added
+    assert added["PersistentVolumeClaim", "kubeflow", claim]["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert ({kind for kind, *_ in differing}, removed) == ({"ConfigMap", "Deployment"}, set())
+    deployment = one(overlay("history"), "Deployment")
+    assert deployment["spec"]["replicas"] == 1
+    assert deployment["spec"]["strategy"] == {"type": "Recreate"}, "the next pod may need the volume of the last one"
+    (volume,) = (each for each in pod(deployment)["volumes"] if each["name"] == "history")
+    assert volume["persistentVolumeClaim"] == {"claimName": claim}
+    (mount,) = (each for each in pod(deployment)["containers"][0]["volumeMounts"] if each["name"] == "history")
+    assert mount["mountPath"] == str(Path(History().file).parent)
 
 
 NAMED = ["team-a", "team-b"]

@@ -206,6 +206,15 @@ async def test_a_pod_reaches_the_service_by_its_names(web: Web) -> None:
     assert [line.split()[1] for line in lines] == ["one"] * 3
 
 
+async def test_the_api_server_passes_requests_on_to_a_pod_and_to_the_service(web: Web) -> None:
+    first, second = (each["metadata"]["name"] for each in await web.objects("pods", "-l", "app=web"))
+    for name in (first, second):
+        path = f"/api/v1/namespaces/default/pods/{name}:{PORT}/proxy/"
+        assert await web.kubectl("get", "--raw", path) == f"{name} one"
+    told = await web.kubectl("get", "--raw", "/api/v1/namespaces/default/services/web:18443/proxy/any")
+    assert told in {f"{first} one", f"{second} one"}
+
+
 async def test_a_replica_that_is_not_ready_gets_no_requests(web: Web) -> None:
     first = (await web.objects("pods", "-l", "app=web"))[0]
     uid, name = first["metadata"]["uid"], first["metadata"]["name"]

@@ -169,7 +169,9 @@ class Cluster:
         await add_system_priority_classes(api)
         controllers = self._controllers(api, certificates)
         networking = await self._networking()
-        kubelet, port = await self._serve(api, certificates, token, networking, before.port if before else None)
+        kubelet, resolver, port = await self._serve(
+            api, certificates, token, networking, before.port if before else None
+        )
         server = url_of(port)
         # Always in the state directory as well: the manager reads it, and `trainmaster run` looks for it.
         for path in {state.kubeconfig, kubeconfig}:
@@ -180,9 +182,6 @@ class Cluster:
             await install_runtimes(api, built_in_runtimes())
         await unregister_webhooks(api)
         # Those of others may be gone as well, and must not keep the cluster from starting.
-        locate = kubelet.locate if KUBELET in settings.parts else None
-        resolver = EndpointResolver(api, self.services, locate=locate, lag=settings.endpoint_lag)
-        self._stack.callback(resolver.close)
         self._webhooks = WebhookDispatcher(api, resolver)
         api.admit_by(self._webhooks)
         for name, controller in controllers.items():
@@ -292,13 +291,14 @@ class Cluster:
 
     async def _serve(
         self, api: Api, certificates: ServerCertificates, token: str, networking: Networking, port_before: int | None
-    ) -> tuple[Kubelet, int]:
-        """Start the server on the first port that can be had; returns the port, and the kubelet that knows it."""
+    ) -> tuple[Kubelet, EndpointResolver, int]:
+        """Start the server on the first port that can be had; returns the port, the kubelet that knows it, and what
+        finds pods and Services."""
         settings = self._settings
         tokens = ServiceAccountTokens(api, SigningKey.ensure(self._state.certificates / _SIGNING_KEY))
         audit = self._open_audit_log()
 
-        async def serve_on(port: int) -> tuple[Kubelet, int]:
+        async def serve_on(port: int) -> tuple[Kubelet, EndpointResolver, int]:
             kubelet = Kubelet(
                 api,
                 node_name=NODE_NAME,
@@ -309,9 +309,13 @@ class Cluster:
                 settings=settings.kubelet,
                 tokens=tokens,
             )
+            locate = kubelet.locate if KUBELET in settings.parts else None
+            resolver = EndpointResolver(api, self.services, locate=locate, lag=settings.endpoint_lag)
+            self._stack.callback(resolver.close)
             self._http = ApiServer(
                 api,
                 token=token,
+                locator=resolver,
                 ssl_context=certificates.server_context(),
                 log_source=kubelet.logs if KUBELET in settings.parts else None,
                 tokens=tokens,
@@ -321,7 +325,7 @@ class Cluster:
                 routes=self._routes(api),
                 pre_shutdown_hooks=[self.faults.clear],
             )
-            return kubelet, await self._http.start(HOST, port)
+            return kubelet, resolver, await self._http.start(HOST, port)
 
         return await listen_on_first(candidate_ports(settings.port, before=port_before), serve_on)
 

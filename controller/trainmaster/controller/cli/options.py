@@ -32,6 +32,23 @@ class CommandError(Exception):
     """The command cannot do its work: one line says why."""
 
 
+def read_token(path: Path | None) -> str:
+    """Return the token in the file of `--token-file`; empty if there is no such option.
+
+    Raises:
+        CommandError: There is none in it.
+    """
+    if path is None:
+        return ""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"--token-file {path} cannot be read: {error}") from error
+    if not token or not token.isascii() or any(character.isspace() for character in token):
+        raise CommandError(f"--token-file {path} has no token in it")
+    return token
+
+
 def add_files_option(parser: argparse.ArgumentParser) -> None:
     """Add `-f`."""
     parser.add_argument(

@@ -121,6 +121,22 @@ kind: Configuration
 {{ toYaml $config }}
 {{- end -}}
 
+{{/* Whether the history is in a file, and so on a volume. A volume of one node serves one replica. */}}
+{{- define "trainer.history.volume" -}}
+{{- $history := .Values.manager.config.history -}}
+{{- if and $history.enabled (not $history.databaseUrlFile) -}}
+{{- if or .Values.ha.enabled (gt (int .Values.manager.replicas) 1) -}}
+{{- fail "manager.config.history.enabled keeps a file on a volume, which serves one replica: set manager.config.history.databaseUrlFile to have the history in PostgreSQL, or leave ha.enabled and manager.replicas as they are (docs/history.md)" -}}
+{{- end -}}
+true
+{{- end -}}
+{{- end -}}
+
+{{/* The claim of the volume with the history. */}}
+{{- define "trainer.history.claim" -}}
+{{- .Values.manager.historyVolume.existingClaim | default (printf "%s-history" (include "trainer.fullname" .)) -}}
+{{- end -}}
+
 {{/* The port of an address like `:8443`. */}}
 {{- define "trainer.port" -}}
 {{- splitList ":" . | last -}}

@@ -231,6 +231,11 @@ def not_implemented(what: str) -> StatusError:
     )
 
 
+def service_unavailable(message: str) -> StatusError:
+    """503: what the request is for cannot be reached."""
+    return StatusError(503, "ServiceUnavailable", message)
+
+
 def timeout(message: str, *, causes: Sequence[JsonObject] = (), retry_after: int | None = None) -> StatusError:
     """504: the server could not answer in time."""
     details: JsonObject | None = {"causes": list(causes)} if causes else None

@@ -31,6 +31,7 @@ from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.nonresource import NonResourceHandler
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource
+from trainmaster.devcluster.apiserver.handlers.proxy import ResourceLocator
 from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, ReviewHandler
 from trainmaster.devcluster.apiserver.handlers.router import ResourceHandler
 from trainmaster.devcluster.apiserver.handlers.watch import WatchServer
@@ -82,6 +83,7 @@ class ApiServer:
         *,
         token: str,
         tokens: ServiceAccountTokens,
+        locator: ResourceLocator,
         ssl_context: ssl.SSLContext,
         log_source: LogSource | None = None,
         authorizer: Authorizer | None = None,
@@ -114,6 +116,7 @@ class ApiServer:
             reviews=ReviewHandler(authenticator, authorizer),
             tokens=tokens,
             log_source=log_source,
+            locator=locator,
         )
         self._app = web.Application(
             middlewares=[

@@ -38,12 +38,14 @@ def _service_of(piece: JsonObject) -> tuple[str, str] | None:
 
 
 class EndpointResolver:
-    """A `ServiceResolver`; closed by its owner."""
+    """Finds where pods and Services listen, for webhooks, proxies and pods; closed by its owner."""
 
     def __init__(self, api: Api, local: LocalServices, *, locate: Locate | None = None, lag: float = 0.0) -> None:
         self._api = api
         self._local = local
-        self._locate = locate or _as_it_says
+        self.locate = locate or _as_it_says
+        """Tells where a pod really listens."""
+
         self._slices = Indexer(_service_of)
         for record in api.store.list(ENDPOINT_SLICES):
             key = key_of(ENDPOINT_SLICES, record.object)
@@ -99,4 +101,4 @@ class EndpointResolver:
                 ready = conditions.get("ready", True)
                 if ready or (conditions.get("serving") and conditions.get("terminating")):
                     address = Address(endpoint["addresses"][0], number)
-                    yield ready, self._locate(namespace, pod.get("name", ""), address)
+                    yield ready, self.locate(namespace, pod.get("name", ""), address)

@@ -33,6 +33,7 @@ from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.apiserver.storage.store import HISTORY
 from trainmaster.devcluster.certificates import ensure_certificates
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
+from trainmaster.devcluster.proxy.resolver import EndpointResolver
 from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
 from trainmaster.devcluster.testing.faults import Faults
 
@@ -87,11 +88,14 @@ async def start_environment(
     tokens = ServiceAccountTokens(api, SigningKey())
     certificates = ensure_certificates(directory / "certificates", now=datetime.now(UTC))
     token = secrets.token_urlsafe(16)
+    services = LocalServices()
+    resolver = EndpointResolver(api, services)
     server = ApiServer(
         api,
         token=token,
         ssl_context=certificates.server_context(),
         log_source=log_source,
+        locator=resolver,
         tokens=tokens,
         authorizer=RbacAuthorizer(api) if rbac else None,
         timing=timing,
@@ -100,7 +104,6 @@ async def start_environment(
         routes=[*routes, *(FaultControl(faults).routes() if fault_control else ())],
         pre_shutdown_hooks=[faults.clear],
     )
-    services = LocalServices()
     webhooks = WebhookDispatcher(api, services)
     api.admit_by(webhooks)
     url = f"https://127.0.0.1:{await server.start()}"
@@ -111,4 +114,5 @@ async def start_environment(
     finally:
         await server.stop()
         await webhooks.close()
+        resolver.close()
         store.close()

@@ -173,7 +173,7 @@ async def test_it_has_what_a_maintainer_needs_and_no_secret(mine: Team, tmp_path
     assert b"the first run" in files[log.replace(".log", ".previous.log")]
     # The embedded cluster has no way to the pods by its API.
     (why,) = [reason for what, reason in lacking(files).items() if what.endswith("/metrics.txt")]
-    assert "501" in why
+    assert "503" in why
 
     # The embedded cluster has more to tell than its API.
     assert b"cluster is started" in files["embedded/cluster.log"]
@@ -216,7 +216,7 @@ async def gathered(kubeconfig: Path, *, most: Bundle | None = None, **given: Any
     defaults: dict[str, Any] = {"jobs": [], "namespace": None, "manager_namespace": None, "env_values": False}
     arguments = argparse.Namespace(**{**defaults, "kubeconfig": str(kubeconfig), **given})
     bundle, redactor = most or Bundle(datetime.now(UTC)), Redactor()
-    await command._gather(arguments, bundle, redactor)
+    await command._gather(arguments, bundle, redactor, token="")
     return dict(bundle.written(redactor))
 
 
@@ -315,6 +315,8 @@ async def test_a_cluster_that_does_not_answer_costs_what_it_would_have_told(tmp_
         (("-o", "no/x.gz"), "trainmaster: no/x.gz cannot be written: there is no directory no"),
         (("-o", "."), "trainmaster: . is a directory; give the name of a file in it: "),
         (("--kubeconfig", "missing"), "trainmaster: "),
+        (("--token-file", "t"), "trainmaster: --token-file takes -m: "),
+        (("-m", "a", "--token-file", "t"), "trainmaster: --token-file t cannot be read: "),
     ],
 )
 async def test_what_is_wrong_is_told_in_a_line(tmp_path: Path, arguments: tuple[str, ...], error: str) -> None:

@@ -22,11 +22,15 @@ from trainmaster.controller.kube.rest.config import RestConfig
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
 
 
-async def pages(answers: Mapping[str, tuple[int, str]], **sections: Any) -> tuple[dict[str, bytes], dict[str, str]]:
+async def pages(
+    answers: Mapping[str, tuple[int, str]], *, token: str = "", **sections: Any
+) -> tuple[dict[str, bytes], dict[str, str]]:
     """What is gathered of two pods, and why the rest is not, if a server answers so."""
 
     async def answer(request: web.Request) -> web.Response:
         status, text = answers.get(request.path, (404, ""))
+        if token and request.headers.get("X-Trainmaster-Authorization") != f"Bearer {token}":
+            status = 401
         return web.Response(status=status, text=text)
 
     app = web.Application()
@@ -36,7 +40,7 @@ async def pages(answers: Mapping[str, tuple[int, str]], **sections: Any) -> tupl
         access = RestConfig(server=f"http://127.0.0.1:{port}")
         async with KubeClient(access, user_agent="tests", tries=1) as client:
             configuration = parse_configuration({**HEAD, **sections})
-            await gather_pages(Reading(client, bundle), "kubeflow", ["a", "b"], configuration)
+            await gather_pages(Reading(client, bundle), "kubeflow", ["a", "b"], configuration, token=token)
     files = dict(bundle.written(Redactor()))
     index = orjson.loads(files.pop("index.json"))
     return files, {each["what"]: each["reason"] for each in index["missing"]}
@@ -71,6 +75,12 @@ async def test_where_one_is_not_let_in_nothing_more_is_asked_of_that_pod() -> No
     assert list(files) == ["manager/kubeflow/pages/b/metrics.txt"]
     assert "401" in missing["manager/kubeflow/pages/a/metrics.txt"]
     assert not any("/a/debug" in each for each in missing)
+
+
+async def test_a_token_that_is_given_is_shown_on_the_way_that_the_proxy_leaves_open() -> None:
+    answers = {f"{PODS}/https:{pod}:8443/proxy/metrics": (200, "some") for pod in "ab"}
+    files, _ = await pages(answers, token="t0ken-of-a-reader", metrics={"auth": {"enabled": True}})
+    assert list(files) == ["manager/kubeflow/pages/a/metrics.txt", "manager/kubeflow/pages/b/metrics.txt"]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.history.sources import FileSource, Source, SourceError, by_url, of_cluster
 from trainmaster.controller.cli.history.tables import details, table
 from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED, report
+from trainmaster.controller.cli.options import CommandError, read_token
 from trainmaster.controller.cli.printers import complain, print_json
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.history.query import DEFAULT_LIMIT, InvalidQuery, read_since
@@ -93,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
         return asyncio.run(_run(arguments))
     except (InvalidQuery, _NotFound) as error:
         return complain(error, BAD_INPUT)
-    except (SourceError, HistoryUnavailable, KubeError) as error:
+    except (CommandError, SourceError, HistoryUnavailable, KubeError) as error:
         return complain(error, FAILURE)
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -120,7 +121,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 async def _source(arguments: argparse.Namespace, stack: AsyncExitStack) -> tuple[Source, str | None]:
     """Return where the history is, and which namespace is meant if none is named."""
-    token = _token(arguments.token_file)
+    token = read_token(arguments.token_file)
     if arguments.file is not None:
         return FileSource(arguments.file), None
     if arguments.url is not None:
@@ -134,18 +135,6 @@ async def _source(arguments: argparse.Namespace, stack: AsyncExitStack) -> tuple
     client = await stack.enter_async_context(KubeClient(config, user_agent=f"trainmaster-cli/{__version__}", tries=2))
     source = await of_cluster(client, service=arguments.service, token=token)
     return source, str(config.namespace or "default")
-
-
-def _token(path: Path | None) -> str:
-    if path is None:
-        return ""
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SourceError(f"--token-file {path} cannot be read: {error}") from error
-    if not token or not token.isascii() or any(character.isspace() for character in token):
-        raise SourceError(f"--token-file {path} has no token in it")
-    return token
 
 
 def _parameters(arguments: argparse.Namespace, namespace: str | None) -> dict[str, str]:

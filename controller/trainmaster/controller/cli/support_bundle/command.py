@@ -18,7 +18,7 @@ from trainmaster.controller.cli.cluster import running_cluster, state_directory
 from trainmaster.controller.cli.doctor.command import DEFAULT_NAMESPACE
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import FAILURE
-from trainmaster.controller.cli.options import CommandError, reporting_errors
+from trainmaster.controller.cli.options import CommandError, read_token, reporting_errors
 from trainmaster.controller.cli.printers import complain, counted
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.support_bundle import embedded, manager, workloads
@@ -78,6 +78,13 @@ def command(commands: Any) -> None:
         action="store_true",
         help="keep the values of environment variables that do not look like credentials",
     )
+    parser.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="a token that pods of the manager in the namespace of -m are shown for their metrics and /debug/, where "
+        "metrics.auth is on; of an account that may read these and nothing else",
+    )
     parser.set_defaults(run=reporting_errors(run))
 
 
@@ -94,9 +101,11 @@ def run(arguments: argparse.Namespace) -> int:
     elif not arguments.force or path.is_dir():
         refuse_existing(path)
     redactor = Redactor(env_values=arguments.env_values)
+    if token := read_token(arguments.token_file):
+        redactor.learn_value(token)
     bundle = Bundle(datetime.now(UTC))
     try:
-        asyncio.run(_gather(arguments, bundle, redactor))
+        asyncio.run(_gather(arguments, bundle, redactor, token=token))
     except Rejected as error:
         raise CommandError(str(error)) from error
     except KubeError as error:
@@ -125,11 +134,15 @@ def _check(arguments: argparse.Namespace) -> None:
         for name in filter(None, names):
             if problems := dns_label(name):
                 raise CommandError(f"{flag} {name!r} cannot be a name: {', '.join(problems)}")
+    if arguments.token_file is not None and not arguments.manager_namespace:
+        raise CommandError(
+            "--token-file takes -m: the token is shown to pods of the namespace that you name, and to no others"
+        )
     if arguments.jobs and len(arguments.namespace or ()) > 1:
         raise CommandError("jobs are named in one namespace; give -n once, or no jobs")
 
 
-async def _gather(arguments: argparse.Namespace, bundle: Bundle, redactor: Redactor) -> None:
+async def _gather(arguments: argparse.Namespace, bundle: Bundle, redactor: Redactor, *, token: str) -> None:
     directory = state_directory(arguments.kubeconfig)
     try:
         access = await running_cluster(arguments.kubeconfig) or (None if directory else await load_config())
@@ -146,13 +159,13 @@ async def _gather(arguments: argparse.Namespace, bundle: Bundle, redactor: Redac
         bundle.lacks("the cluster", f"the embedded cluster of {directory} does not run")
         await gather_versions(bundle, None)
     else:
-        await _gather_cluster(arguments, access, bundle, redactor)
+        await _gather_cluster(arguments, access, bundle, redactor, token=token)
     if directory is not None:
         await _gather_embedded(bundle, redactor, directory)
 
 
 async def _gather_cluster(
-    arguments: argparse.Namespace, access: RestConfig, bundle: Bundle, redactor: Redactor
+    arguments: argparse.Namespace, access: RestConfig, bundle: Bundle, redactor: Redactor, *, token: str
 ) -> None:
     bundle.server = access.server
     for header in (await access.headers()).values():
@@ -172,7 +185,7 @@ async def _gather_cluster(
                 await workloads.gather_namespace(reading, namespace, now=now)
         await gather_cluster(reading, namespaces)
         for namespace in await manager.find_namespaces(reading, arguments.manager_namespace, default=DEFAULT_NAMESPACE):
-            await _gather_manager(reading, redactor, namespace)
+            await _gather_manager(reading, redactor, namespace, token=token)
 
 
 async def _named(client: KubeClient, arguments: argparse.Namespace) -> list[Job]:
@@ -185,11 +198,11 @@ async def _named(client: KubeClient, arguments: argparse.Namespace) -> list[Job]
     return [await find_job(client, namespace, name) for name in dict.fromkeys(arguments.jobs)]
 
 
-async def _gather_manager(reading: Reading, redactor: Redactor, namespace: str) -> None:
+async def _gather_manager(reading: Reading, redactor: Redactor, namespace: str, *, token: str) -> None:
     found = await manager.gather_manager(reading, namespace)
     effective = add_configuration(reading.bundle, redactor, f"manager/{namespace}", found.configuration)
     if found.pods:
-        await manager.gather_pages(reading, namespace, found.pods, effective.configuration)
+        await manager.gather_pages(reading, namespace, found.pods, effective.configuration, token=token)
     try:
         framework = Framework(load_plugins())
     except PluginInvalid as error:

@@ -17,6 +17,7 @@ from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.kube.rest.errors import KubeError, from_response
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, PODS, SERVICES, Resource
 from trainmaster.controller.manager.roles import NAME
+from trainmaster.controller.server.filters import FORWARDED_AUTHORIZATION
 from trainmaster.runtime.jsontree import JsonObject
 
 _ENDPOINTS: Final = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
@@ -138,8 +139,19 @@ async def _add_log(reading: Reading, namespace: str, pod: str, container: str, *
     )
 
 
-async def gather_pages(reading: Reading, namespace: str, pods: Sequence[str], configuration: Configuration) -> None:
-    """Gather what the manager serves: metrics, and pages below `/debug/`, by way of the API server."""
+async def gather_pages(
+    reading: Reading, namespace: str, pods: Sequence[str], configuration: Configuration, *, token: str = ""
+) -> None:
+    """Gather what the manager serves: metrics, and pages below `/debug/`, by way of the API server.
+
+    Args:
+        reading: How.
+        namespace: That of the manager.
+        pods: Its pods.
+        configuration: Where it serves what.
+        token: What it is shown, which the API server passes on; empty: nothing. It is one that somebody gave for this:
+            whoever makes a pod that looks like a manager gets to see it.
+    """
     address = configuration.metrics.bind_address
     if address == OFF:
         reading.bundle.lacks(f"metrics of the manager in namespace {namespace}", "metrics.bindAddress is 0")
@@ -154,15 +166,16 @@ async def gather_pages(reading: Reading, namespace: str, pods: Sequence[str], co
     for pod in pods:
         for path, file in paths.items():
             proxied = f"/api/v1/namespaces/{namespace}/pods/{scheme}:{pod}:{port}/proxy/{path}"
-            added = await _add_page(reading, proxied, f"manager/{namespace}/pages/{pod}/{file}")
+            added = await _add_page(reading, proxied, f"manager/{namespace}/pages/{pod}/{file}", token)
             if not added and path == "metrics":
                 break  # nor any other
 
 
-async def _add_page(reading: Reading, path: str, file: str) -> bool:
+async def _add_page(reading: Reading, path: str, file: str, token: str) -> bool:
     """Add one page; returns whether it could be read."""
+    shown = {FORWARDED_AUTHORIZATION: f"Bearer {token}"} if token else None
     try:
-        status, headers, body = await reading.client.raw("GET", path, accept="*/*")
+        status, headers, body = await reading.client.raw("GET", path, accept="*/*", headers=shown)
         if status >= 300:
             raise from_response(status, headers, body, request=f"GET {path}", source=reading.client.config.source)
     except KubeError as error:

@@ -279,10 +279,19 @@ class KubeClient:
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,
+        headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request as it is and return the answer as it is, refusals included; no retries."""
         return await self._rest.answer(
-            Request(method=method, path=path, params=params or {}, body=body, content_type=content_type, accept=accept)
+            Request(
+                method=method,
+                path=path,
+                params=params or {},
+                body=body,
+                content_type=content_type,
+                accept=accept,
+                headers=headers,
+            )
         )
 
     async def _object(

@@ -74,6 +74,9 @@ class Request:
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
+    headers: Mapping[str, str] | None = None
+    """More headers than those that every request has."""
+
     repeatable: bool = False
     """Whether performing it twice comes to the same as performing it once."""
 
@@ -248,6 +251,8 @@ class RestClient:
         }
         if request.body is not None:
             headers["Content-Type"] = request.content_type
+        if request.headers is not None:
+            headers |= request.headers
         return headers
 
     async def _send(self, request: Request, headers: Mapping[str, str], *, streaming: bool) -> Response:

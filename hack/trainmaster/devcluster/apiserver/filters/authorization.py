@@ -66,7 +66,7 @@ def authorizer_attributes(request: web.Request) -> Attributes:
     namespace, name = info.namespace or "", info.name or ""
     if (info.group, info.resource) == ("", "namespaces"):
         namespace = name  # what concerns a namespace itself may be allowed by its own roles
-    verb = _VERBS.get(request.method, request.method.lower())
+    verb = _VERBS.get(request.method, "")  # OPTIONS of a resource has none, so that only rules for all verbs allow it
     if request.method in {"GET", "HEAD"}:
         watching = request.method == "GET" and not name and read_boolean(request.query, "watch")
         verb = "watch" if watching else ("get" if name else "list")

@@ -25,14 +25,17 @@ _SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "token": ("create",),
     "binding": ("create",),
     "eviction": ("create",),
+    "proxy": ("create", "delete", "get", "patch", "update"),
 }
 _SUBRESOURCE_KINDS: Mapping[str, JsonObject] = {
     "scale": {"group": "autoscaling", "version": "v1", "kind": "Scale"},
     "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},
     "binding": {"kind": "Binding"},
     "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
+    "pods/proxy": {"kind": "PodProxyOptions"},
+    "services/proxy": {"kind": "ServiceProxyOptions"},
 }
-"""The kinds of subresources that are not of the kind of their resource."""
+"""The kinds of subresources that are not of the kind of their resource, of any resource or of one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +179,7 @@ def _aggregated_entry(resource: ApiResource) -> JsonObject:
         entry["subresources"] = [
             {
                 "subresource": each,
-                "responseKind": _SUBRESOURCE_KINDS.get(each, response_kind),
+                "responseKind": _subresource_kind(resource, each) or response_kind,
                 "verbs": list(_subresource_verbs(each)),
             }
             for each in resource.subresources
@@ -203,12 +206,17 @@ def _legacy_entries(resource: ApiResource) -> list[JsonObject]:
                 "name": f"{resource.plural}/{subresource}",
                 "singularName": "",
                 "namespaced": resource.namespaced,
-                **_SUBRESOURCE_KINDS.get(subresource, {"kind": resource.kind}),
+                **(_subresource_kind(resource, subresource) or {"kind": resource.kind}),
                 "verbs": list(_subresource_verbs(subresource)),
             }
             for subresource in resource.subresources
         ),
     ]
+
+
+def _subresource_kind(resource: ApiResource, subresource: str) -> JsonObject | None:
+    of_one = _SUBRESOURCE_KINDS.get(f"{resource.plural}/{subresource}")
+    return of_one if of_one is not None else _SUBRESOURCE_KINDS.get(subresource)
 
 
 def _subresource_verbs(subresource: str) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from trainmaster.devcluster.apiserver.handlers.delete import delete_collection, 
 from trainmaster.devcluster.apiserver.handlers.eviction import evict_pod
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource, serve_log
+from trainmaster.devcluster.apiserver.handlers.proxy import ProxyHandler, ResourceLocator
 from trainmaster.devcluster.apiserver.handlers.response import IncludeObject, ResponseEncoder
 from trainmaster.devcluster.apiserver.handlers.reviews import ReviewHandler
 from trainmaster.devcluster.apiserver.handlers.update import patch_resource, serve_scale, update_resource
@@ -37,12 +38,19 @@ _NOT_IMPLEMENTED = frozenset(
         "attach",
         "exec",
         "portforward",
-        "proxy",
+        "proxy",  # of nodes; that of pods and Services is served
     }
 )
 
 
-_METHODS = {"log": {"GET"}, "finalize": {"PUT"}, "token": {"POST"}, "binding": {"POST"}, "eviction": {"POST"}}
+_METHODS = {
+    "log": {"GET"},
+    "finalize": {"PUT"},
+    "token": {"POST"},
+    "binding": {"POST"},
+    "eviction": {"POST"},
+    "proxy": {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"},
+}
 """Those of subresources that are not read and written as objects are."""
 
 
@@ -58,6 +66,7 @@ class ResourceHandler:
         reviews: ReviewHandler,
         tokens: ServiceAccountTokens,
         log_source: LogSource | None,
+        locator: ResourceLocator,
     ) -> None:
         self._api = api
         self._getter = getter
@@ -66,6 +75,7 @@ class ResourceHandler:
         self._tokens = tokens
         self._scaler = Scaler(api)
         self._log_source = log_source
+        self._proxy = ProxyHandler(api, locator)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Handle one request."""
@@ -126,6 +136,8 @@ class ResourceHandler:
             return await serve_scale(self._scaler, request, kind, info, name=name)
         if subresource == "log":
             return await serve_log(request, self._api, self._log_source, namespace=info.namespace, name=name)
+        if subresource == "proxy":
+            return await self._proxy.handle(request, kind.resource, namespace=info.namespace or "", identifier=name)
         return await self._handle_object(request, self._encoder(request, kind), info, name=name)
 
     async def _handle_object(

@@ -54,20 +54,23 @@ def parse_request_info(raw_path: str) -> RequestInfo | None:
             pass
         case _:
             return None
-    if not rest or "" in segments[1:]:
+    if not rest:
         return None
     namespace: str | None = None
     inside = len(rest) > 2 and rest[0] == "namespaces" and not (group == "" and rest[2] in _NAMESPACE_SUBRESOURCES)
     if inside:
         namespace, rest = rest[1], rest[2:]
     resource, *tail = rest
+    # Whatever follows a proxy subresource is the path of the proxied request, and empty segments are its own business.
+    proxied = len(tail[2:]) if tail[1:2] == ["proxy"] else 0
+    if "" in segments[1 : len(segments) - proxied]:
+        return None
     return RequestInfo(
         group=group,
         version=version,
         resource=resource,
         namespace=namespace,
         name=tail[0] if tail else None,
-        # Whatever follows a proxy subresource is the path of the proxied request.
         subresource=tail[1] if len(tail) > 1 else None,
     )
 

@@ -51,9 +51,14 @@ async def start_stream(request: web.Request, *, content_type: str) -> web.Stream
     """Send the headers of a response that arrives in pieces; errors from here on can only cut it off."""
     response = web.StreamResponse()
     response.headers["Content-Type"] = content_type
+    await start_response(request, response)
+    return response
+
+
+async def start_response(request: web.Request, response: web.StreamResponse) -> None:
+    """Send the headers of a response whose body follows; see `start_stream`."""
     request[_STARTED] = True
     await response.prepare(request)
-    return response
 
 
 async def write_common_headers(_request: web.Request, response: web.StreamResponse) -> None:

@@ -7,7 +7,15 @@ from trainmaster.devcluster.apiserver.admission.webhook.client import (
     LocalServices,
     ServiceResolver,
     ServiceUnresolvable,
+    connection_error_text,
 )
 from trainmaster.devcluster.apiserver.admission.webhook.dispatcher import WebhookDispatcher
 
-__all__ = ["Address", "LocalServices", "ServiceResolver", "ServiceUnresolvable", "WebhookDispatcher"]
+__all__ = [
+    "Address",
+    "LocalServices",
+    "ServiceResolver",
+    "ServiceUnresolvable",
+    "WebhookDispatcher",
+    "connection_error_text",
+]

@@ -142,7 +142,7 @@ class WebhookClient:
                     await asyncio.sleep(delay)
                     response, content = await self._post(webhook, url, body)
         except (aiohttp.ClientError, OSError, TimeoutError, ServiceUnresolvable) as error:
-            raise CallFailed(f"failed to call webhook: Post {quote(url)}: {_error_text(error)}") from error
+            raise CallFailed(f"failed to call webhook: Post {quote(url)}: {connection_error_text(error)}") from error
         if not 200 <= response.status <= 206:
             raise CallFailed(f"failed to call webhook: {_status_error_text(response, content)}")
         if not content:
@@ -230,8 +230,8 @@ def _status_error_text(response: aiohttp.ClientResponse, content: bytes) -> str:
     return f"the server responded with the status code {response.status} but did not return more information"
 
 
-def _error_text(error: Exception) -> str:
-    """Describe an error of the connection."""
+def connection_error_text(error: Exception) -> str:
+    """Describe an error of a connection, in the words of the API server."""
     match error:
         case TimeoutError():
             return "context deadline exceeded"

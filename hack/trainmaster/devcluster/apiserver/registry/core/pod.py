@@ -186,7 +186,7 @@ def kind() -> Kind:
         strategy=PodStrategy(),
         short_names=("po",),
         categories=("all",),
-        subresources=("status", "log", "binding", "ephemeralcontainers", "eviction", "resize"),
+        subresources=("status", "log", "binding", "ephemeralcontainers", "eviction", "proxy", "resize"),
         columns=printers.PODS,
         field_labels=field_labels(
             "spec.nodeName",

@@ -200,7 +200,7 @@ def kind() -> Kind:
         strategy=ServiceStrategy(),
         short_names=("svc",),
         categories=("all",),
-        subresources=("status",),
+        subresources=("status", "proxy"),
         columns=printers.SERVICES,
         field_labels=field_labels("spec.clusterIP", "spec.type"),
     )
