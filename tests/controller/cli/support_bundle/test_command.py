@@ -171,7 +171,7 @@ async def test_it_has_what_a_maintainer_needs_and_no_secret(mine: Team, tmp_path
     assert b"using [redacted]\n" in files[log]
     assert b"the second run" in files[log]
     assert b"the first run" in files[log.replace(".log", ".previous.log")]
-    # The embedded cluster has no way to the pods by its API.
+    # What runs in the place of a manager here serves nothing.
     (why,) = [reason for what, reason in lacking(files).items() if what.endswith("/metrics.txt")]
     assert "503" in why
 
