@@ -61,9 +61,10 @@ async def make(mine: Team, resource: Resource, name: str, *, namespace: str | No
     return await mine.client.create(resource, obj)
 
 
-async def make_jobset(mine: Team, job: JsonObject) -> JsonObject:
+async def make_jobset(mine: Team, job: JsonObject, of_pods: JsonObject | None = None) -> JsonObject:
     owner = {"apiVersion": job["apiVersion"], "kind": job["kind"], "name": job["metadata"]["name"], "controller": True}
-    pod = {"spec": {"restartPolicy": "Never", "containers": [{"name": "node", "image": "none"}]}}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "none"}]}
+    pod = {"metadata": of_pods or {}, "spec": spec}
     replicated_job = {"name": "node", "template": {"spec": {"template": pod}}}
     metadata = {"ownerReferences": [{**owner, "uid": job["metadata"]["uid"]}]}
     return await make(
@@ -160,6 +161,19 @@ async def test_a_job_that_waits_costs_what_there_is_to_look_at(mine: Team, reque
         requests
     )
     assert len(requests) <= 16
+
+
+async def test_groups_of_pods_are_looked_for_where_pods_belong_to_one(mine: Team, requests: list[str]) -> None:
+    groups = {"podgroups.scheduling.volcano.sh", "podgroups.scheduling.x-k8s.io"}
+    for name, metadata, wanted in (
+        ("alone", {}, set()),
+        ("together", {"labels": {"scheduling.x-k8s.io/pod-group": "together"}}, groups),
+        ("at-once", {"annotations": {"scheduling.k8s.io/group-name": "at-once"}}, groups),
+    ):
+        await make_jobset(mine, await mine.submit(name, "true"), metadata)
+        requests.clear()
+        await look(mine, name)
+        assert groups & set(requests) == wanted
 
 
 async def test_objects_of_a_namesake_that_was_deleted_do_not_count(mine: Team) -> None:

@@ -7,10 +7,11 @@ from datetime import timedelta
 from typing import Any, Final
 
 from trainmaster.controller.cli.explain.reader import Reader
+from trainmaster.controller.cli.explain.resources import POD_LOGS
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.container_failures import ContainerFailure, container_failures, container_statuses
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.view import JobView, WhyUnread
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -18,6 +19,7 @@ _MOST: Final = 4
 """Containers whose logs are read: of those that fail together, the first ones tell why."""
 
 _TIMEOUT: Final = 10.0
+_NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
 
 
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
@@ -49,6 +51,7 @@ async def _lines(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> 
                 previous=failure.superseded,
                 since=since,
                 until=until,
+                refused=lambda _: reader.note(POD_LOGS, WhyUnread.FORBIDDEN, _NO_RIGHT.format(reader.namespace)),
             )
     except TimeoutError:
         return []

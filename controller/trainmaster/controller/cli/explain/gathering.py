@@ -64,7 +64,7 @@ async def gather_deleted(
     """
     reader = Reader(client, job["metadata"]["namespace"])
     view = JobView(now=now, job=job, is_deleted=True, command_options=command_options)
-    return replace(view, events=await read_events(reader, view), unread=tuple(reader.unread))
+    return replace(view, events=await read_events(reader, view), unread=reader.unread)
 
 
 async def kind_that_was_there(

@@ -1,32 +1,25 @@
-"""What the state of a job makes one look at: runtime, queues, gangs, quotas, claims, nodes, controllers and logs."""
+"""What the state of a job makes one look at: runtime, queues, claims, nodes, controllers, webhooks and logs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
-from trainmaster.controller.cli.explain.ownership import created_since, owners_of
+from trainmaster.controller.cli.explain.ownership import joined
+from trainmaster.controller.cli.explain.queues import Fields, Look, look_for_queues
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.explain.resources import (
     CLAIMS,
-    CLUSTER_QUEUES,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
-    LOCAL_QUEUES,
     NODES,
-    POD_GROUPS,
-    RESOURCE_QUOTAS,
     STORAGE_CLASSES,
-    VOLCANO_QUEUES,
-    WORKLOADS,
 )
 from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
-from trainmaster.controller.explain.causes.kueue import queue_of
-from trainmaster.controller.explain.causes.refusals import names_quota
 from trainmaster.controller.explain.causes.webhooks import (
     SERVICE_NAME_LABEL,
     named_webhooks,
@@ -39,49 +32,54 @@ from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.resources import LEASES, SERVICES
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.controller.resources import RUNTIMES
-from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, VOLCANO_API_VERSION
+from trainmaster.runtime.api.constants import (
+    CLUSTER_TRAINING_RUNTIME_KIND,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 _TRAINER_LABELS: Final = "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager"
 _JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 _MOST_CLAIMS: Final = 10
-_MOST_WORKLOADS: Final = 2000
 _MOST_NODES: Final = 5
-
-Fields = dict[str, Any]
-"""Fields of a view."""
 
 
 async def look_for_reasons(reader: Reader, view: JobView) -> JobView:
     """Look at what may be the reason of a state."""
     state = state_of(view).state
     if state in (State.COMPLETE, State.DELETED):
-        return replace(view, unread=tuple(reader.unread))
-    looks: list[Any] = []
+        return replace(view, unread=reader.unread)
+    looks = list(_of_pods(reader, view))
     if state is not State.FAILED:
-        if view.is_trainjob and not (view.jobsets or view.snapshots or view.pods):
-            looks.append(_runtimes(reader, view))
-        if _is_neglected(view):
-            looks.append(_controllers(reader, view))
-        if state is State.SUSPENDED or queue_of(view):
-            looks.append(_kueue(reader, view))
-        if named_webhooks(view):
-            looks.append(_webhooks(reader, view))
-        if names_quota(view):
-            looks.append(_quotas(reader))
-        if state in (State.WAITING, State.RESTARTING):
-            looks += [_gangs(reader, view), _claims(reader, view), _services(reader, view)]
-    if not all(map(_is_well, view.pods or ())):
-        looks.append(read_failed_logs(reader, view))
-    if not all(map(_is_well, view.pods or ())) or _was_evicted_by_taint(view):
-        looks.append(_nodes(reader, view))
+        looks += [*_of_job(reader, view), *look_for_queues(reader, view)]
     found: Fields = {}
     for fields in await asyncio.gather(*looks):
         queues = [*(found.get("queues") or ()), *(fields.get("queues") or ())]
         found |= fields
         if queues:
             found["queues"] = queues
-    return replace(view, **found, unread=tuple(reader.unread))
+    return replace(view, **found, unread=reader.unread)
+
+
+def _of_job(reader: Reader, view: JobView) -> Iterator[Look]:
+    """Look at what keeps a job from being built, or from being noticed."""
+    if view.is_trainjob and not (view.jobsets or view.snapshots or view.pods):
+        yield _runtimes(reader, view)
+    if _is_neglected(view):
+        yield _controllers(reader, view)
+    if named_webhooks(view):
+        yield _webhooks(reader, view)
+
+
+def _of_pods(reader: Reader, view: JobView) -> Iterator[Look]:
+    """Look at what keeps pods from starting, or has ended them."""
+    are_well = all(map(_is_well, view.pods or ()))
+    if state_of(view).state in (State.WAITING, State.RESTARTING):
+        yield _claims(reader, view)
+        yield _services(reader, view)
+    if not are_well:
+        yield read_failed_logs(reader, view)
+    if not are_well or _was_evicted_by_taint(view):
+        yield _nodes(reader, view)
 
 
 def _is_well(pod: JsonObject) -> bool:
@@ -124,65 +122,14 @@ async def _controllers(reader: Reader, view: JobView) -> Fields:
         reader.read_all(DEPLOYMENTS, fields=f"metadata.name={NAME}", everywhere=True),
         reader.read_all(DEPLOYMENTS, labels=_TRAINER_LABELS, everywhere=True),
     )
-    found: Fields = {"leases": leases, "managers": _joined(by_name, by_label)}
+    found: Fields = {"leases": leases, "managers": joined(by_name, by_label)}
     if view.jobsets:
         lists = [
             reader.read_all(DEPLOYMENTS, fields=f"metadata.name={name}", everywhere=True)
             for name in _JOBSET_DEPLOYMENTS
         ]
-        found["jobset_controllers"] = _joined(*await asyncio.gather(*lists))
+        found["jobset_controllers"] = joined(*await asyncio.gather(*lists))
     return found
-
-
-def _joined(*lists: Sequence[JsonObject] | None) -> Sequence[JsonObject] | None:
-    """Put lists together, each object once; None if one of them is not known."""
-    joined: dict[str, JsonObject] = {}
-    for each in lists:
-        if each is None:
-            return None
-        joined |= {item["metadata"]["uid"]: item for item in each}
-    return list(joined.values())
-
-
-async def _kueue(reader: Reader, view: JobView) -> Fields:
-    owners = {view.uid, *(each["metadata"]["uid"] for each in view.jobsets or ())}
-    listed = await reader.read_all(WORKLOADS, is_optional=not queue_of(view))
-    if listed is None:
-        return {"workloads": None}
-    workloads = [each for each in listed if any(owner.get("uid") in owners for owner in owners_of(each))]
-    names = {str((each.get("spec") or {}).get("queueName") or "") for each in workloads} - {""}
-    local = [await reader.read(LOCAL_QUEUES, name) for name in sorted(names)]
-    if not workloads or any(each is None for each in local):
-        return {"workloads": workloads}
-    queues = [queue for each in local for queue in each or ()]
-    clusters = {str((each.get("spec") or {}).get("clusterQueue") or "") for each in queues} - {""}
-    for name in sorted(clusters):
-        queues += await reader.read(CLUSTER_QUEUES, name) or ()
-    found: Fields = {"workloads": workloads, "queues": queues}
-    if any((condition_of(each, "QuotaReserved") or {}).get("status") == "False" for each in workloads):
-        # Queues of a cluster are for all namespaces; who may not see those is told of the holders in this one.
-        everywhere = await reader.read_first(WORKLOADS, _MOST_WORKLOADS, everywhere=True)
-        found["quota_holders"] = listed if everywhere is None else everywhere[0]
-    return found
-
-
-async def _gangs(reader: Reader, view: JobView) -> Fields:
-    named = f"metadata.name={view.name}"
-    lists = await asyncio.gather(*(reader.read_all(resource, fields=named) for resource in POD_GROUPS))
-    groups = created_since(_joined(*lists), view)
-    found: Fields = {"pod_groups": groups}
-    queues = [
-        str((each.get("spec") or {}).get("queue") or "default")
-        for each in groups or ()
-        if each["apiVersion"] == VOLCANO_API_VERSION
-    ]
-    for name in queues[:1]:
-        found["queues"] = await reader.read(VOLCANO_QUEUES, name)
-    return found
-
-
-async def _quotas(reader: Reader) -> Fields:
-    return {"quotas": await reader.read_all(RESOURCE_QUOTAS)}
 
 
 async def _webhooks(reader: Reader, view: JobView) -> Fields:
@@ -204,7 +151,7 @@ async def _webhooks(reader: Reader, view: JobView) -> Fields:
     )
     return {
         "webhooks": [configuration for configuration, _ in found],
-        "endpoint_slices": _joined(*slices) if services else None,
+        "endpoint_slices": joined(*slices) if services else None,
     }
 
 

@@ -7,6 +7,7 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from trainmaster.controller.explain.view import Unread, WhyUnread
@@ -30,8 +31,12 @@ class Reader:
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self.client = client
         self.namespace = namespace
-        self.unread: list[Unread] = []
-        """What could not be read, each resource once."""
+        self._unread: dict[str, Unread] = {}
+
+    @property
+    def unread(self) -> Sequence[Unread]:
+        """What could not be read, each resource once, by name."""
+        return tuple(self._unread[name] for name in sorted(self._unread))
 
     async def read_all(
         self,
@@ -140,5 +145,4 @@ class Reader:
 
     def note(self, resource: Resource, why: WhyUnread, text: str) -> None:
         """Note what could not be read, of each resource the first reason."""
-        if all(each.what != resource.name for each in self.unread):
-            self.unread.append(Unread(resource.name, why, text))
+        self._unread.setdefault(resource.name, Unread(resource.name, why, text))

@@ -13,6 +13,9 @@ def _of(api_version: str, kind: str, plural: str, *, namespaced: bool = True) ->
     return Resource(group, version, kind, plural, namespaced)
 
 
+POD_LOGS: Final = _of("v1", "Pod", "pods/log")
+"""As rights name them."""
+
 BATCH_JOBS: Final = _of("batch/v1", "Job", "jobs")
 RESOURCE_QUOTAS: Final = _of("v1", "ResourceQuota", "resourcequotas")
 CLAIMS: Final = _of("v1", "PersistentVolumeClaim", "persistentvolumeclaims")

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from trainmaster.controller.cli.explain.resources import POD_LOGS
 from trainmaster.controller.cli.follow.excerpts import excerpt
 from trainmaster.controller.cli.jobs.table import human_duration
 from trainmaster.controller.container_failures import meaning_of
@@ -34,7 +35,8 @@ def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
         yield from _finding(f"{number}. ", finding, view.now)
     if explanation.failed_container is not None and explanation.findings:
         yield ""
-        yield from _failed_container(explanation.failed_container, view.now)
+        may_be_read = all(each.what != POD_LOGS.name for each in explanation.unread)
+        yield from _failed_container(explanation.failed_container, view.now, may_be_read=may_be_read)
     if explanation.overcome:
         yield ""
         yield "it has overcome:"
@@ -48,8 +50,11 @@ def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
     if explanation.unread:
         yield ""
         yield "could not look at:"
+        by_text: dict[str, list[str]] = {}
         for each in explanation.unread:
-            yield f"  {each.what}: {_cut(each.text)}"
+            by_text.setdefault(each.text, []).append(each.what)
+        for text, names in by_text.items():
+            yield f"  {', '.join(names)}: {_cut(text)}"
 
 
 def _state(explanation: Explanation, view: JobView) -> str:
@@ -84,7 +89,7 @@ def _evidence(evidence: Evidence, now: datetime) -> str:
     return f"{about}: {_cut(evidence.text)}{at}"
 
 
-def _failed_container(failed: FailedContainer, now: datetime) -> Iterator[str]:
+def _failed_container(failed: FailedContainer, now: datetime, *, may_be_read: bool) -> Iterator[str]:
     failure = failed.failure
     meaning = meaning_of(failure.exit_code)
     told = ", ".join(each for each in (failure.reason if failure.reason != "Error" else "", meaning) if each)
@@ -100,7 +105,7 @@ def _failed_container(failed: FailedContainer, now: datetime) -> Iterator[str]:
         for line in excerpt(failed.lines):
             yield f"  | {line}"
     else:
-        yield "  it has printed nothing, or its log is gone"
+        yield "  it has printed nothing, or its log is gone" if may_be_read else "  its log may not be read"
 
 
 def _timeline(moments: Sequence[Moment]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from trainmaster.controller.kube.rest.errors import (
     KubeError,
     ServerError,
     TooManyRequests,
+    from_response,
 )
 from trainmaster.controller.kube.rest.resources import PODS
 
@@ -147,6 +148,8 @@ class PodLog:
             if status == HTTPStatus.OK:
                 self.received += len(body)
                 self.lines.feed(body)
+            elif status == HTTPStatus.FORBIDDEN:
+                self.refusal = str(from_response(status, {}, body, request=f"GET {self._path}"))
 
     def _params(self, **wanted: str | None) -> dict[str, str]:
         params = {"container": self._container, "timestamps": "true"}
@@ -158,7 +161,15 @@ class PodLog:
 
 
 async def last_lines(
-    client: KubeClient, *, namespace: str, pod: str, container: str, previous: bool, since: str, until: str
+    client: KubeClient,
+    *,
+    namespace: str,
+    pod: str,
+    container: str,
+    previous: bool,
+    since: str,
+    until: str,
+    refused: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Return the last lines of a run of a container; none if they cannot be read any more.
 
@@ -170,8 +181,11 @@ async def last_lines(
         previous: Whether another run has started since.
         since: When the run started, RFC 3339: the log may be that of yet another run by now.
         until: When it ended.
+        refused: Is told why they may not be read, if that is so.
     """
     log = PodLog(client, namespace=namespace, pod=pod, container=container, lines=LogLines(), tail_lines=KEPT_LINES)
     await log.glance(previous=previous)
     log.lines.close()
+    if log.refusal is not None and refused is not None:
+        refused(log.refusal)
     return log.lines.between(since, until)
