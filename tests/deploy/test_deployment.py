@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import shlex
 from collections.abc import AsyncIterator, Awaitable, Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -76,6 +78,34 @@ async def test_top_tells_which_replica_leads(cluster: Deployed) -> None:
     assert told["managersNote"] == ""
     # The API server's proxy shows no token; that keeps nobody from the rest.
     assert all("metrics.auth" in each["metricsUnreadable"] for each in told["managers"])
+
+
+def runbook_commands() -> list[str]:
+    """The commands of kubectl that look at an installation; what is behind a pipe picks from their output."""
+    blocks = [
+        block
+        for page in sorted((ROOT / "docs/runbooks").glob("*.md"))
+        for block in re.findall(r"```sh\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    ]
+    lines = {re.split(r" [|>] ", line)[0] for block in blocks for line in block.splitlines()}
+    elsewhere = re.compile(
+        r"NAMESPACE|needed\.yaml|port-forward|exec"  # about one job or a file, or into a container
+        r"|kubectl .*top |servicemonitor|get certificates|apiservices|get --raw /metrics"  # of what this cluster has not
+    )
+    return sorted(line for line in lines if line.startswith("kubectl ") and not elsewhere.search(line))
+
+
+async def test_the_commands_of_runbooks_look_at_what_is_there(cluster: Deployed) -> None:
+    commands = runbook_commands()
+    assert len(commands) > 25
+    answers = {command: await cluster.kubectl(*shlex.split(command)[1:]) for command in commands}
+    assert [answer.strip() for command, answer in answers.items() if " auth can-i " in command] == ["yes"]
+    pods = {pod["metadata"]["name"] for pod in await cluster.pods()}
+    for command, answer in answers.items():
+        if "component=manager" in command and " get pods" in command:
+            assert all(pod in answer for pod in pods), command
+        if " logs " in command:
+            assert all(f"[pod/{pod}/" in answer for pod in pods), command
 
 
 async def test_webhooks_are_called_through_the_service(cluster: Deployed) -> None:
