@@ -90,7 +90,7 @@ def runbook_commands() -> list[str]:
     lines = {re.split(r" [|>] ", line)[0] for block in blocks for line in block.splitlines()}
     elsewhere = re.compile(
         r"NAMESPACE|needed\.yaml|port-forward|exec"  # about one job or a file, or into a container
-        r"|kubectl .*top |servicemonitor|get certificates|apiservices|get --raw /metrics"  # of what this cluster has not
+        r"|kubectl .*top |servicemonitor|get certificates|apiservices|get --raw /metrics"  # not in this cluster
     )
     return sorted(line for line in lines if line.startswith("kubectl ") and not elsewhere.search(line))
 
