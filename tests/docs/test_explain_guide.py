@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.state import State
 
+GOLDEN = Path(__file__).parents[1] / "controller/cli/explain/golden"
 GUIDE = (Path(__file__).parents[2] / "docs/guides/explain.md").read_text()
 
 
@@ -21,6 +27,30 @@ def test_every_cause_stands_in_the_table_in_the_words_of_the_command() -> None:
         for cause in Cause
     ]
     assert rows == wanted
+
+
+def test_every_field_of_the_json_is_told() -> None:
+    def fields(node: Any) -> Iterator[str]:
+        for key, value in node.items() if isinstance(node, dict) else ():
+            yield key
+            yield from fields(value)
+        for each in node if isinstance(node, list) else ():
+            yield from fields(each)
+
+    section = GUIDE.partition("## For programs")[2]
+    told = {part for name in re.findall(r"`([\w.\[\]]+)`", section) for part in name.replace("[]", "").split(".")}
+    documents = [json.loads(path.read_text()) for path in GOLDEN.glob("*.json")]
+    assert len(documents) > 1
+    used = {name for each in documents for name in fields(each)}
+    assert used <= told
+    # The others that are told are the one that these files do not have, and values.
+    others = {name for name in told - used if name[:1].islower()}
+    assert others == {"history", "certain", "likely", "possible", "forbidden", "failed"}
+
+
+def test_every_exit_code_is_told() -> None:
+    rows = re.findall(r"^\| (\d+) \|", GUIDE, re.MULTILINE)
+    assert rows == [str(code) for code in (0, FAILURE, BAD_INPUT, INTERRUPTED)]
 
 
 def test_every_state_is_named() -> None:
