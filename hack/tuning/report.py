@@ -40,6 +40,9 @@ _QPS: Final = (50, 100, 200, 400, 800)
 """What people write into manifests: MiB, thousandths of a core, requests a second."""
 
 _RESERVE: Final = 1.33
+_NOT_MEASURED: Final = 15
+"""MiB that a manager takes besides for webhooks and jobs of kubeflow.org/v1."""
+
 _START: Final = 1.5
 """Seconds of CPU that a manager takes to start, however many TrainJobs there are."""
 
@@ -94,7 +97,7 @@ def _sizing(results: Results) -> str:
         )
         if memory is None or restart is None:
             continue
-        limit = next(each for each in _LIMITS if each >= _RESERVE * max(memory.values))
+        limit = next(each for each in _LIMITS if each >= _RESERVE * (max(memory.values) + _NOT_MEASURED))
         seconds = _START + max(restart.values) * jobs / 1000
         cpu = next(each for each in _REQUESTS if each >= seconds / _RESTARTS_WITHIN * 1000)
         qps = next(each for each in _QPS if each >= _REQUESTS_EACH * jobs * _BURST / _STARTS_WITHIN)
