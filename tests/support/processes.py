@@ -38,7 +38,7 @@ TIMEOUT = 60.0
 
 _TOKEN_SECONDS = 24 * 3600
 _SERVICE_ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
-_DEFINITIONS = Resource(
+DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 
@@ -147,7 +147,7 @@ async def cluster_process(
         async with cluster.client() as client:
             for name in (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS):
                 definition = load_yaml(definition_file(name).read_bytes())
-                await client.apply(_DEFINITIONS, definition, field_manager="tests")
+                await client.apply(DEFINITIONS, definition, field_manager="tests")
             yield cluster, client
     finally:
         await cluster.kill()

@@ -3,6 +3,8 @@
 Guarantees:
 - K-7: constructing `InformerMetrics` creates every series of that informer at zero.
 - S-10: `trainmaster_informer_undelivered` is the part of a snapshot that event handlers have not been called with yet.
+- What a cluster need not have shows as nothing that an alert would be for: it is neither waited for, nor old, nor
+  counted as failing.
 - `trainmaster_informer_age_seconds` tells of a cache that stands still: servers send bookmarks about once a minute.
 - S-20: lists, watches, restarts of watches by cause, events, and the size of each cache are counted.
 """
@@ -31,8 +33,10 @@ served; the server failed otherwise.
 OBJECTS = Gauge("trainmaster_informer_objects", "Objects in the store", ("resource",), registry=REGISTRY)
 BYTES = Gauge("trainmaster_informer_bytes", "Size of the objects in the store", ("resource",), registry=REGISTRY)
 SYNCED = Gauge(
-    "trainmaster_informer_synced", "1 once the first snapshot was delivered", ("resource",), registry=REGISTRY
-)
+    "trainmaster_informer_synced",
+    "0 while the first snapshot is waited for, else 1; nobody waits for an optional kind that the server refuses",
+    ("resource",), registry=REGISTRY,
+)  # fmt: skip
 UNDELIVERED = Gauge(
     "trainmaster_informer_undelivered", "Changes of a snapshot that handlers have not heard of yet", ("resource",),
     registry=REGISTRY,
@@ -48,7 +52,7 @@ RESOURCE_VERSION = Gauge(
 AGE = Gauge(
     "trainmaster_informer_age_seconds",
     "Seconds since the store heard of the server last, by a list, an event or a bookmark; of several namespaces the "
-    "most; 0 for a kind that the server does not serve",
+    "most; 0 for a kind that the server does not serve, or that is optional and may not be read",
     ("resource",), registry=REGISTRY,
 )  # fmt: skip
 SNAPSHOTS = Counter(
@@ -61,8 +65,9 @@ RESTARTS = Counter(
 )  # fmt: skip
 EVENTS = Counter("trainmaster_informer_events_total", "Watch events received", ("resource",), registry=REGISTRY)
 FAILURES = Counter(
-    "trainmaster_informer_failures_total", "Lists and watches that failed and were tried again", ("resource",),
-    registry=REGISTRY,
+    "trainmaster_informer_failures_total",
+    "Lists and watches that failed and were tried again; looks for a kind that is not served are none",
+    ("resource",), registry=REGISTRY,
 )  # fmt: skip
 
 
@@ -91,17 +96,15 @@ class InformerMetrics:
         objects: Callable[[], float],
         size: Callable[[], float],
         resource_version: Callable[[], float],
+        synced: Callable[[], float],
         age: Callable[[], float],
     ) -> None:
         """Read the state of the store from these at every scrape: cheaper than counting each event."""
+        self._synced.set_function(synced)
         self._age.set_function(age)
         self._objects.set_function(objects)
         self._bytes.set_function(size)
         self._resource_version.set_function(resource_version)
-
-    def synced(self) -> None:
-        """The first snapshot was delivered."""
-        self._synced.set(1)
 
     def undelivered(self, changes: int) -> None:
         """So many changes of a snapshot are yet to be delivered to event handlers."""

@@ -191,6 +191,57 @@ async def test_a_cache_is_as_old_as_what_it_heard_of_the_server_last(server: Ser
         assert age() == 20
 
 
+def cache_metrics(name: str) -> tuple[float | None, ...]:
+    """Whether a cache is full, how old it is, and how often it could not be read."""
+    names = ("synced", "age_seconds", "failures_total")
+    return tuple(value_of(f"trainmaster_informer_{each}", {"resource": name}) for each in names)
+
+
+async def test_of_an_optional_kind_nothing_is_waited_for_nor_old_nor_failing(
+    server: Server, clock: VirtualClock
+) -> None:
+    """Alerts look at these three: a cluster that lacks what it needs not have is healthy."""
+    server.refusals = {None: absent()}
+    async with running(Informer(server, PODS, optional=True, clock=clock, name="left out")):
+        await clock.advance(600)
+        assert cache_metrics("left out") == (1, 0, 0)
+        server.refusals = {}
+        await clock.advance(10)
+        await server.namespaces[None].send(bookmark(1, end=True))
+        await clock.advance(7)
+        assert cache_metrics("left out") == (1, 7, 0)
+
+
+async def test_an_optional_kind_that_may_not_be_read_fails_but_is_not_old(server: Server, clock: VirtualClock) -> None:
+    server.refusals = {None: Forbidden(status=403)}
+    async with running(Informer(server, PODS, optional=True, clock=clock, name="denied")):
+        await clock.advance(600)
+        synced, age, failures = cache_metrics("denied")
+        assert (synced, age) == (1, 0)
+        assert failures
+
+
+async def test_a_kind_that_is_needed_is_waited_for(server: Server, clock: VirtualClock) -> None:
+    server.refusals = {None: absent()}
+    async with running(Informer(server, PODS, clock=clock, name="needed")):
+        await clock.advance(600)
+        assert cache_metrics("needed") == (0, 0, 0)
+        server.refusals = {}
+        await clock.advance(10)
+        await server.namespaces[None].send(bookmark(1, end=True))
+        assert cache_metrics("needed") == (1, 0, 0)
+
+
+async def test_a_cache_that_nobody_has_begun_to_fill_is_not_waited_for(server: Server, clock: VirtualClock) -> None:
+    """As those of jobs of a kind that the server does not serve."""
+    informer = Informer(server, PODS, clock=clock, name="dormant")
+    await clock.advance(600)
+    assert cache_metrics("dormant") == (1, 0, 0)
+    async with running(informer):
+        await clock.advance(9)
+        assert cache_metrics("dormant") == (0, 9, 0)
+
+
 async def test_what_the_server_does_not_serve_is_not_old(server: Server, clock: VirtualClock) -> None:
     server.refusals = {None: absent()}
     async with running(Informer(server, PODS, clock=clock, name="absent")):

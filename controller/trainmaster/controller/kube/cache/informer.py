@@ -307,7 +307,6 @@ class Informer:
         self.store.set_served(not any(each.is_absent for each in self._partitions.values()))
         if not self.has_synced and all(each.has_synced for each in self._partitions.values()):
             self._synced.set()
-            self._metrics.synced()
             self._log.debug("informer synced", objects=len(self.store))
         if all(each.is_ready for each in self._partitions.values()):
             self._ready.set()
@@ -326,6 +325,7 @@ class Informer:
     async def _read(self, namespace: str | None, reflector: Reflector) -> None:
         if namespace is not None and self._start_after is not None:
             await self._start_after(namespace)
+        self._partitions[namespace].begin()
         await reflector.run()
 
     def _trim(self, obj: JsonObject) -> JsonObject:
@@ -397,5 +397,6 @@ def _measure(metrics: InformerMetrics, store: Store, partitions: Iterable[Partit
         objects=look(len),
         size=look(lambda each: each.bytes),
         resource_version=look(lambda each: each.resource_version),
+        synced=lambda: not any(each.is_waited_for for each in filling),
         age=lambda: max((each.age for each in filling), default=0.0),
     )

@@ -96,7 +96,9 @@ class Partition:
         self.undelivered = 0
         """Changes of a snapshot that event handlers have not heard of yet."""
 
-        self._heard_at = clock.monotonic()
+        self._heard_at: float | None = None
+        """When it heard of the server last, or began to read; None before that."""
+
         self.to_entry = collector.to_entry
         self._collector = collector
         self._lookout = lookout
@@ -112,9 +114,23 @@ class Partition:
         return self.failure is not None and self.failure.is_not_served
 
     @property
+    def is_waited_for(self) -> bool:
+        """Whether it is being read, and somebody needs what has not come yet."""
+        return self._heard_at is not None and not self.is_ready
+
+    @property
     def age(self) -> float:
-        """Seconds since it heard of the server last: by a snapshot, an event or a bookmark; 0 of what is not served."""
-        return 0.0 if self.is_absent else self._clock.monotonic() - self._heard_at
+        """Seconds since it heard of the server last: by a snapshot, an event or a bookmark; 0 of what is not served, of
+        what is optional and was never let be read, and before it is read at all.
+        """
+        nobody_waits = self.is_ready and not self.has_synced
+        if self._heard_at is None or self.is_absent or nobody_waits:
+            return 0.0
+        return self._clock.monotonic() - self._heard_at
+
+    def begin(self) -> None:
+        """Take note that it is being read from now on."""
+        self._heard_at = self._clock.monotonic()
 
     async def replace(self, entries: list[Entry], resource_version: str) -> None:
         """Take a complete snapshot."""

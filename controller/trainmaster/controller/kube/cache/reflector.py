@@ -301,7 +301,7 @@ class Reflector:
             delay = self._backoff.next_delay()
             if isinstance(error, ApiError) and error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
-        self._metrics.failed()
+            self._metrics.failed()
         is_news = self._store.set_failure(failure)
         if failure.is_same_as(self._failure):
             write = self._log.debug
