@@ -35,7 +35,7 @@ SIGNALS_FROM: Final = 128
 """Exit codes above it are how container runtimes write the number of a signal."""
 
 _ENDED_BY_OTHERS: Final = frozenset({128 + signal.SIGKILL, 128 + signal.SIGTERM})
-_LOST_A_PEER: Final = re.compile(
+LOST_A_PEER: Final = re.compile(
     r"connection (?:closed|reset|refused)|broken pipe|remote process exited|socket timeout|recvValue failed"
     r"|DistNetworkError|DistStoreError|heartbeat|got signal: 15",
     re.IGNORECASE,
@@ -87,7 +87,7 @@ class ContainerFailure:
     def order(self) -> tuple[str, bool, int]:
         """Sorts failures: by time; of those in one second, who was stopped or left alone by others comes last."""
         by_others = self.reason != OOM_KILLED and (
-            self.stopped or self.exit_code in _ENDED_BY_OTHERS or _LOST_A_PEER.search(self.message) is not None
+            self.stopped or self.exit_code in _ENDED_BY_OTHERS or LOST_A_PEER.search(self.message) is not None
         )
         return self.at, by_others, -1 if self.rank is None else self.rank
 

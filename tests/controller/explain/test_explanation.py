@@ -248,3 +248,21 @@ def test_the_time_comes_with_the_view() -> None:
     found = explain(view(jobsets=[], snapshots=[], pods=[], now=31))
     assert [each.cause for each in found.findings] == [Cause.MANAGER_ABSENT]
     assert found.state.since == moment(0)
+
+
+def test_what_ended_an_earlier_attempt_is_no_cause_of_what_ended_the_last_one() -> None:
+    failed = condition("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts", since=50)
+    oom = container_status(terminated(137, at=49, reason="OOMKilled"))
+    pods = [pod(rank, created=20, attempt=1, containers=[oom] if rank == 3 else None) for rank in range(NODES)]
+    evicted = event("TaintManagerEviction", "Marking for deletion", kind="Pod", name="demo-node-0-2-gone", first=20)
+    found = explain(view(trainjob(failed), jobsets=[jobset()], jobs=[], pods=pods, nodes=[], events=[evicted]))
+    assert found.findings[0].cause is Cause.OUT_OF_MEMORY
+    assert [each.cause for each in found.overcome] == [Cause.EVICTED]
+
+
+def test_what_ended_an_earlier_attempt_is_the_cause_where_nothing_tells_of_the_last_one() -> None:
+    failed = condition("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts", since=50)
+    pods = [pod(rank, created=20, attempt=1) for rank in range(NODES)]
+    evicted = event("TaintManagerEviction", "Marking for deletion", kind="Pod", name="demo-node-0-2-gone", first=20)
+    found = explain(view(trainjob(failed), jobsets=[jobset()], jobs=[], pods=pods, nodes=[], events=[evicted]))
+    assert found.findings[0].cause is Cause.EVICTED

@@ -167,7 +167,7 @@ TEXTS: Final[Mapping[Cause, CauseText]] = {
         ("raise activeDeadlineSeconds, or find out what took so long",),
     ),
     Cause.INIT_CONTAINER_FAILED: CauseText(
-        "an init container, or an initializer, failed",
+        "an init container, or an initializer, failed or does not end",
         _ANY,
         ("read its log: trainmaster logs JOB",),
     ),

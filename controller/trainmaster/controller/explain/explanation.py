@@ -11,16 +11,24 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
 from trainmaster.controller.container_failures import ContainerFailure, container_failures, first_failure
-from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.cause import Cause, Question
+from trainmaster.controller.explain.causes.failures.containers import with_last_lines
+from trainmaster.controller.explain.causes.pods.disruptions import DISRUPTIONS
 from trainmaster.controller.explain.causes.table import FINDERS
 from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
-from trainmaster.controller.explain.pods import current_pods, has_succeeded, is_running, what_it_waits_for
+from trainmaster.controller.explain.pods import (
+    current_pods,
+    has_succeeded,
+    is_running,
+    last_attempt_began,
+    what_it_waits_for,
+)
 from trainmaster.controller.explain.ranking import explains, ranked
 from trainmaster.controller.explain.state import JobState, State, state_of
 from trainmaster.controller.explain.timeline import Moment, timeline
@@ -34,6 +42,9 @@ PATIENCE: Final = timedelta(seconds=30)
 _SLACK: Final = timedelta(seconds=2)
 _MOST_PODS: Final = 5
 _HELD: Final = "is deleted, and held by finalizers:"
+
+_LIMITS: Final = frozenset({Cause.BACKOFF_LIMIT_EXCEEDED, Cause.DEADLINE_EXCEEDED})
+"""Causes that tell when a job was given up, and not why it did not get on."""
 
 _KEEPS_SUSPENDED: Final = frozenset(
     {
@@ -86,7 +97,7 @@ def explain(view: JobView) -> Explanation:
     """Explain the state of a job."""
     state = state_of(view)
     found = ranked(finding for find in FINDERS for finding in find(view))
-    current = list(_current(found, state))
+    current = list(_current(view, found, state))
     overcome = [each for each in found if each not in current]
     if not current and _needs_an_answer(view, state):
         current = [_unknown(view)]
@@ -101,7 +112,7 @@ def explain(view: JobView) -> Explanation:
     )
 
 
-def _current(found: Iterable[Finding], state: JobState) -> Iterator[Finding]:
+def _current(view: JobView, found: Iterable[Finding], state: JobState) -> Iterator[Finding]:
     """Return the findings that are reasons of a state."""
     if state.state is State.COMPLETE:
         return
@@ -116,8 +127,23 @@ def _current(found: Iterable[Finding], state: JobState) -> Iterator[Finding]:
         found = [each for each in found if each.since is None or each.since >= since]
     question = state.state.question
     listed = list(found)
+    if state.state is State.FAILED:
+        listed = _without_earlier_attempts(view, listed)
     answers = [each for each in listed if question in each.cause.questions]
     yield from (each for each in listed if each in answers or any(explains(each, other) for other in answers))
+
+
+def _without_earlier_attempts(view: JobView, found: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without disruptions of earlier attempts, if what the last one failed of is known."""
+    began = last_attempt_began(view)
+    if began is None:
+        return list(found)
+    of_earlier = [
+        each for each in found if each.cause in DISRUPTIONS and each.since is not None and each.since <= began
+    ]
+    left = [each for each in found if each not in of_earlier]
+    is_known = any(Question.FAILED in each.cause.questions and each.cause not in _LIMITS for each in left)
+    return left if is_known else list(found)
 
 
 def _needs_an_answer(view: JobView, state: JobState) -> bool:
@@ -173,9 +199,8 @@ def _failed_container(view: JobView) -> FailedContainer | None:
     by_failure: dict[ContainerFailure, JsonObject] = {}
     for pod in view.pods or ():
         for failure in container_failures(pod):
-            said = "\n".join(view.log_of(pod, failure.container))
             # What a program said last tells who lost a peer, and who was lost.
-            by_failure[replace(failure, message=failure.message or said)] = pod
+            by_failure[with_last_lines(view, pod, failure)] = pod
     last = max((each.attempt for each in by_failure), default=0)
     first = first_failure(each for each in by_failure if each.attempt == last)
     if first is None:

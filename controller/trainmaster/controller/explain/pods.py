@@ -75,6 +75,15 @@ def current_pods(view: JobView) -> list[JsonObject]:
     return sorted(newest.values(), key=_order)
 
 
+def last_attempt_began(view: JobView) -> datetime | None:
+    """Return when the first pod of the last attempt was created; None if there was only one, or nobody knows."""
+    pods = current_pods(view)
+    if not any(map(restart_attempt, pods)):
+        return None
+    created = [parse_time(pod["metadata"].get("creationTimestamp")) for pod in pods]
+    return min((each for each in created if each is not None), default=None)
+
+
 def _age_order(pod: JsonObject) -> tuple[str, bool, str]:
     metadata = pod["metadata"]
     return str(metadata.get("creationTimestamp")), not metadata.get("deletionTimestamp"), str(metadata.get("uid"))

@@ -13,7 +13,13 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.findings import Evidence, Finding
 
 _KEEPS_PODS_FROM_STARTING: Final = frozenset(
-    {Cause.GANG_INCOMPLETE, Cause.RENDEZVOUS_TIMEOUT, Cause.NAME_RESOLUTION_FAILED, Cause.DEADLINE_EXCEEDED}
+    {
+        Cause.GANG_INCOMPLETE,
+        Cause.INIT_CONTAINER_FAILED,
+        Cause.RENDEZVOUS_TIMEOUT,
+        Cause.NAME_RESOLUTION_FAILED,
+        Cause.DEADLINE_EXCEEDED,
+    }
 )
 """What follows where some pods of a job do not start: the others wait for them, or do not find them."""
 
@@ -33,9 +39,9 @@ EXPLAINS: Final[Mapping[Cause, frozenset[Cause]]] = {
     Cause.GANG_INCOMPLETE: frozenset({Cause.DEADLINE_EXCEEDED, Cause.RENDEZVOUS_TIMEOUT}),
     Cause.UNSCHEDULABLE: _KEEPS_PODS_FROM_STARTING,
     Cause.VOLUME_PENDING: _KEEPS_PODS_FROM_STARTING | {Cause.UNSCHEDULABLE},
-    Cause.IMAGE_PULL_FAILED: _KEEPS_PODS_FROM_STARTING | {Cause.INIT_CONTAINER_FAILED},
+    Cause.IMAGE_PULL_FAILED: _KEEPS_PODS_FROM_STARTING,
     Cause.CONTAINER_CONFIG_ERROR: _KEEPS_PODS_FROM_STARTING,
-    Cause.INIT_CONTAINER_FAILED: _KEEPS_PODS_FROM_STARTING | _ENDS_CONTAINERS,
+    Cause.INIT_CONTAINER_FAILED: (_KEEPS_PODS_FROM_STARTING | _ENDS_CONTAINERS) - {Cause.INIT_CONTAINER_FAILED},
     Cause.OUT_OF_MEMORY: _ENDS_CONTAINERS | {Cause.INIT_CONTAINER_FAILED},
     Cause.EVICTED: _TAKES_PODS_AWAY | {Cause.OUT_OF_MEMORY},
     Cause.PREEMPTED: _TAKES_PODS_AWAY | {Cause.EVICTED},

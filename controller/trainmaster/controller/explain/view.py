@@ -12,11 +12,17 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from trainmaster.controller.container_failures import rank_of
+from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, rank_of
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.findings import ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, TRAINJOB_KIND
+from trainmaster.runtime.api.constants import (
+    COMPLETE,
+    COMPLETION_INDEX_ANNOTATION,
+    FAILED,
+    MANAGED_BY_TRAINER,
+    TRAINJOB_KIND,
+)
 from trainmaster.runtime.jobs.constants import (
     MANAGED_BY_TRAINING_OPERATOR,
     REPLICA_INDEX_LABEL,
@@ -231,10 +237,13 @@ def condition_since(condition: JsonObject) -> datetime | None:
 
 
 def role_of(pod: JsonObject) -> str:
-    """Return what a pod is in its job, for people: `rank 3`, `worker 0`; its name if nobody knows."""
+    """Return what a pod is in its job: `rank 3`, `worker 0`, `dataset-initializer`; its name if nobody knows."""
     labels = pod["metadata"].get("labels") or {}
     if (rank := rank_of(pod)) is not None:
         return f"rank {rank}"
     if REPLICA_TYPE_LABEL in labels:
         return f"{labels[REPLICA_TYPE_LABEL]} {labels.get(REPLICA_INDEX_LABEL, '')}".strip()
+    if group := labels.get(REPLICATED_JOB_LABEL):
+        numbers = [labels.get(label) or "0" for label in (JOB_INDEX_LABEL, COMPLETION_INDEX_ANNOTATION)]
+        return " ".join([group, *(each for each in numbers if each != "0")])
     return str(pod["metadata"]["name"])

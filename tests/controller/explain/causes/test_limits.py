@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from support.failing_pods import container_status, pod, terminated
 from support.job_views import condition, event, job, jobset, moment, pending, pytorchjob, running, trainjob, view
 
 from trainmaster.controller.explain.cause import Cause
@@ -108,3 +109,19 @@ def test_how_long_a_job_that_has_ended_will_be_there_follows_from_its_end() -> N
     assert seconds_to_live(view(trainjob(done, ttlSecondsAfterFinished=10), now=100)) == timedelta()
     assert seconds_to_live(view(trainjob(done))) is None
     assert seconds_to_live(view(trainjob(ttlSecondsAfterFinished=10))) is None
+
+
+def test_of_a_pod_that_never_started_no_time_is_told_by_which_all_had() -> None:
+    pods = [running(0, started=10), pending(1)]
+    found = explain(view(trainjob(DEADLINE, activeDeadlineSeconds=60), jobsets=[], pods=pods)).findings
+    assert "activeDeadlineSeconds is 60" in [each.text for each in found[-1].evidence]
+
+
+def test_a_limit_of_restarts_comes_after_what_fails_again_and_again_even_later() -> None:
+    """As workers do that go on after their job has failed (`cleanPodPolicy: None`)."""
+    words = "Job demo has failed because it has reached the specified backoff limit"
+    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
+    status = container_status(state, last=terminated(137, at=50, reason="OOMKilled"), restarts=5)
+    failed = pytorchjob(condition("Failed", "PyTorchJobFailed", words, since=20))
+    found = explain(view(failed, pods=[pod(0, containers=[status], phase="Running")])).findings
+    assert [each.cause for each in found] == [Cause.OUT_OF_MEMORY, Cause.BACKOFF_LIMIT_EXCEEDED]

@@ -89,6 +89,21 @@ def test_a_runtime_of_a_kind_that_nobody_serves_is_missing() -> None:
             Cause.REFUSED,
             "kubectl describe namespace team",
         ),
+        (
+            'Error creating: pods "x" is forbidden: failed quota: team: must specify requests.cpu for: node',
+            Cause.QUOTA_EXCEEDED,
+            "say how much it needs: the quota counts requests.cpu",
+        ),
+        (
+            'pods "x" is forbidden: error looking up service account team/trainer: serviceaccount "trainer" not found',
+            Cause.REFUSED,
+            "kubectl create serviceaccount trainer -n team",
+        ),
+        (
+            'Error creating: pods "x" is forbidden: maximum memory usage per Container is 1Gi, but limit is 2Gi',
+            Cause.REFUSED,
+            "kubectl describe limitranges -n team",
+        ),
     ],
 )
 def test_pods_that_are_refused_are_told_by_events_of_their_job(note: str, cause: Cause, advice: str) -> None:
@@ -123,3 +138,44 @@ def test_a_refused_rank_is_the_cause_while_the_others_run() -> None:
     events = [event("FailedCreate", QUOTA, kind="Job", name="demo-node-0")]
     found = explain(view(jobsets=[jobset()], jobs=[job()], pods=[running(rank) for rank in range(3)], events=events))
     assert found.findings[0].cause is Cause.QUOTA_EXCEEDED
+
+
+def test_refusals_that_differ_in_the_name_of_a_pod_are_one() -> None:
+    events = [
+        event("FailedCreate", QUOTA.replace('-x"', f'-{suffix}"'), kind="Job", name="demo-node-0", first=first)
+        for suffix, first in (("abcde", 3), ("fghij", 4), ("klmno", 6))
+    ]
+    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=[], events=events)).findings[0]
+    assert [each.text for each in found.evidence] == [f"FailedCreate (3 times): {events[-1].note}"]
+    assert found.evidence[0].at == moment(6)
+
+
+@pytest.mark.parametrize(
+    ("note", "cause"),
+    [
+        (QUOTA, Cause.QUOTA_EXCEEDED),
+        ('Error creating: pods "x" is forbidden: serviceaccount "a" not found', Cause.REFUSED),
+    ],
+)
+def test_what_was_refused_until_the_deadline_was_over_is_why(note: str, cause: Cause) -> None:
+    failed = trainjob(condition("Failed", "DeadlineExceeded", "TrainJob exceeded its active deadline", since=30))
+    events = [
+        event(
+            "SuccessfulCreate", "Created pod: demo-node-0-0-a", kind="Job", name="demo-node-0", first=2, warning=False
+        ),
+        event("FailedCreate", note, kind="Job", name="demo-node-0", first=3, last=29),
+    ]
+    found = explain(view(failed, jobsets=[], jobs=[], pods=[], events=events)).findings
+    assert [each.cause for each in found] == [cause, Cause.DEADLINE_EXCEEDED]
+
+
+def test_what_was_refused_once_and_created_later_is_not_why_a_job_failed() -> None:
+    failed = trainjob(condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60))
+    events = [
+        event("FailedCreate", QUOTA, kind="Job", name="demo-node-0", first=3),
+        event(
+            "SuccessfulCreate", "Created pod: demo-node-0-0-a", kind="Job", name="demo-node-0", first=9, warning=False
+        ),
+    ]
+    (found,) = explain(view(failed, jobsets=[], jobs=[], pods=[], events=events)).findings
+    assert found.cause is Cause.UNKNOWN

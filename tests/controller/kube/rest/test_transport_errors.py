@@ -221,6 +221,12 @@ async def test_missing_rights(clock: Any, server: Any) -> None:
     )
 
 
+async def test_what_admission_forbids_no_role_allows(clock: Any, server: Any) -> None:
+    message = 'pods "a" is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2'
+    server.on("list", server.status(403, "Forbidden", message))
+    assert await complaint(ApiError, RestConfig(server=server.url), clock) == f"403 Forbidden: {message}"
+
+
 async def test_proxy_that_is_not_there(clock: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))

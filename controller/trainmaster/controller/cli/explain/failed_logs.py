@@ -1,4 +1,6 @@
-"""The last lines of containers that failed: those of the first failures of the last attempt."""
+"""The last lines of containers that failed, those of the first failures of the last attempt; and of init containers
+for which their pods wait.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ from typing import Any, Final
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.explain.resources import POD_LOGS
 from trainmaster.controller.cli.follow.pod_logs import last_lines
+from trainmaster.controller.cli.follow.torchrun_report import without_report
 from trainmaster.controller.container_failures import ContainerFailure, container_failures, container_statuses
+from trainmaster.controller.explain.causes.pods.init_containers import running_init_container
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, WhyUnread
 from trainmaster.controller.redaction import redact
@@ -20,6 +24,7 @@ _MOST: Final = 4
 
 _TIMEOUT: Final = 10.0
 _NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
+_FOR_EVER: Final = "9999"
 
 
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
@@ -27,28 +32,42 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
     found = [(failure, pod) for pod in view.pods or () for failure in container_failures(pod) if not failure.stopped]
     last = max((failure.attempt for failure, _ in found), default=0)
     first = sorted((pair for pair in found if pair[0].attempt == last), key=lambda pair: pair[0].order)[:_MOST]
-    logs = await asyncio.gather(*(_lines(reader, failure, pod) for failure, pod in first))
-    return {
-        "logs": {
-            (failure.pod_uid, failure.container): tuple(lines)
-            for (failure, _), lines in reversed(list(zip(first, logs, strict=True)))
-            if lines
-        }
-    }
+    reads = [((failure.pod_uid, failure.container), _of_failure(reader, failure, pod)) for failure, pod in first]
+    for pod in view.pods or ():
+        if (initial := running_init_container(pod)) is not None:
+            reads.append(((pod["metadata"]["uid"], initial[0]), _lines(reader, pod["metadata"]["name"], initial[0])))
+            break  # the others wait for the same
+    logs = zip((key for key, _ in reads), await asyncio.gather(*(read for _, read in reads)), strict=True)
+    # Of several runs of a container the first that counts is kept.
+    return {"logs": {key: tuple(lines) for key, lines in reversed(list(logs)) if lines}}
 
 
-async def _lines(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:
-    since, ended = _started(failure, pod), parse_time(failure.at)
+async def _of_failure(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:
+    ended = parse_time(failure.at)
     # What it printed last may have been read a moment after its end.
-    until = "9999" if ended is None else (ended + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%S.999999Z")
+    until = _FOR_EVER if ended is None else (ended + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%S.999999Z")
+    lines = await _lines(
+        reader,
+        failure.pod,
+        failure.container,
+        previous=failure.superseded,
+        since=_started(failure, pod),
+        until=until,
+    )
+    return without_report(lines)
+
+
+async def _lines(
+    reader: Reader, pod: str, container: str, *, previous: bool = False, since: str = "", until: str = _FOR_EVER
+) -> list[str]:
     try:
         async with asyncio.timeout(_TIMEOUT):
             lines = await last_lines(
                 reader.client,
                 namespace=reader.namespace,
-                pod=failure.pod,
-                container=failure.container,
-                previous=failure.superseded,
+                pod=pod,
+                container=container,
+                previous=previous,
                 since=since,
                 until=until,
                 refused=lambda _: reader.note(POD_LOGS, WhyUnread.FORBIDDEN, _NO_RIGHT.format(reader.namespace)),

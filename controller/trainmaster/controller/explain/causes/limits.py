@@ -11,7 +11,7 @@ from trainmaster.controller.condition_types import TIME_TO_LIVE_EXPIRED
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.commands import trainmaster
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
-from trainmaster.controller.explain.pods import started_at
+from trainmaster.controller.explain.pods import missing_pods, started_at
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since, true_conditions
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED
@@ -61,10 +61,11 @@ def _deadline(view: JobView) -> int | None:
 
 def _spent(view: JobView, end: datetime | None) -> str:
     """Say how much of the time had passed before all pods ran, if that can still be told."""
-    starts = [start for start in map(started_at, view.pods or ()) if start is not None]
-    if not starts or view.created is None or end is None:
+    starts = [started_at(pod) for pod in view.pods or ()]
+    known = [start for start in starts if start is not None]
+    if not known or len(known) < len(starts) or missing_pods(view) or view.created is None or end is None:
         return ""
-    waited = (min(max(starts), end) - view.created).total_seconds()
+    waited = (min(max(known), end) - view.created).total_seconds()
     return f"; {waited:.0f} s of that went by until all of its pods had started"
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -55,10 +55,17 @@ _REFUSALS: Final = frozenset(
 _QUOTA: Final = re.compile(r'exceeded quota: (?P<quota>[^,\s"]+)|failed quota: (?P<failed>[^:\s"]+)')
 """What the admission plugin ResourceQuota says."""
 
+_UNSPECIFIED: Final = re.compile(r"must specify ([\w./,-]*[\w/])")
+_SERVICE_ACCOUNT: Final = re.compile(r'serviceaccount "([^"]+)" not found')
+_LIMIT_RANGE: Final = re.compile(r"\b(?:maximum|minimum|max|min)\b.{0,60}\bper (?:Container|Pod)\b")
 _POD_SECURITY: Final = "violates PodSecurity"
 _JOBSETS: Final = "jobsets.jobset.x-k8s.io"
+_OBJECT: Final = re.compile(r'\b[a-z]+ "[^"]+" is forbidden')
+_CREATED: Final = "SuccessfulCreate"
+"""With what the reasons of events begin that tell of what was created."""
+
 _MOST: Final = 3
-"""Events of one cause that are evidence."""
+"""Texts of one cause that are evidence."""
 
 
 def blocked(view: JobView) -> Iterator[Finding]:
@@ -98,8 +105,13 @@ def runtime_missing(view: JobView) -> Iterator[Finding]:
 
 
 def refused(view: JobView) -> Iterator[Finding]:
-    """Events that tell of pods, Jobs or Services that the API server refuses, unless they are there by now."""
-    if view.has_ended or (view.pods is not None and not missing_pods(view) and view.pods):
+    """Events that tell of pods, Jobs or Services that the API server refuses, unless they are there by now.
+
+    Of a job that has failed what was refused to the last: its deadline may have been over before that was mended.
+    """
+    if view.is_deleted or (view.has_ended and FAILED not in view.conditions):
+        return
+    if not view.has_ended and view.pods and not missing_pods(view):
         return
     found: dict[Cause, list[Event]] = {}
     for event in view.events or ():
@@ -107,9 +119,11 @@ def refused(view: JobView) -> Iterator[Finding]:
             found.setdefault(_cause_of_refusal(event.note), []).append(event)
     for cause, events in found.items():
         last = events[-1]
-        evidence = [_as_evidence(event) for event in reversed(events[-_MOST:])]
-        evidence += [*_quota_now(view, last.note), *webhook_evidence(view, last.note)]
-        yield Finding(cause, Certainty.CERTAIN, evidence, _first(events), _advice(view, cause, last.note))
+        if view.has_ended and _was_created_after(view, last):
+            continue
+        evidence = [*_evidence_of(events), *_quota_now(view, last.note), *webhook_evidence(view, last.note)]
+        certainty = Certainty.LIKELY if view.has_ended else Certainty.CERTAIN
+        yield Finding(cause, certainty, evidence, _first(events), _advice(view, cause, last.note))
 
 
 def names_quota(view: JobView) -> bool:
@@ -117,6 +131,25 @@ def names_quota(view: JobView) -> bool:
     told = [str((view.conditions.get(BLOCKED) or {}).get("message") or "")]
     told += [event.note for event in view.events or () if event.reason in _REFUSALS]
     return any(_QUOTA.search(each) for each in told)
+
+
+def _was_created_after(view: JobView, refusal: Event) -> bool:
+    """Tell whether what was refused to an object has been created since, as far as events tell."""
+    about = refusal.about
+    created = [event for event in view.events_about(about.kind, about.name) if event.reason.startswith(_CREATED)]
+    return any(each.last is not None and refusal.last is not None and each.last > refusal.last for each in created)
+
+
+def _evidence_of(events: Sequence[Event]) -> Iterator[Evidence]:
+    """Tell refusals, the last one first; those that differ in the names of pods only, as one."""
+    alike: dict[str, list[Event]] = {}
+    for event in events:
+        alike.setdefault(_OBJECT.sub("", event.note), []).append(event)
+    for group in sorted(alike.values(), key=lambda each: events.index(each[-1]), reverse=True)[:_MOST]:
+        count = sum(event.count for event in group)
+        times = f" ({count} times)" if count > 1 else ""
+        last = group[-1]
+        yield Evidence(last.about, f"{last.reason}{times}: {last.note}", last.last)
 
 
 def _quota_now(view: JobView, note: str) -> Iterator[Evidence]:
@@ -132,11 +165,6 @@ def _quota_now(view: JobView, note: str) -> Iterator[Evidence]:
         amounts = "; ".join(f"{each}: {used.get(each, 0)} of {hard[each]}" for each in asked)
         if amounts:
             yield Evidence(reference_to(quota), f"is used by now: {amounts}")
-
-
-def _as_evidence(event: Event) -> Evidence:
-    times = f" ({event.count} times)" if event.count > 1 else ""
-    return Evidence(event.about, f"{event.reason}{times}: {event.note}", event.last)
 
 
 def _first(events: Iterable[Event]) -> datetime | None:
@@ -168,6 +196,12 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
     if cause is Cause.QUOTA_EXCEEDED:
         found = _QUOTA.search(message)
         name = (found["quota"] or found["failed"]) if found else ""
+        if missing := _UNSPECIFIED.search(message):
+            where = "spec.trainer.resourcesPerNode, or the runtime" if view.is_trainjob else "its pod templates"
+            return (
+                f"say how much it needs: the quota counts {missing[1]}, which its containers do not name ({where})",
+                "or let a LimitRange of the namespace name a default",
+            )
         return (
             f"see what the quota allows and who uses it: {kubectl(view, 'describe', 'resourcequota', name)}",
             "wait until others end, ask for less, or have the quota raised; what is missing is then created by itself",
@@ -182,6 +216,16 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
             f"see what the labels of the namespace demand: {namespace}",
             "set the securityContext that the message names "
             + ("in the runtime, or by spec.runtimePatches" if view.is_trainjob else "in the templates of its pods"),
+        )
+    if account := _SERVICE_ACCOUNT.search(message):
+        return (
+            f"create it, and the job goes on by itself: {kubectl(view, 'create', 'serviceaccount', account[1])}",
+            "or name another one (serviceAccountName), and create the job again",
+        )
+    if _LIMIT_RANGE.search(message):
+        return (
+            f"see what the namespace allows: {kubectl(view, 'describe', 'limitranges')}",
+            "ask for what it allows, and create the job again",
         )
     if not view.is_trainjob:
         return ("correct what the message names; the job is tried again by itself",)

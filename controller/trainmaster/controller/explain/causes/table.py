@@ -21,7 +21,9 @@ from trainmaster.controller.explain.causes.limits import (
 )
 from trainmaster.controller.explain.causes.pods.container_config import container_config_error
 from trainmaster.controller.explain.causes.pods.disruptions import disruptions
+from trainmaster.controller.explain.causes.pods.gone import of_gone_pods
 from trainmaster.controller.explain.causes.pods.images import image_pull_failed
+from trainmaster.controller.explain.causes.pods.init_containers import init_container_runs
 from trainmaster.controller.explain.causes.pods.scheduling import unschedulable
 from trainmaster.controller.explain.causes.pods.volumes import volume_pending
 from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
@@ -57,7 +59,9 @@ OF_PODS: Final[Sequence[Finder]] = (
     volume_pending,
     image_pull_failed,
     container_config_error,
+    init_container_runs,
     disruptions,
+    of_gone_pods,
     failed_containers,
     world_size_mismatch,
 )

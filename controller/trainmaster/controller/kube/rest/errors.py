@@ -139,7 +139,9 @@ class Forbidden(ApiError):
 
     @property
     def advice(self) -> str:
-        """Whose business it is."""
+        """Whose business it is; of what admission forbids (quotas, limits, accounts) the message says it."""
+        if self.message and " cannot " not in self.message:
+            return ""
         return "ask for a role that allows it; `kubectl auth can-i` tells what yours allow"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.pod_views import ended, pod, view
+from support.pod_views import ended, event, pod, view
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.containers import failed_containers
@@ -232,3 +232,43 @@ def test_a_container_that_runs_again_has_recovered() -> None:
 )
 def test_a_pod_that_was_taken_away_has_not_failed_by_itself(status: JsonObject) -> None:
     assert not list(failed_containers(view(pod(phase="Failed", **ended(137), **status))))
+
+
+LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.4]:13706."
+
+
+def test_a_rank_that_had_done_its_work_when_another_one_lost_it_is_told() -> None:
+    finding = only(failed(0, 1, LOST), pod(1, phase="Succeeded"))
+    assert (finding.cause, finding.certainty) == (Cause.CONTAINER_FAILED, Certainty.POSSIBLE)
+    assert finding.evidence[-1].text == "rank 1 had ended with exit code 0, while rank 0 still went on"
+    assert "trainmaster logs t --all -n ns" in finding.what_next[0]
+    assert "the same number of steps" in finding.what_next[1]
+
+
+def test_of_what_failed_in_one_second_the_logs_tell_who_lost_whom_where_pods_keep_no_words() -> None:
+    logs = {("t-node-0-0", "node"): (LOST,), ("t-node-0-1", "node"): ("KeyError: 'input_ids'",)}
+    finding = only(failed(0, 1), failed(1, 1), logs=logs)
+    assert finding.evidence[0].text == "rank 1 and 1 other: container node failed with exit code 1"
+    assert finding.evidence[1].text == "it said last: KeyError: 'input_ids'"
+
+
+@pytest.mark.parametrize("probe", ["liveness", "startup"])
+def test_a_probe_that_ended_a_container_is_told(probe: str) -> None:
+    note = f"Container node failed {probe} probe, will be restarted"
+    finding = only(failed(0, 143), events=[event("Pod", "t-node-0-0", "Killing", note, warning=False)])
+    assert finding.certainty is Certainty.CERTAIN
+    assert finding.evidence[1].text == f"Killing: {note}"
+    assert finding.what_next[0].startswith("give the probe more time, or leave it out")
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "advice"),
+    [
+        (1, "OSError: [Errno 98] Address already in use", "has the port"),
+        (1, "OSError: [Errno 28] No space left on device: '/ckpt/step100.pt'", "make room on the volume"),
+        (1, "/usr/bin/python: No module named trian", "correct the name trian, or install"),
+        (137, "epoch 3", "nobody says who killed it"),
+    ],
+)
+def test_what_to_do_follows_from_what_it_said(code: int, words: str, advice: str) -> None:
+    assert advice in only(failed(0, code, words)).what_next[0]

@@ -36,3 +36,23 @@ def test_of_pods_that_are_gone_the_condition_tells(reason: str, line: str, cause
     (finding,) = told_by_manager(view(pod(0), conditions=[condition], nodes=[node()]))
     assert finding.cause is cause
     assert finding.evidence[0].text.endswith(line.removeprefix("rank 1 "))
+
+
+def test_an_init_container_is_known_by_the_jobset() -> None:
+    template = {"spec": {"initContainers": [{"name": "fetch"}], "containers": [{"name": "node"}]}}
+    replicated_job = {"name": "node", "template": {"spec": {"template": template}}}
+    jobset = {"metadata": {"name": "t", "namespace": "ns"}, "spec": {"replicatedJobs": [replicated_job]}}
+    message = "attempt 0, restart 3: node (pod p, container fetch) failed with exit code 3: 403 Forbidden"
+    condition = {"type": "ContainerFailed", "status": "True", "reason": "ContainerFailed", "message": message}
+    (finding,) = told_by_manager(view(conditions=[condition], jobsets=[jobset]))
+    assert finding.cause is Cause.INIT_CONTAINER_FAILED
+    assert finding.what_next[0] == "give fetch a token that may read what it fetches: spec.initializer, secretRef"
+
+
+def test_a_log_that_is_gone_with_its_pod_is_not_to_be_read() -> None:
+    message = "attempt 0: rank 1 (pod p, container node) failed with exit code 3: ValueError: no"
+    condition = {"type": "ContainerFailed", "status": "True", "reason": "ContainerFailed", "message": message}
+    (finding,) = told_by_manager(view(conditions=[condition]))
+    assert finding.what_next == [
+        "its pod is gone, and its log too: run it again, and follow it: trainmaster restart t -n ns"
+    ]

@@ -156,16 +156,10 @@ def test_a_pod_that_would_fit_alone_waits_for_its_gang(amount: str, message: str
     assert list(unschedulable(view(waits, nodes=[node()], pod_groups=[])))
 
 
-def test_of_a_job_that_has_failed_events_tell_that_pods_never_had_a_node() -> None:
-    failed = {"type": "Failed", "status": "True", "reason": "DeadlineExceeded", "message": "x"}
-    told = [
-        event("Pod", "t-node-0-0", "FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu."),
-        event("Pod", "t-node-0-1", "FailedScheduling", "0/1 nodes are available: 1 Insufficient cpu."),
-    ]
-    (finding,) = unschedulable(view(events=told, conditions=[failed]))
-    assert finding.certainty is Certainty.LIKELY
-    text = "it never had a node (so it was of 1 more): 0/1 nodes are available: 1 Insufficient cpu."
-    assert [each.text for each in finding.evidence] == [text]
-    assert not list(unschedulable(view(events=told))), "of a job that goes on, its pods tell"
-    later = [*told, *(event("Pod", f"t-node-0-{rank}", "Scheduled", "assigned", warning=False) for rank in range(2))]
-    assert not list(unschedulable(view(events=later, conditions=[failed])))
+def test_what_no_node_has_is_told_also_while_the_scheduler_speaks_of_a_volume_only() -> None:
+    message = '0/1 nodes are available: persistentvolumeclaim "imagenet" not found.'
+    waits = pod(spec=asking("nvidia.com/gpu", "9"), **unscheduled(message))
+    (finding,) = unschedulable(view(waits, nodes=[node()]))
+    assert (finding.cause, finding.certainty) == (Cause.UNSCHEDULABLE, Certainty.LIKELY)
+    assert [each.text for each in finding.evidence] == ["it asks for 9 of nvidia.com/gpu, which no node has"]
+    assert not list(unschedulable(view(pod(spec=asking("cpu", "4"), **unscheduled(message)), nodes=[node()])))

@@ -6,20 +6,25 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from trainmaster.controller.container_failures import ContainerFailure
+from trainmaster.controller.container_failures import LOST_A_PEER, ContainerFailure
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.last_said import clients_joined, unresolved_host
 from trainmaster.controller.explain.commands import kubectl, trainmaster
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
+READ_ITS_LOG: Final = "read its log"
+"""With what the advice begins that helps only while the pod is there."""
+
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 _NOT_FOUND: Final = (126, 127)
 _DEVICE_MEMORY: Final = re.compile(
     r"CUDA out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED|HIP out of memory|cudaErrorMemory"
 )
-_MISSING_MODULE: Final = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '?([\w.]+)")
-_SEGFAULT, _ABORT, _BUS = 139, 134, 135
+_MISSING_MODULE: Final = re.compile(r"(?:(?:ModuleNotFoundError|ImportError): |python\S*: )No module named '?([\w.]+)")
+_PORT_TAKEN: Final = re.compile(r"address already in use|EADDRINUSE", re.IGNORECASE)
+_DISK_FULL: Final = re.compile(r"No space left on device|ENOSPC|Disk quota exceeded")
+_SEGFAULT, _ABORT, _BUS, _KILLED = 139, 134, 135, 137
 _DNS: Final = ("get", "pods", "-n", "kube-system", "-l", "k8s-app=kube-dns")
 
 
@@ -48,6 +53,12 @@ def advice_for(
     return ()
 
 
+def run_again(view: JobView) -> Sequence[str]:
+    """Return what is left to do where a pod is gone, and its log with it."""
+    again = f"its pod is gone, and its log too: run it again, and follow it: {trainmaster(view, 'restart')}"
+    return [again] if view.is_trainjob else [again, "runPolicy.cleanPodPolicy: None keeps pods and logs after the end"]
+
+
 def _more_memory(view: JobView, limit: str) -> Sequence[str]:
     where = "spec.trainer.resourcesPerNode.limits" if view.is_trainjob else "the limits of the container"
     twice = _doubled(limit)
@@ -66,7 +77,7 @@ def _doubled(amount: str) -> str:
 def _initializer(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
     of = failure.replicated_job or failure.container
     text = "\n".join(lines)
-    advice = [f"read its log: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"]
+    advice = [f"{READ_ITS_LOG}: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"]
     if not view.is_trainjob:
         return advice
     if re.search(r"\b40[13]\b|gated|unauthorized|access .{0,40}restricted|forbidden", text, re.IGNORECASE):
@@ -105,16 +116,37 @@ def _rendezvous(view: JobView, lines: Sequence[str]) -> Sequence[str]:
 
 
 def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
-    log = f"read its log: {trainmaster(view, 'logs')}"
+    log = f"{READ_ITS_LOG}: {trainmaster(view, 'logs')}"
     text = "\n".join(lines)
     if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
         where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"
         return [f"correct the command, or use an image that has the program: {where}"]
     if missing := _MISSING_MODULE.search(text):
-        return [f"install the Python package that has {missing[1]}, in the image or at the start of the command"]
+        return [
+            f"correct the name {missing[1]}, or install the package that has it: in the image, or as the command begins"
+        ]
     if _DEVICE_MEMORY.search(text):
         return [
             "a GPU has too little memory: smaller batches, mixed precision, or a model that is spread over more GPUs"
+        ]
+    if _PORT_TAKEN.search(text):
+        return [
+            "another process of the pod, or with hostNetwork of the node, has the port: give one of them another",
+            log,
+        ]
+    if _DISK_FULL.search(text):
+        return ["make room on the volume to which it writes, or write less: fewer checkpoints, a larger claim", log]
+    if LOST_A_PEER.search(failure.message):
+        return [
+            f"it lost another rank: see which one ended first, and why: {trainmaster(view, 'logs', '--all')}",
+            "if that had done its work, let all ranks take the same number of steps: their shares of the data differ",
+        ]
+    if failure.exit_code == _KILLED:
+        nodes = kubectl(view, "describe", "nodes", namespaced=False)
+        return [
+            f"nobody says who killed it; mostly it is the kernel, of a node that runs out of memory: {nodes}",
+            "give the container a limit of memory: then Kubernetes tells when it needs more",
+            log,
         ]
     if failure.exit_code in (_SEGFAULT, _ABORT, _BUS):
         return [

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from trainmaster.controller.container_failures import (
+    LOST_A_PEER,
     OOM_KILLED,
     REPLICATED_JOB_LABEL,
     STATUS_UNKNOWN,
@@ -22,8 +23,9 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import advice_for
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
-from trainmaster.controller.explain.causes.pods.evidence import labels_of, one_line, pod_condition, spec_of
+from trainmaster.controller.explain.causes.pods.evidence import labels_of, one_line, pod_condition, spec_of, who
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.pods import current_pods, has_succeeded
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.last_words import last_words
@@ -31,6 +33,11 @@ from trainmaster.runtime.jsontree import JsonObject
 
 _INITIALIZERS: Final = frozenset({"dataset-initializer", "model-initializer"})
 _KILLED: Final = 137
+_LONGEST_MESSAGE: Final = 2048
+"""Characters: as much as a kubelet keeps of a log."""
+
+_PROBE: Final = re.compile(r"failed (liveness|startup) probe")
+_PROBE_ADVICE: Final = "give the probe more time, or leave it out: a rank that is busy with a step answers late"
 _UNTOLD: Final = frozenset({"", "Error"})
 _TERMINATED: Final = frozenset({"DeadlineExceeded", "Evicted", "NodeLost", "Preempting", "Terminated", "NodeShutdown"})
 """Reasons of pods that failed as a whole: their containers only ended with them."""
@@ -90,8 +97,15 @@ def _failed(view: JobView) -> Iterator[FailedContainer]:
         for failure in container_failures(pod):
             if failure.superseded or failure.stopped or failure.reason == STATUS_UNKNOWN:
                 continue
-            lines = view.log_of(pod, failure.container) or failure.message.splitlines()
-            yield FailedContainer(pod, failure, lines)
+            known = with_last_lines(view, pod, failure)
+            yield FailedContainer(pod, known, view.log_of(pod, failure.container) or failure.message.splitlines())
+
+
+def with_last_lines(view: JobView, pod: JsonObject, failure: ContainerFailure) -> ContainerFailure:
+    """Return a failure with the end of its log as its message, if it has none: that tells whether a peer was lost."""
+    if failure.message:
+        return failure
+    return replace(failure, message="\n".join(view.log_of(pod, failure.container))[-_LONGEST_MESSAGE:])
 
 
 def _last_attempt(failed: Iterable[FailedContainer]) -> list[FailedContainer]:
@@ -132,12 +146,36 @@ def _finding(view: JobView, cause: Cause, failed: list[FailedContainer], *, is_f
     elif first.failure.order[1] or (cause is Cause.CONTAINER_FAILED and not is_first):
         certainty = Certainty.POSSIBLE  # it lost a peer, or was ended by others
     evidence = [_described(first, others=len({role_of(each.pod) for each in failed}) - 1)]
+    probe = _failed_probe(view, first)
+    if probe is not None:
+        certainty = Certainty.CERTAIN
+        evidence.append(probe)
     evidence += _said(first)
+    if certainty is Certainty.POSSIBLE:
+        evidence += _ended_before(view, first)
     limit = _limit(first) if cause is Cause.OUT_OF_MEMORY else ""
     if limit:
         evidence.append(Evidence(_reference(first), limit))
     advice = advice_for(view, cause, first.failure, limit=first.memory_limit, lines=first.lines)
+    if probe is not None:
+        advice = [_PROBE_ADVICE, *advice]
     return Finding(cause, certainty, evidence, parse_time(first.failure.at), advice)
+
+
+def _failed_probe(view: JobView, failed: FailedContainer) -> Evidence | None:
+    """Return that the kubelet ended a container because of a probe, if it says so."""
+    for event in view.events_about("Pod", failed.pod["metadata"]["name"]):
+        if event.reason == "Killing" and failed.failure.container in event.note and _PROBE.search(event.note):
+            return Evidence(_reference(failed), f"Killing: {one_line(event.note)}", event.last)
+    return None
+
+
+def _ended_before(view: JobView, failed: FailedContainer) -> Iterator[Evidence]:
+    """Yield the rank that had done its work when another one lost it."""
+    done = [pod for pod in current_pods(view) if has_succeeded(pod)]
+    if done and LOST_A_PEER.search(failed.failure.message):
+        text = f"{who(done)} had ended with exit code 0, while {role_of(failed.pod)} still went on"
+        yield Evidence(reference_to({"kind": "Pod", **done[0]}), text)
 
 
 def _described(failed: FailedContainer, *, others: int) -> Evidence:

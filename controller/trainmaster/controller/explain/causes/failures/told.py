@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -16,6 +16,7 @@ from trainmaster.controller.container_failures import (
     meaning_of,
 )
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.failures.advice import READ_ITS_LOG, advice_for, run_again
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
 from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
@@ -67,9 +68,12 @@ def _told_of_trainjob(view: JobView) -> Iterator[Finding]:
             since = parse_time(last["at"]) or at
             evidence = Evidence(view.reference, last[0].strip(), since)
             words = last["words"] or ""
-            cause = said_disruption(view, words) or _cause(last["why"] or "", last["container"], words)
+            container = last["container"]
+            cause = said_disruption(view, words) or _cause(last["why"] or "", container, words)
+            if cause is Cause.CONTAINER_FAILED and container in _init_containers(view):
+                cause = Cause.INIT_CONTAINER_FAILED
             certainty = Certainty.LIKELY if cause in READ_FROM_WORDS else Certainty.CERTAIN
-            yield Finding(cause, certainty, (evidence,), since, disruption_advice(view, cause, words))
+            yield Finding(cause, certainty, (evidence,), since, _advice(view, cause, last))
             return
 
 
@@ -89,11 +93,46 @@ def _told_of_v1_job(view: JobView) -> Iterator[Finding]:
         text = f"exited with code {found['code']}{f' ({meaning})' if meaning else ''}, and is gone"
         evidence = Evidence(ObjectReference("Pod", view.namespace, found["pod"]), text, event.last)
         certainty = Certainty.CERTAIN if own else Certainty.POSSIBLE
-        yield Finding(Cause.CONTAINER_FAILED, certainty, (evidence,), event.last)
+        yield Finding(Cause.CONTAINER_FAILED, certainty, (evidence,), event.last, run_again(view))
     elif failed is not None and _REPLICAS_FAILED.search(str(failed.get("message"))):
         since = condition_since(failed)
         evidence = Evidence(view.reference, str(failed["message"]), since)
-        yield Finding(Cause.CONTAINER_FAILED, Certainty.LIKELY, (evidence,), since)
+        yield Finding(Cause.CONTAINER_FAILED, Certainty.LIKELY, (evidence,), since, run_again(view))
+
+
+def _advice(view: JobView, cause: Cause, told: re.Match[str]) -> Sequence[str]:
+    """Return what to do about a container whose pod is gone, and its log with that."""
+    words = told["words"] or ""
+    if disrupted := disruption_advice(view, cause, words):
+        return disrupted
+    failure = ContainerFailure(
+        pod=told["pod"],
+        pod_uid="",
+        container=told["container"],
+        rank=None,
+        attempt=0,
+        run=0,
+        exit_code=int(told["code"]),
+        reason=told["why"] or "",
+        message=words,
+        at=told["at"] or "",
+    )
+    if cause is Cause.OUT_OF_MEMORY:
+        return ()
+    advice = advice_for(view, cause, failure, limit="", lines=words.splitlines())
+    return [line for line in advice if not line.startswith(READ_ITS_LOG)] or run_again(view)
+
+
+def _init_containers(view: JobView) -> set[str]:
+    """Return the names of the init containers of the job, as far as its JobSet tells."""
+    replicated_jobs = [
+        each for jobset in view.jobsets or () for each in (jobset.get("spec") or {}).get("replicatedJobs") or ()
+    ]
+    pods = [
+        (((each.get("template") or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+        for each in replicated_jobs
+    ]
+    return {str(container.get("name")) for pod in pods for container in pod.get("initContainers") or ()}
 
 
 def _texts(view: JobView) -> Iterator[tuple[str, datetime | None]]:

@@ -18,6 +18,7 @@ from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
 
+DISRUPTIONS: Final = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.NODE_LOST})
 _CONDITION: Final = "DisruptionTarget"
 _BY_REASON: Final = {
     "PreemptionByScheduler": Cause.PREEMPTED,
@@ -169,5 +170,11 @@ def disruption_advice(view: JobView, cause: Cause, text: str) -> list[str]:
         resource = found[1] or "ephemeral-storage"
         return [f"ask for the {resource} that it really uses, so that no node is overbooked, or write less"]
     if cause is Cause.EVICTED:
-        return ["somebody drained the node, or tainted it: save checkpoints, so that a restart loses little"]
+        of_nodes = kubectl(
+            view, "get", "events", "-A", "--field-selector", "involvedObject.kind=Node", namespaced=False
+        )
+        return [
+            f"somebody drained or tainted the node, or it did not answer for a while: {of_nodes}",
+            "save checkpoints, so that a restart loses little",
+        ]
     return []

@@ -84,7 +84,7 @@ def image_pull_failed(view: JobView) -> Iterator[Finding]:
                 image = _image_of(pod, status)
                 words = _words(view, pod, image, str(waiting.get("message") or ""))
                 told.append((f"container {status['name']}: image {image}: {words or waiting['reason']}", pod))
-                advice.append(_advice(words, image))
+                advice.append(f"{image}: {image_advice(words)}")
     groups = grouped(told)
     if not groups:
         return
@@ -116,9 +116,9 @@ def _words(view: JobView, pod: JsonObject, image: str, message: str) -> str:
     return one_line(_RPC.sub("", words), limit=400)
 
 
-def _advice(words: str, image: str) -> str:
-    text = next((text for pattern, text in _ADVICE if pattern.search(words)), "correct the name of the image")
-    return f"{image}: {text}"
+def image_advice(words: str) -> str:
+    """Return what to do about an image, from what the registry or the container runtime says."""
+    return next((text for pattern, text in _ADVICE if pattern.search(words)), "correct the name of the image")
 
 
 def _secrets(view: JobView, pod: JsonObject) -> Iterator[Evidence]:

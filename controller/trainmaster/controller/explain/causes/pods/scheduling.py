@@ -24,13 +24,13 @@ from trainmaster.controller.explain.causes.pods.evidence import (
 )
 from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
-from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 from trainmaster.runtime.resource_requirements import Resources, pod_requests
 
+_OF_VOLUMES: Final = re.compile(r"persistentvolumeclaim|PersistentVolume", re.IGNORECASE)
 _ELSEWHERE: Final = re.compile(
     r"persistentvolumeclaim|PersistentVolume|pod ?group|sibling pods|queue |tasks in gang|\bgang\b", re.IGNORECASE
 )
@@ -46,8 +46,6 @@ _INSUFFICIENT: Final = re.compile(r"\bInsufficient ([\w./-]*\w)")
 FAILED_SCHEDULING: Final = "FailedScheduling"
 """The reason of the event by which a scheduler says that a pod has no node."""
 
-_OF_SCHEDULING: Final = frozenset({FAILED_SCHEDULING, "Scheduled"})
-"""Reasons of events: what the scheduler tries last with a pod."""
 
 _NODES: Final = 3
 _GIBI: Final = 2**30
@@ -68,7 +66,7 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
     told = [(message, pod) for message, pod in told if not _is_said_of_others(view, pod, message, largest)]
     groups = grouped(told)
     if not groups:
-        yield from _of_gone_pods(view)
+        yield from _beyond_volumes(view)
         return
     evidence, advice = evidence_of(groups, of=len(told), condition="PodScheduled"), []
     for message, pods in groups:
@@ -80,19 +78,19 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
     yield Finding(Cause.UNSCHEDULABLE, Certainty.CERTAIN, evidence, since, advice)
 
 
-def _of_gone_pods(view: JobView) -> Iterator[Finding]:
-    """Find that pods of a job that has failed never had a node: a deadline takes them away before anybody looks."""
-    if state_of(view).state is not State.FAILED:
-        return
-    there = {pod["metadata"]["name"] for pod in view.pods or ()}
-    last = {event.about.name: event for event in view.events_about("Pod") if event.reason in _OF_SCHEDULING}
-    told = [event for name, event in last.items() if name not in there and event.reason == FAILED_SCHEDULING]
-    told = [event for event in told if not _ELSEWHERE.search(event.note)]
-    if told:
-        more = f" (so it was of {len(told) - 1} more)" if len(told) > 1 else ""
-        evidence = Evidence(told[0].about, f"it never had a node{more}: {one_line(told[0].note)}", told[0].last)
-        since = min((event.first for event in told if event.first is not None), default=None)
-        yield Finding(Cause.UNSCHEDULABLE, Certainty.LIKELY, [evidence], since)
+def _beyond_volumes(view: JobView) -> Iterator[Finding]:
+    """Find what no node has enough of, for pods of which the scheduler says only that a volume is missing."""
+    for pod in waiting_pods(view):
+        if not view.nodes or not _OF_VOLUMES.search(scheduling_message(view, pod)):
+            continue
+        wanted = {name: (amount, _largest(view.nodes, name)) for name, amount in _requests(pod).items()}
+        never = [name for name, (amount, has) in wanted.items() if amount and (has is None or amount > has[1])]
+        if obstacles := list(_scarce(view, pod, never)):
+            evidence = [each for obstacle in obstacles for each in obstacle.evidence]
+            advice = [each for obstacle in obstacles for each in obstacle.advice]
+            since = parse_time(pod["metadata"].get("creationTimestamp"))
+            yield Finding(Cause.UNSCHEDULABLE, Certainty.LIKELY, evidence, since, advice)
+            return
 
 
 def _is_said_of_others(view: JobView, pod: JsonObject, message: str, largest: Mapping[str, Quantity]) -> bool:
@@ -133,7 +131,7 @@ def scheduling_message(view: JobView, pod: JsonObject) -> str:
 
 
 def _obstacles(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstacle]:
-    yield from _scarce(view, pod, message)
+    yield from _scarce(view, pod, dict.fromkeys(_INSUFFICIENT.findall(message)))
     nodes = view.nodes or ()
     if "untolerated taint" in message:
         yield _taints(view, pod, nodes)
@@ -158,11 +156,11 @@ def _obstacles(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstac
         yield _Obstacle([], ["loosen the affinity, or the spread, between pods that the runtime or the job demands"])
 
 
-def _scarce(view: JobView, pod: JsonObject, message: str) -> Iterator[_Obstacle]:
+def _scarce(view: JobView, pod: JsonObject, names: Iterable[str]) -> Iterator[_Obstacle]:
     """Say how much of each scarce resource is asked for, and what the largest node has."""
     requests = _requests(pod)
     where = "spec.trainer.resourcesPerNode" if view.is_trainjob else "the resources of its pod template"
-    for name in dict.fromkeys(_INSUFFICIENT.findall(message)):
+    for name in names:
         wanted, largest = requests.get(name), _largest(view.nodes or (), name)
         if wanted is None or view.nodes is None:
             continue
