@@ -51,7 +51,7 @@ CASES: dict[str, tuple[JsonObject, list[str], str, tuple[str, ...]]] = {
         {},
         python("import transformerz"),
         "ContainerFailed",
-        ("install the Python package that has transformerz",),
+        ("correct the name transformerz, or install the package that has it",),
     ),
     "crashes": (
         {},

@@ -140,6 +140,14 @@ def test_a_refused_rank_is_the_cause_while_the_others_run() -> None:
     assert found.findings[0].cause is Cause.QUOTA_EXCEEDED
 
 
+def test_a_right_that_the_manager_lacks_is_no_fault_of_the_job() -> None:
+    user = "system:serviceaccount:kubeflow:kubeflow-trainer-controller-manager"
+    message = f'403 Forbidden: jobsets "demo" is forbidden: User "{user}" cannot patch resource "jobsets"'
+    found = explain(view(trainjob(condition("Blocked", "ApplyFailed", message)), jobsets=[])).findings[0]
+    assert found.cause is Cause.REFUSED
+    assert "`trainmaster rbac` prints what it needs" in found.what_next[0]
+
+
 def test_refusals_that_differ_in_the_name_of_a_pod_are_one() -> None:
     events = [
         event("FailedCreate", QUOTA.replace('-x"', f'-{suffix}"'), kind="Job", name="demo-node-0", first=first)

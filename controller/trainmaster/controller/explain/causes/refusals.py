@@ -58,6 +58,7 @@ _QUOTA: Final = re.compile(r'exceeded quota: (?P<quota>[^,\s"]+)|failed quota: (
 _UNSPECIFIED: Final = re.compile(r"must specify ([\w./,-]*[\w/])")
 _SERVICE_ACCOUNT: Final = re.compile(r'serviceaccount "([^"]+)" not found')
 _LIMIT_RANGE: Final = re.compile(r"\b(?:maximum|minimum|max|min)\b.{0,60}\bper (?:Container|Pod)\b")
+_MISSING_RIGHT: Final = re.compile(r'User "system:serviceaccount:[^"]+" cannot \w+ resource')
 _POD_SECURITY: Final = "violates PodSecurity"
 _JOBSETS: Final = "jobsets.jobset.x-k8s.io"
 _OBJECT: Final = re.compile(r'\b[a-z]+ "[^"]+" is forbidden')
@@ -226,6 +227,11 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
         return (
             f"see what the namespace allows: {kubectl(view, 'describe', 'limitranges')}",
             "ask for what it allows, and create the job again",
+        )
+    if _MISSING_RIGHT.search(message):
+        return (
+            "a controller lacks a right: ask whoever runs it; for the manager, `trainmaster rbac` prints what it needs",
+            "the job is tried again by itself",
         )
     if not view.is_trainjob:
         return ("correct what the message names; the job is tried again by itself",)
