@@ -11,6 +11,7 @@ from trainmaster.controller.explain.causes.controllers import (
     manager_absent,
 )
 from trainmaster.controller.explain.causes.failures.containers import failed_containers
+from trainmaster.controller.explain.causes.failures.gone import of_gone_pods
 from trainmaster.controller.explain.causes.failures.told import told_by_manager
 from trainmaster.controller.explain.causes.gangs import gang_incomplete, queue_full
 from trainmaster.controller.explain.causes.kueue import queued
@@ -21,7 +22,6 @@ from trainmaster.controller.explain.causes.limits import (
 )
 from trainmaster.controller.explain.causes.pods.container_config import container_config_error
 from trainmaster.controller.explain.causes.pods.disruptions import disruptions
-from trainmaster.controller.explain.causes.pods.gone import of_gone_pods
 from trainmaster.controller.explain.causes.pods.images import image_pull_failed
 from trainmaster.controller.explain.causes.pods.init_containers import init_container_runs
 from trainmaster.controller.explain.causes.pods.scheduling import unschedulable

@@ -8,7 +8,7 @@ import pytest
 from support.job_views import condition, event, pytorchjob, running, trainjob, view
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods.gone import of_gone_pods
+from trainmaster.controller.explain.causes.failures.gone import of_gone_pods
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.runtime.jsontree import JsonObject

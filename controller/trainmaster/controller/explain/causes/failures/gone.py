@@ -1,6 +1,6 @@
 """Why pods never ran that are gone by now, as their events tell: a deadline takes them away before anybody looks.
 
-Of jobs that have failed only. Why containers of TrainJobs failed is told by the manager (see `failures.told`).
+Of jobs that have failed only. Why containers of TrainJobs failed is told by the manager (see `told`).
 """
 
 from __future__ import annotations
