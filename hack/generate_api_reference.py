@@ -46,7 +46,7 @@ _RULES: Final = "Rules, by what the API server says of an object that breaks the
 _TRAINER: Final = """\
 The API of Kubeflow Trainer v2. [TrainJobs](../concepts/trainjobs.md) say what to train,
 [runtimes](../concepts/runtimes.md) how. Beyond what is said here, admission judges a TrainJob together with its runtime
-and plugins: `trainmaster validate` [does the same](../guides/files.md) with files. Fields that Kubeflow Trainer has not
+and plugins: `trainmaster validate` [does the same](../guides/files.md) with files. Fields that Kubeflow Trainer lacks
 are in [the differences](../differences.md)."""
 _TRAINING_OPERATOR: Final = """\
 The API of the Training Operator v1: [jobs of `kubeflow.org/v1`](../v1-jobs.md). The definitions take what those of the
