@@ -96,6 +96,7 @@ class ExportQueue(SpanProcessor):
             self._wake.wait(INTERVAL)
             self._wake.clear()
             self._send()
+        self._send()  # what came between the last look at the queue and its end
 
     def _send(self) -> None:
         while self._spans and not self._gave_up:
