@@ -10,19 +10,21 @@ from support.team import Team
 from support.training import apply_runtime, runtime
 
 from trainmaster.controller.cli.explain.gathering import gather
+from trainmaster.controller.cli.explain.resources import CLAIMS
 from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import Explanation, explain
 from trainmaster.controller.explain.findings import Certainty
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.runtime.jsontree import JsonObject
 
 LATER = timedelta(seconds=60)
 NOW_ISH = timedelta(seconds=5)
+CLAIM = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", namespaced=True)
 
 
@@ -219,3 +221,26 @@ async def test_what_may_not_be_read_is_told_of_a_job_that_is_complete_as_well(
     found = await look(mine, "done")
     assert [each.what for each in found.unread] == ["events.events.k8s.io"]
     assert not found.findings
+
+
+async def test_claims_that_were_not_asked_for_by_name_are_not_said_to_be_missing(
+    quiet: tuple[Team, Cluster], requests: list[str]
+) -> None:
+    """Pods may have volumes of their own, whose claims are named after them, and many different ones."""
+    mine, _ = quiet
+    job = await mine.submit("wide", "true")
+    await make_jobset(mine, job)
+    for rank in range(12):
+        volumes = [
+            {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{rank}"}},
+            {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": CLAIM}}},
+        ]
+        await make(mine, CLAIMS, f"data-{rank}", spec=CLAIM)
+        await make(mine, CLAIMS, f"wide-node-0-{rank}-x-scratch", spec=CLAIM)
+        labels = {"jobset.sigs.k8s.io/jobset-name": "wide"}
+        spec = {"volumes": volumes, "containers": [{"name": "node", "image": "none"}]}
+        await make(mine, PODS, f"wide-node-0-{rank}-x", metadata={"labels": labels}, spec=spec)
+    requests.clear()
+    found = next(each for each in (await look(mine, "wide")).findings if each.cause is Cause.VOLUME_PENDING)
+    assert requests.count(CLAIMS.name) == 1
+    assert all(each.text.startswith("it is Pending") for each in found.evidence)

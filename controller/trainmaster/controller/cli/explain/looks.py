@@ -11,7 +11,7 @@ from trainmaster.controller.certificates.webhook_configuration import MUTATING, 
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
 from trainmaster.controller.cli.explain.ownership import joined
 from trainmaster.controller.cli.explain.queues import Fields, Look, look_for_queues
-from trainmaster.controller.cli.explain.reader import Reader
+from trainmaster.controller.cli.explain.reader import MOST, Reader
 from trainmaster.controller.cli.explain.resources import (
     CLAIMS,
     DEPLOYMENTS,
@@ -20,6 +20,8 @@ from trainmaster.controller.cli.explain.resources import (
     STORAGE_CLASSES,
 )
 from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
+from trainmaster.controller.explain.causes.pods.evidence import waiting_pods
+from trainmaster.controller.explain.causes.pods.volumes import claim_names
 from trainmaster.controller.explain.causes.webhooks import (
     SERVICE_NAME_LABEL,
     named_webhooks,
@@ -156,15 +158,18 @@ async def _webhooks(reader: Reader, view: JobView) -> Fields:
 
 
 async def _claims(reader: Reader, view: JobView) -> Fields:
-    volumes = [volume for pod in view.pods or () for volume in (pod.get("spec") or {}).get("volumes") or ()]
-    names = {str((each.get("persistentVolumeClaim") or {}).get("claimName") or "") for each in volumes} - {""}
+    """Look at the claims of pods that wait: at each of a few, at all of the namespace for many."""
+    names = sorted({name for pod in waiting_pods(view) for name in claim_names(pod)})
     if not names:
         return {}
-    claims: list[JsonObject] = []
-    for each in await asyncio.gather(*(reader.read(CLAIMS, name) for name in sorted(names)[:_MOST_CLAIMS])):
-        if each is None:
-            return {}
-        claims += each
+    if len(names) > _MOST_CLAIMS:
+        listed = await reader.read_first(CLAIMS, MOST)
+        lists = [listed[0] if listed is not None and listed[1] else None]
+    else:
+        lists = list(await asyncio.gather(*(reader.read(CLAIMS, name) for name in names)))
+    claims = [claim for found in lists for claim in found or ()]
+    if None in lists:
+        return {}
     found: Fields = {"claims": claims}
     if any((each.get("status") or {}).get("phase") != "Bound" for each in claims):
         found["storage_classes"] = await reader.read_all(STORAGE_CLASSES)
