@@ -130,13 +130,10 @@ def started_at(pod: JsonObject) -> datetime | None:
     return max((each for each in found if each is not None), default=None)
 
 
-def condition_of(pod: JsonObject, condition_type: str) -> JsonObject | None:
-    """Return a condition of a pod, or of any object, whatever its status is."""
-    for condition in (pod.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == condition_type:
-            found: JsonObject = condition
-            return found
-    return None
+def condition_of(obj: JsonObject, condition_type: str) -> JsonObject:
+    """Return a condition of a pod, or of any object, whatever its status is; empty if it has none."""
+    conditions = (obj.get("status") or {}).get("conditions") or ()
+    return next((each for each in conditions if each.get("type") == condition_type), {})
 
 
 def has_failed(pod: JsonObject) -> bool:
@@ -152,7 +149,7 @@ def what_it_waits_for(pod: JsonObject) -> str:
         return f"it is held back by scheduling gates: {', '.join(str(gate.get('name')) for gate in gates)}"
     if not is_scheduled(pod) and phase_of(pod) == "Pending":
         scheduled = condition_of(pod, "PodScheduled")
-        told = (scheduled or {}).get("message") if (scheduled or {}).get("status") == "False" else None
+        told = scheduled.get("message") if scheduled.get("status") == "False" else None
         return f"it has no node{f': {told}' if told else ''}"
     for status in container_statuses(pod):
         waiting = (status.get("state") or {}).get("waiting")

@@ -146,7 +146,7 @@ def _pods(view: JobView) -> Iterator[Moment]:
 
 
 def _scheduled_at(pod: JsonObject) -> datetime | None:
-    scheduled = condition_of(pod, "PodScheduled") or {}
+    scheduled = condition_of(pod, "PodScheduled")
     return parse_time(scheduled.get("lastTransitionTime")) if scheduled.get("status") == "True" else None
 
 

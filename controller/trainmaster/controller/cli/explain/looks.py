@@ -85,7 +85,7 @@ def _of_pods(reader: Reader, view: JobView) -> Iterator[Look]:
 
 
 def _is_well(pod: JsonObject) -> bool:
-    ready = condition_of(pod, "Ready") or {}
+    ready = condition_of(pod, "Ready")
     return is_running(pod) and ready.get("status") != "False"
 
 

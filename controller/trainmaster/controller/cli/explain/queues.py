@@ -57,7 +57,7 @@ async def _kueue(reader: Reader, view: JobView) -> Fields:
     for name in sorted(clusters):
         queues += await reader.read(CLUSTER_QUEUES, name) or ()
     found: Fields = {"workloads": workloads, "queues": queues}
-    if any((condition_of(each, "QuotaReserved") or {}).get("status") == "False" for each in workloads):
+    if any(condition_of(each, "QuotaReserved").get("status") == "False" for each in workloads):
         # Queues of a cluster are for all namespaces; who may not see those is told of the holders in this one.
         everywhere = await reader.read_first(WORKLOADS, _MOST_WORKLOADS, everywhere=True)
         found["quota_holders"] = listed if everywhere is None else everywhere[0]

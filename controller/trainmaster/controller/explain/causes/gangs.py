@@ -131,7 +131,7 @@ def _who_misses(view: JobView, pods: Sequence[JsonObject], wanted: int) -> Itera
 def _words_of_scheduler(pods: Sequence[JsonObject]) -> Iterator[Evidence]:
     """Return what the scheduler says of the first pod that has no node."""
     for pod in pods:
-        scheduled = condition_of(pod, "PodScheduled") or {}
+        scheduled = condition_of(pod, "PodScheduled")
         if scheduled.get("status") == "False" and scheduled.get("message"):
             yield Evidence(reference_to({"kind": "Pod", **pod}), str(scheduled["message"]), condition_since(scheduled))
             return

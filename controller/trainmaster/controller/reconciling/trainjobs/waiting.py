@@ -39,10 +39,8 @@ def kept(pod: JsonObject, *, wholly: bool) -> JsonObject:
     few: JsonObject = {"kind": "Pod", "metadata": {each: metadata[each] for each in fields if each in metadata}}
     if wholly and not is_running(pod):
         return {**few, "spec": spec, "status": status}
-    containers = [
-        {"name": each.get("name"), "state": each.get("state")} for each in status.get("containerStatuses") or ()
-    ]
     few["spec"] = {"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}
+    containers = status.get("containerStatuses") or ()
     states = [{"name": each.get("name"), "state": each.get("state")} for each in containers]
     few["status"] = {"phase": status.get("phase"), "containerStatuses": states}
     return few

@@ -23,9 +23,9 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import advice_for
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
-from trainmaster.controller.explain.causes.pods.evidence import labels_of, one_line, pod_condition, spec_of, who
+from trainmaster.controller.explain.causes.pods.evidence import labels_of, one_line, spec_of, who
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
-from trainmaster.controller.explain.pods import current_pods, has_succeeded
+from trainmaster.controller.explain.pods import condition_of, current_pods, has_succeeded
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.last_words import last_words
@@ -92,7 +92,7 @@ def failed_containers(view: JobView) -> Iterator[Finding]:
 def _failed(view: JobView) -> Iterator[FailedContainer]:
     for pod in view.pods or ():
         status = pod.get("status") or {}
-        if pod_condition(pod, "DisruptionTarget").get("status") == "True" or status.get("reason") in _TERMINATED:
+        if condition_of(pod, "DisruptionTarget").get("status") == "True" or status.get("reason") in _TERMINATED:
             continue
         for failure in container_failures(pod):
             if failure.superseded or failure.stopped or failure.reason == STATUS_UNKNOWN:

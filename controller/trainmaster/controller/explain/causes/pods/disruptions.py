@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.pods.evidence import evidence_of, grouped, one_line, pod_condition, spec_of
+from trainmaster.controller.explain.causes.pods.evidence import evidence_of, grouped, one_line, spec_of
 from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
+from trainmaster.controller.explain.pods import condition_of
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView
@@ -81,7 +82,7 @@ def disruptions(view: JobView) -> Iterator[Finding]:
 
 def _disruption(view: JobView, pod: JsonObject) -> tuple[Cause, str] | None:
     """Return why a pod was taken away, and in which words that is told."""
-    condition, status = pod_condition(pod, _CONDITION), pod.get("status") or {}
+    condition, status = condition_of(pod, _CONDITION), pod.get("status") or {}
     sources = [status] if status.get("phase") == "Failed" else []
     if condition.get("status") == "True":
         sources.insert(0, condition)
@@ -122,7 +123,7 @@ def _is_lost(view: JobView, name: str | None) -> bool:
 
 
 def _unready(node: JsonObject) -> JsonObject | None:
-    ready = pod_condition(node, "Ready")
+    ready = condition_of(node, "Ready")
     return ready if ready.get("status") in ("False", "Unknown") else None
 
 

@@ -6,7 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.explain.findings import Evidence, reference_to
+from trainmaster.controller.explain.pods import condition_of, phase_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.redaction import redact
@@ -27,19 +29,12 @@ def one_line(text: object, *, limit: int = _LONGEST) -> str:
 
 def waiting_pods(view: JobView) -> list[JsonObject]:
     """Return the pods that have not started, and that nobody deletes."""
-    return [pod for pod in view.pods or () if _status(pod).get("phase", "Pending") == "Pending" and not is_deleted(pod)]
+    return [pod for pod in view.pods or () if phase_of(pod) == "Pending" and not is_deleted(pod)]
 
 
 def is_deleted(pod: JsonObject) -> bool:
     """Say whether a pod is being deleted."""
     return bool(pod["metadata"].get("deletionTimestamp"))
-
-
-def container_statuses(pod: JsonObject) -> Iterator[JsonObject]:
-    """Yield the statuses of the containers of a pod, in the order in which they start."""
-    status = _status(pod)
-    yield from status.get("initContainerStatuses") or ()
-    yield from status.get("containerStatuses") or ()
 
 
 def waiting_containers(pod: JsonObject) -> Iterator[tuple[JsonObject, JsonObject]]:
@@ -48,11 +43,6 @@ def waiting_containers(pod: JsonObject) -> Iterator[tuple[JsonObject, JsonObject
         waiting = (status.get("state") or {}).get("waiting")
         if waiting:
             yield status, waiting
-
-
-def pod_condition(pod: JsonObject, kind: str) -> JsonObject:
-    """Return a condition of a pod; empty if it has none."""
-    return next((each for each in _status(pod).get("conditions") or () if each.get("type") == kind), {})
 
 
 def who(pods: Sequence[JsonObject]) -> str:
@@ -84,7 +74,7 @@ def evidence_of(groups: Sequence[tuple[str, list[JsonObject]]], *, of: int, cond
         Evidence(
             reference_to({"kind": "Pod", **pods[0]}),
             f"{who(pods)}: {one_line(text)}" + (f" ({more} more pods in other words)" if more and at == last else ""),
-            parse_time(pod_condition(pods[0], condition).get("lastTransitionTime")) if condition else None,
+            parse_time(condition_of(pods[0], condition).get("lastTransitionTime")) if condition else None,
         )
         for at, (text, pods) in enumerate(groups)
     ]
@@ -98,10 +88,6 @@ def spec_of(pod: JsonObject) -> JsonObject:
 def labels_of(obj: JsonObject) -> Mapping[str, str]:
     """Return the labels of an object."""
     return obj["metadata"].get("labels") or {}
-
-
-def _status(pod: JsonObject) -> JsonObject:
-    return pod.get("status") or {}
 
 
 def _order(pod: JsonObject) -> tuple[int, str]:

@@ -18,12 +18,12 @@ from trainmaster.controller.explain.causes.pods.evidence import (
     grouped,
     labels_of,
     one_line,
-    pod_condition,
     spec_of,
     waiting_pods,
 )
 from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.pods import condition_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
@@ -73,7 +73,7 @@ def unschedulable(view: JobView) -> Iterator[Finding]:
         for obstacle in _obstacles(view, pods[0], message):
             evidence += [each for each in obstacle.evidence if each not in evidence]
             advice += [each for each in obstacle.advice if each not in advice]
-    times = [parse_time(pod_condition(pod, "PodScheduled").get("lastTransitionTime")) for _, pod in told]
+    times = [parse_time(condition_of(pod, "PodScheduled").get("lastTransitionTime")) for _, pod in told]
     since = min((time for time in times if time is not None), default=None)
     yield Finding(Cause.UNSCHEDULABLE, Certainty.CERTAIN, evidence, since, advice)
 
@@ -120,7 +120,7 @@ def _requests(pod: JsonObject) -> Resources:
 
 def scheduling_message(view: JobView, pod: JsonObject) -> str:
     """Return why a pod has no node, in the words of the scheduler; empty if it has one, or nobody tried."""
-    condition = pod_condition(pod, "PodScheduled")
+    condition = condition_of(pod, "PodScheduled")
     if condition.get("status") == "True" or spec_of(pod).get("nodeName"):
         return ""
     if condition.get("reason") == "Unschedulable" and condition.get("message"):
