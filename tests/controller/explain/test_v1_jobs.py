@@ -132,9 +132,9 @@ def test_every_cause_that_such_a_job_can_have_is_found_first(cause: Cause) -> No
 
 
 @pytest.mark.parametrize("cause", sorted(set(Cause) - OF_TRAINJOBS))
-def test_nothing_is_said_of_what_only_trainjobs_have(cause: Cause) -> None:
+def test_nothing_is_said_of_what_only_trainjobs_have_and_names_are_written_out(cause: Cause) -> None:
     said = "\n".join([*first(VIEWS[cause]).what_next, *(each.text for each in first(VIEWS[cause]).evidence)])
-    words = ("jobset", "JobSet", "spec.trainer", "spec.initializer", "runtimePatches")
+    words = ("jobset", "JobSet", "spec.trainer", "spec.initializer", "runtimePatches", "JOB")
     assert not [word for word in words if word in said]
 
 
@@ -145,6 +145,7 @@ def test_of_pods_that_are_gone_the_exit_code_is_told_of_who_failed_by_itself() -
     found = first(view(pytorchjob(FAILED), pods=[], events=events))
     assert (found.cause, str(found.evidence[0].object)) == (Cause.CONTAINER_FAILED, "Pod demo-worker-1")
     assert found.evidence[0].text == "exited with code 3, and is gone"
+    assert "runPolicy.cleanPodPolicy: None" in found.what_next[1]
 
 
 def test_where_nobody_tells_a_code_the_words_of_the_status_have_to_do() -> None:

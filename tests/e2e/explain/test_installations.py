@@ -215,7 +215,7 @@ async def test_a_queue_of_kueue_has_no_room_or_does_not_exist(stack: Stack, home
             "queued",
             "QuotaExceeded",
             message,
-            "has given away 8 of 8 cpu in flavor default; 1 workloads wait for it",
+            "has given away 8 of 8 cpu in flavor default; 1 workload waits for it",
             "holds 8 cpu of the ClusterQueue everybody, for TrainJob greedy in namespace default",
             "kubectl describe localqueue team",
         )

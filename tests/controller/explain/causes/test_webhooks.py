@@ -87,8 +87,8 @@ def test_of_one_that_does_not_answer_its_endpoints_are_told(known: list[JsonObje
     ("error", "advice"),
     [
         ("tls: failed to verify certificate: x509: unknown authority", "does not trust its certificate"),
-        ("context deadline exceeded", "answers too late"),
-        ('no endpoints available for service "policies"', "nobody answers there"),
+        ("context deadline exceeded", "it is too slow, or a network policy"),
+        ('no endpoints available for service "policies"', "nobody is there"),
         ('service "policies" not found', "was it uninstalled?"),
         ("EOF", "see its Service and its pods"),
     ],

@@ -103,7 +103,7 @@ def _quota_evidence(view: JobView, reserved: JsonObject) -> Iterator[Evidence]:
         ]
         if amounts:
             waiting = (queue.get("status") or {}).get("pendingWorkloads")
-            also = f"; {waiting} workloads wait for it" if waiting else ""
+            also = f"; {waiting} workload{'s wait' if waiting != 1 else ' waits'} for it" if waiting else ""
             yield Evidence(about, f"has given away {', '.join(amounts)}{also}")
         held = [(each, amount) for each in view.quota_holders or () if (amount := _held(each, name, scarce))]
         held.sort(key=lambda pair: -max(_nano(amount) for amount in pair[1].values()))

@@ -36,9 +36,9 @@ _WHY: Final[Sequence[tuple[re.Pattern[str], str]]] = tuple(
         ),
         (
             r"deadline exceeded|i/o timeout|timed out|Client\.Timeout",
-            "it answers too late: see its pods, and whether a network policy or a firewall keeps the API server away",
+            "it is too slow, or a network policy or a firewall keeps the API server away",
         ),
-        (r"no endpoints available|connection refused|no route", "nobody answers there: see the pods of its Service"),
+        (r"no endpoints available|connection refused|no route", "nobody is there"),
         (r'service "[^"]+" not found|no such host', "its Service does not exist: was it uninstalled?"),
     )
 )

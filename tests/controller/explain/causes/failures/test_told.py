@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.pod_views import node, pod, view
 
@@ -56,3 +58,12 @@ def test_a_log_that_is_gone_with_its_pod_is_not_to_be_read() -> None:
     assert finding.what_next == [
         "its pod is gone, and its log too: run it again, and follow it: trainmaster restart t -n ns"
     ]
+
+
+def test_where_the_log_is_depends_on_whether_the_pods_are_gone() -> None:
+    message = "attempt 0: rank 1 (pod p, container node) failed with exit code 3: ValueError: no"
+    told = {"type": "ContainerFailed", "status": "True", "reason": "ContainerFailed", "message": message}
+    (finding,) = told_by_manager(replace(view(conditions=[told]), pods=None))
+    assert finding.what_next == ["read its log: trainmaster logs t -n ns"]
+    (finding,) = told_by_manager(replace(view(conditions=[told]), is_deleted=True))
+    assert finding.what_next == ["its pod is gone, and its log too: run it again, and follow it"]

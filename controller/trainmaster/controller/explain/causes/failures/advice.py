@@ -54,8 +54,11 @@ def advice_for(
 
 
 def run_again(view: JobView) -> Sequence[str]:
-    """Return what is left to do where a pod is gone, and its log with it."""
-    again = f"its pod is gone, and its log too: run it again, and follow it: {trainmaster(view, 'restart')}"
+    """Return what is left to do where a pod is gone, and its log with it; or may not be seen."""
+    if view.pods is None and not view.is_deleted:
+        return [f"{READ_ITS_LOG}: {trainmaster(view, 'logs')}"]
+    again = "its pod is gone, and its log too: run it again, and follow it"
+    again += "" if view.is_deleted else f": {trainmaster(view, 'restart')}"
     return [again] if view.is_trainjob else [again, "runPolicy.cleanPodPolicy: None keeps pods and logs after the end"]
 
 
