@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.failing_pods import container_status, pod, terminated
 from support.job_views import NODES, at, condition, jobset, moment, pending, pytorchjob, running, trainjob, view
 
+from trainmaster.controller.explain.pods import missing_pods
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -116,3 +118,11 @@ def test_a_job_of_the_training_operator_wants_the_replicas_of_its_spec() -> None
     worker["metadata"]["labels"] = labels
     state = state_of(view(pytorchjob(workers=1), pods=[worker]))
     assert (state.state, state.detail) == (State.WAITING, "1 of 2 pods run")
+
+
+def test_of_more_pods_than_were_read_it_is_not_said_that_the_others_do_not_run() -> None:
+    found = view(jobsets=[jobset(nodes=9000)], pods=[running(rank) for rank in range(3)], has_more_pods=True)
+    ready = replace(found, job=trainjob(status={"jobsStatus": [{"name": "node", "ready": 1}]}))
+    assert (state_of(ready).state, state_of(ready).detail) == (State.RUNNING, "3 pods run, and there are more")
+    assert state_of(found).state is State.WAITING
+    assert not missing_pods(found)

@@ -207,7 +207,7 @@ def _is_reached(dependency: JsonObject, count: JsonObject, replicas: Mapping[str
 def missing_pods(view: JobView) -> Mapping[str, int]:
     """Return how many pods have not been created, by ReplicatedJob or replica type; none if nobody can tell."""
     wanted = wanted_pods(view)
-    if wanted is None or view.pods is None:
+    if wanted is None or view.pods is None or view.has_more_pods:
         return {}
     there = Counter(_group_of(pod) for pod in current_pods(view))
     return {group: count - there[group] for group, count in wanted.items() if count > there[group]}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -104,6 +104,8 @@ def _active(view: JobView) -> JobState:
     detail = f"{len(good)} of {total} pods run" if total else "it has no pods yet"
     if view.pods is None:
         return _by_conditions(view)
+    if view.has_more_pods and len(good) == len(pods):
+        return replace(_by_conditions(view), detail=f"{len(pods)} pods run, and there are more")
     if pods and len(good) == total:
         detail = f"{total} pod{'s' if total > 1 else ''}{_progress(view)}"
         return JobState(State.RUNNING, max(filter(None, map(started_at, good)), default=None), detail)

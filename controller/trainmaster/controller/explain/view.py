@@ -86,6 +86,9 @@ class JobView:
     pods: Objects = None
     """Its own, in no order, also those that were replaced and those that are being deleted."""
 
+    has_more_pods: bool = False
+    """Whether it has more pods than were read: then nothing follows from one that is not among them."""
+
     services: Objects = None
     """Those through which its pods find each other."""
 

@@ -93,3 +93,5 @@ async def test_what_is_read_is_bounded() -> None:
     found = reader(None)
     assert len(await found.read_all(PODS) or ()) == MOST
     assert found.unread[0].text == f"there are more than {MOST} of them; the first were read"
+    assert found.has_more(PODS)
+    assert not found.has_more(NODES)

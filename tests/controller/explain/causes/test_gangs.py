@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.failing_pods import container_status, pod, terminated
 from support.job_views import at, condition, event, jobset, pending, running, view
@@ -102,3 +104,15 @@ def test_what_volcano_said_in_an_event_counts_as_well() -> None:
     events = [event("Unschedulable", "queue resource quota insufficient", kind="PodGroup", warning=False)]
     found = explain(view(jobsets=[jobset()], pods=[], pod_groups=[group(VOLCANO, "Pending")], events=events)).findings
     assert found[0].cause is Cause.QUOTA_EXCEEDED
+
+
+def test_pods_that_were_not_read_are_not_said_to_be_missing() -> None:
+    pods = [scheduled(0), pending(1)]
+    known: dict[str, Any] = {"jobsets": [jobset(nodes=9000)], "pod_groups": [group(VOLCANO, "Inqueue", members=9000)]}
+    found = explain(view(pods=pods, has_more_pods=True, **known)).findings[0]
+    assert (found.cause, found.certainty) == (Cause.GANG_INCOMPLETE, Certainty.LIKELY)
+    assert not any("fewer than it needs" in each.text for each in found.evidence)
+    assert all(
+        each.cause is not Cause.GANG_INCOMPLETE
+        for each in explain(view(pods=pods[:1], has_more_pods=True, **known)).findings
+    )

@@ -89,6 +89,7 @@ async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
         jobsets=owned_by(jobsets, view.uid),
         jobs=created_since(jobs, view),
         pods=created_since(pods, view),
+        has_more_pods=reader.has_more(PODS),
         snapshots=created_since(snapshots, view),
     )
     return await _with_events(reader, view)
@@ -96,7 +97,8 @@ async def _trainjob(reader: Reader, job: Job, view: JobView) -> JobView:
 
 async def _v1_job(reader: Reader, job: Job, view: JobView) -> JobView:
     pods = await reader.read_all(PODS, labels=selector(job))
-    return await _with_events(reader, replace(view, pods=owned_by(pods, view.uid)))
+    view = replace(view, pods=owned_by(pods, view.uid), has_more_pods=reader.has_more(PODS))
+    return await _with_events(reader, view)
 
 
 async def _with_events(reader: Reader, view: JobView) -> JobView:

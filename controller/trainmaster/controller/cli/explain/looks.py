@@ -9,9 +9,8 @@ from typing import Final
 
 from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
-from trainmaster.controller.cli.explain.ownership import joined
 from trainmaster.controller.cli.explain.queues import Fields, Look, look_for_queues
-from trainmaster.controller.cli.explain.reader import MOST, Reader
+from trainmaster.controller.cli.explain.reader import MOST, Reader, joined
 from trainmaster.controller.cli.explain.resources import (
     CLAIMS,
     DEPLOYMENTS,

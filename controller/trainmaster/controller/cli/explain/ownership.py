@@ -1,4 +1,4 @@
-"""Which objects are of a job itself, not of a namesake that was deleted before; and lists put together. Pure."""
+"""Which objects are of a job itself, not of a namesake that was deleted before. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,3 @@ def created_since(objects: Sequence[JsonObject] | None, view: JobView) -> Sequen
         return None
     created = view.job["metadata"].get("creationTimestamp") or ""
     return [each for each in objects if str(each["metadata"].get("creationTimestamp") or "") >= created]
-
-
-def joined(*lists: Sequence[JsonObject] | None) -> Sequence[JsonObject] | None:
-    """Put lists together, each object once; None if one of them is not known."""
-    joined: dict[str, JsonObject] = {}
-    for each in lists:
-        if each is None:
-            return None
-        joined |= {item["metadata"]["uid"]: item for item in each}
-    return list(joined.values())

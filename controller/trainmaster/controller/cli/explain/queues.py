@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Iterator
 from typing import Any, Final
 
-from trainmaster.controller.cli.explain.ownership import created_since, joined, owners_of
-from trainmaster.controller.cli.explain.reader import Reader
+from trainmaster.controller.cli.explain.ownership import created_since, owners_of
+from trainmaster.controller.cli.explain.reader import Reader, joined
 from trainmaster.controller.cli.explain.resources import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,

@@ -32,11 +32,16 @@ class Reader:
         self.client = client
         self.namespace = namespace
         self._unread: dict[str, Unread] = {}
+        self._cut: set[str] = set()
 
     @property
     def unread(self) -> Sequence[Unread]:
         """What could not be read, each resource once, by name."""
         return tuple(self._unread[name] for name in sorted(self._unread))
+
+    def has_more(self, resource: Resource) -> bool:
+        """Tell whether there are more objects than `read_all` has returned of them."""
+        return resource.name in self._cut
 
     async def read_all(
         self,
@@ -71,6 +76,7 @@ class Reader:
             return None
         found, is_all = listed
         if not is_all:
+            self._cut.add(resource.name)
             self.note(resource, WhyUnread.FAILED, f"there are more than {MOST} of them; the first were read")
         return found
 
@@ -146,3 +152,13 @@ class Reader:
     def note(self, resource: Resource, why: WhyUnread, text: str) -> None:
         """Note what could not be read, of each resource the first reason."""
         self._unread.setdefault(resource.name, Unread(resource.name, why, text))
+
+
+def joined(*lists: Sequence[JsonObject] | None) -> Sequence[JsonObject] | None:
+    """Put lists together, each object once; None if one of them is not known."""
+    joined: dict[str, JsonObject] = {}
+    for each in lists:
+        if each is None:
+            return None
+        joined |= {item["metadata"]["uid"]: item for item in each}
+    return list(joined.values())

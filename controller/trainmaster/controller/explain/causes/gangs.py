@@ -42,7 +42,7 @@ def gang_incomplete(view: JobView) -> Iterator[Finding]:
         wanted = int((group.get("spec") or {}).get("minMember") or 0)
         # Whoever has failed had a place: Volcano puts the group back to Pending all the same.
         pods = [pod for pod in current_pods(view) if is_scheduled(pod) or phase_of(pod) != "Failed"]
-        if sum(map(_has_room, pods)) >= wanted:
+        if sum(map(_has_room, pods)) >= wanted or (view.has_more_pods and all(map(_has_room, pods))):
             continue
         evidence = [Evidence(reference_to(group), text) for text in _who_misses(view, pods, wanted)]
         said = true_conditions(group).get(_UNSCHEDULABLE)
@@ -51,11 +51,10 @@ def gang_incomplete(view: JobView) -> Iterator[Finding]:
             evidence.append(Evidence(reference_to(group), told, condition_since(said)))
         evidence += _words_of_scheduler(pods)
         # That pods of it are not there is the matter of the gang; that there is no room for them, of the cluster.
-        certainty = Certainty.CERTAIN if len(pods) < wanted else Certainty.LIKELY
+        lacks_pods = len(pods) < wanted and not view.has_more_pods
+        certainty = Certainty.CERTAIN if lacks_pods else Certainty.LIKELY
         since = parse_time(group["metadata"].get("creationTimestamp"))
-        yield Finding(
-            Cause.GANG_INCOMPLETE, certainty, tuple(evidence), since, _advice(view, group, len(pods) < wanted)
-        )
+        yield Finding(Cause.GANG_INCOMPLETE, certainty, tuple(evidence), since, _advice(view, group, lacks_pods))
 
 
 def queue_full(view: JobView) -> Iterator[Finding]:
@@ -122,7 +121,7 @@ def _who_misses(view: JobView, pods: Sequence[JsonObject], wanted: int) -> Itera
     if waiting:
         text += f"; without one: {named(waiting)}"
     yield text
-    if len(pods) < wanted:
+    if len(pods) < wanted and not view.has_more_pods:
         missing = missing_pods(view)
         which = ", ".join(f"{count} of {group}" for group, count in missing.items())
         yield f"has {len(pods)} pods, fewer than it needs" + (f"; not created: {which}" if which else "")
