@@ -87,6 +87,9 @@ def test_a_secret_that_json_escapes_is_found_in_trees_and_in_texts() -> None:
         f'password="correct horse {PLANTED}"',
         f"Authorization: token {PLANTED}x9",
         f"GET /?api_key={PLANTED}&x=1",
+        f"python train.py --password {PLANTED}; exit 3",
+        f"curl --api-key '{PLANTED}' https://example.com",
+        f'sh -c "train -token {PLANTED}"',
         "using hf_abcdefghijklmnopqrstuvwx",
         "using AKIAABCDEFGHIJKLMNOP",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
@@ -127,6 +130,10 @@ def test_what_maintainers_need_is_kept_as_it_is() -> None:
     assert orjson.loads(written(KEPT)) == KEPT
     line = '{"level": "info", "event": "starting", "server": "https://10.0.0.1:443", "plugins": ["torch"]}'
     assert written(line) == line
+    command = (
+        "train --epochs 3 --tokenizer llama --token-file /run/token --hf-token $HF_TOKEN --secret -v --max-tokens 4096"
+    )
+    assert written(command) == command
     sample = 'rest_client_requests_total{code="200",host="10.0.0.1",method="GET"} 7.0'
     assert written(sample) == sample
 

@@ -32,6 +32,15 @@ _IS_CREDENTIAL: Final = re.compile(
 """A name whose value is a credential; not `secretName`, `tokenReviews` or `topologyKey`."""
 
 _FLAG: Final = re.compile(rf"^--?[\w.-]*(?:{_NAMES})$", re.IGNORECASE)
+_FLAGGED: Final = re.compile(
+    rf"""
+      (?P<name> (?:^|(?<=[\s"'])) --?[\w.-]*(?:{_NAMES}) [ \t]+ (?:\\*["'])? )
+      (?P<value> [^\s"'\\;&|$-] [^\s"'\\;&|]* )
+    """,
+    re.IGNORECASE | re.VERBOSE,
+)
+"""`--password X` within one text, as in a script that a shell is given."""
+
 _ASSIGNED: Final = re.compile(
     rf"""
       (?P<name> (?:{_NAMES}) (?:\\*["'])? \s? [=:] \s? (?:\\*["'])? )
@@ -70,6 +79,9 @@ class Redactor:
     def learn(self, tree: Any) -> None:
         """Take note of the credentials in a tree of JSON."""
         if isinstance(tree, str):
+            for match in _FLAGGED.finditer(tree) if "-" in tree else ():
+                if re.search(r"\d", match["value"]):  # else it may be a word: what help says of a flag
+                    self.learn_value(match["value"])
             # Only what is assigned as shells do: whatever follows a colon in prose is not looked for elsewhere.
             for match in _ASSIGNED.finditer(tree) if "=" in tree else ():
                 if "=" in match["name"]:
@@ -155,7 +167,13 @@ class Redactor:
 def _redacted(text: str) -> str:
     """Take out what looks like a credential by itself, or by the name before it."""
     text = _TOKENS.sub(REDACTED, _AUTHORIZATION.sub(rf"\g<1>{REDACTED}", redact(text)))
-    return _ASSIGNED.sub(lambda match: f"{match['name']}{REDACTED}", text) if "=" in text or ":" in text else text
+    if "-" in text:
+        text = _FLAGGED.sub(_without_value, text)
+    return _ASSIGNED.sub(_without_value, text) if "=" in text or ":" in text else text
+
+
+def _without_value(match: re.Match[str]) -> str:
+    return f"{match['name']}{REDACTED}"
 
 
 def _is_variable(mapping: JsonObject) -> bool:
