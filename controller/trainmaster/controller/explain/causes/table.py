@@ -29,6 +29,7 @@ from trainmaster.controller.explain.causes.pods.volumes import volume_pending
 from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
 from trainmaster.controller.explain.causes.refusals import blocked, refused, runtime_missing
 from trainmaster.controller.explain.causes.suspension import gated, suspended
+from trainmaster.controller.explain.causes.waiting import told_to_wait
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView
 
@@ -51,6 +52,7 @@ OF_JOBS: Final[Sequence[Finder]] = (
     suspended,
     time_to_live_expired,
     told_by_manager,
+    told_to_wait,
 )
 """Causes that a job has as a whole, or that its cluster has."""
 
