@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.disk import full_disk
@@ -189,6 +191,26 @@ def test_a_file_with_damaged_pages_is_told_of(tmp_path: Path) -> None:
     whole[4096:] = b"\xff" * len(whole[4096:])
     file.write_bytes(whole)
     assert "move the file away" in problem(sqlite_store(file))
+
+
+def test_two_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The writer and the reader of a manager do; SQLite refuses one of them at once."""
+    other = sqlite3.connect(tmp_path / "h", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    refused: list[Exception] = []
+
+    class Connection(sqlite3.Connection):
+        def execute(self, *statement: Any) -> sqlite3.Cursor:
+            try:
+                return super().execute(*statement)
+            except sqlite3.OperationalError as error:
+                refused.append(error)
+                other.close()
+                raise
+
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Connection))
+    assert sqlite_store(tmp_path / "h").write([record(1)], now=NOON) == 1
+    assert [str(each) for each in refused] == ["database is locked"]
 
 
 @pytest.mark.parametrize("place", ["/proc/history.sqlite", "/nowhere/at/all/history.sqlite"])

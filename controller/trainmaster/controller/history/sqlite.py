@@ -9,6 +9,7 @@ Guarantees:
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,8 @@ from trainmaster.controller.history.store import Dialect, HistoryStore
 
 _BUSY_TIMEOUT: Final = 5.0
 """Seconds to wait for another process that writes; a transaction takes milliseconds."""
+
+_BUSY_PAUSE: Final = 0.01
 
 _LARGEST_WAL: Final = 4 * 1024 * 1024
 
@@ -39,10 +42,14 @@ def sqlite_store(path: Path, *, read_only: bool = False) -> HistoryStore:
             isolation_level=None,  # transactions are ours
             check_same_thread=False,  # one thread after the other, as executors have them
         )
-        if not read_only:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.execute("PRAGMA synchronous = NORMAL")
-            connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_WAL}")
+        try:
+            if not read_only:
+                _use_wal(connection)
+                connection.execute("PRAGMA synchronous = NORMAL")
+                connection.execute(f"PRAGMA journal_size_limit = {_LARGEST_WAL}")
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     return HistoryStore(
@@ -59,12 +66,32 @@ def sqlite_store(path: Path, *, read_only: bool = False) -> HistoryStore:
     )
 
 
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Have what is written go to a log beside the file first.
+
+    Of two that open a new file at once, as the writer and the reader of a manager do, SQLite refuses one at once,
+    whatever its timeout.
+    """
+    deadline = time.monotonic() + _BUSY_TIMEOUT
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(_BUSY_PAUSE)
+        else:
+            return
+
+
 def _remedy(error: Exception, path: Path, *, read_only: bool) -> str:
     text = str(error)
     if any(word in text for word in _DAMAGED):
         return "move the file away, with its -wal and -shm, and a new one is begun"
     if read_only:
         return "name the file of history.file, on the machine on which it is"
+    if "locked" in text:
+        return "another process holds it for longer than a write takes; it goes on by itself when that lets go"
     if "full" in text or "disk I/O" in text:
         return "make room there, or lower history.maxRecords; it goes on by itself"
     return f"make {path.parent} a directory that the manager may write to, on a volume that stays"
