@@ -47,7 +47,7 @@ IMPORTS = """
 import importlib, pkgutil
 
 tracing = "trainmaster.controller.tracing."
-live = (".top.live", ".top.screen", ".top.columns", ".top.page")
+live = (".top.display.live", ".top.display.screen", ".top.display.columns", ".top.display.page")
 for portion in ("controller", "runtime", "plugins", "metrics"):
     package = importlib.import_module(f"trainmaster.{portion}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):

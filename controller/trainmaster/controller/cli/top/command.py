@@ -25,10 +25,10 @@ from trainmaster.controller.cli.jobs.options import (
 )
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.top.attention import Order, TopJob, ordered
-from trainmaster.controller.cli.top.informers import ClusterInformers
-from trainmaster.controller.cli.top.plain import plain_lines
-from trainmaster.controller.cli.top.snapshot import to_json
+from trainmaster.controller.cli.top.cluster.attention import Order, TopJob, ordered
+from trainmaster.controller.cli.top.cluster.informers import ClusterInformers
+from trainmaster.controller.cli.top.cluster.snapshot import to_json
+from trainmaster.controller.cli.top.display.plain import plain_lines
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError
@@ -37,7 +37,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 
 if TYPE_CHECKING:
-    from trainmaster.controller.cli.top.live import LiveView
+    from trainmaster.controller.cli.top.display.live import LiveView
 
 _INTERVAL: Final = 2.0
 _ROWS_AROUND: Final = 12
@@ -82,7 +82,7 @@ async def _top(client: KubeClient, arguments: argparse.Namespace) -> int:
 def _live_view_class() -> type[LiveView] | None:
     """Return what shows the live view; None if what draws it is not installed, which is told."""
     try:
-        from trainmaster.controller.cli.top.live import LiveView  # noqa: PLC0415 - may not be there
+        from trainmaster.controller.cli.top.display.live import LiveView  # noqa: PLC0415 - may not be there
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "rich":
             raise

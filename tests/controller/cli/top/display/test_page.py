@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from trainmaster.controller.cli.top.keyboard import Key
-from trainmaster.controller.cli.top.page import Page
+from trainmaster.controller.cli.top.display.keyboard import Key
+from trainmaster.controller.cli.top.display.page import Page
 
 LINES = [f"line {number}" for number in range(50)]
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow(seconds=20)
 PROGRAM = """
 import asyncio, sys
 from support.top import snapshot, top_job
-from trainmaster.controller.cli.top.live import LiveView
+from trainmaster.controller.cli.top.display.live import LiveView
 
 JOBS = [top_job("mnist"), top_job("stuck", "Pending", trouble="Unschedulable")]
 JOBS += [top_job(f"job-{number}") for number in range(30)]
@@ -44,7 +44,7 @@ sys.exit(asyncio.run(main()))
 
 @pytest.fixture(autouse=True)
 def _programs_find_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
 
 
 def eventually(holds: Callable[[], bool]) -> None:

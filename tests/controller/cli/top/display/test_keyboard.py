@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.controller.cli.top.keyboard import Key, Keyboard
+from trainmaster.controller.cli.top.display.keyboard import Key, Keyboard
 
 
 @pytest.mark.parametrize(

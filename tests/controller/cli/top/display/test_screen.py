@@ -9,10 +9,10 @@ from rich.cells import cell_len
 from support.top import node, replica, snapshot, top_job
 
 from trainmaster.controller.cli.follow.display.frame import ASCII, UNICODE
-from trainmaster.controller.cli.top.managers import ManagerMetrics, Managers
-from trainmaster.controller.cli.top.screen import Prompt, screen
-from trainmaster.controller.cli.top.snapshot import Snapshot
-from trainmaster.controller.cli.top.window import Window
+from trainmaster.controller.cli.top.cluster.managers import ManagerMetrics, Managers
+from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
+from trainmaster.controller.cli.top.display.screen import Prompt, screen
+from trainmaster.controller.cli.top.display.window import Window
 
 GPU = "nvidia.com/gpu"
 METRICS = ManagerMetrics(queue_depth=1234, reconciles=98765, reconcile_errors=3)

@@ -18,10 +18,11 @@ from rich.text import Text
 from trainmaster.controller.cli.follow.display.durations import clock
 from trainmaster.controller.cli.follow.display.frame import Glyphs
 from trainmaster.controller.cli.jobs.table import UNKNOWN, human_duration, nodes_text
-from trainmaster.controller.cli.top.attention import Attention, TopJob, attention
-from trainmaster.controller.cli.top.columns import Column, laid_out
-from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
-from trainmaster.controller.cli.top.overview import (
+from trainmaster.controller.cli.top.cluster.attention import Attention, TopJob, attention
+from trainmaster.controller.cli.top.cluster.node_usage import CPU, MEMORY, NodeUsage, total
+from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
+from trainmaster.controller.cli.top.display.columns import Column, laid_out
+from trainmaster.controller.cli.top.display.overview import (
     job_counts,
     manager_lines,
     node_line,
@@ -30,8 +31,7 @@ from trainmaster.controller.cli.top.overview import (
     title,
     unread_lines,
 )
-from trainmaster.controller.cli.top.snapshot import Snapshot
-from trainmaster.controller.cli.top.window import Window
+from trainmaster.controller.cli.top.display.window import Window
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
 
 _STYLES: Final = {

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from trainmaster.controller.cli.cluster import manager_status
-from trainmaster.controller.cli.top.manager_metrics import read_pod, read_url
-from trainmaster.controller.cli.top.managers import EMBEDDED, ManagerMetrics
+from trainmaster.controller.cli.top.cluster.manager_metrics import read_pod, read_url
+from trainmaster.controller.cli.top.cluster.managers import EMBEDDED, ManagerMetrics
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.runtime.jsontree import JsonObject

@@ -18,11 +18,11 @@ from typing import Final, Self
 
 from trainmaster.controller.cli.follow.reachability import TOLD_ELSEWHERE, Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.top.job_table import JobTable
-from trainmaster.controller.cli.top.manager_reader import INTERVAL, ManagerReader
-from trainmaster.controller.cli.top.managers import SELECTOR, Managers, managers_of
-from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
-from trainmaster.controller.cli.top.snapshot import Snapshot
+from trainmaster.controller.cli.top.cluster.job_table import JobTable
+from trainmaster.controller.cli.top.cluster.manager_reader import INTERVAL, ManagerReader
+from trainmaster.controller.cli.top.cluster.managers import SELECTOR, Managers, managers_of
+from trainmaster.controller.cli.top.cluster.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
+from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.cache.delta import Delta

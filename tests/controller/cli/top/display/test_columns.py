@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from trainmaster.controller.cli.top.columns import Column, laid_out
+from trainmaster.controller.cli.top.display.columns import Column, laid_out
 
 COLUMNS = (
     Column("NAME", keep=9, at_most=20, at_least=6),

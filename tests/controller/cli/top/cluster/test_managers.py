@@ -6,7 +6,7 @@ from typing import Any
 
 from support.top import NOW, ago
 
-from trainmaster.controller.cli.top.managers import ManagerMetrics, managers_of
+from trainmaster.controller.cli.top.cluster.managers import ManagerMetrics, managers_of
 from trainmaster.runtime.jsontree import JsonObject
 
 METRICS = ManagerMetrics(queue_depth=3, reconciles=100, reconcile_errors=2)

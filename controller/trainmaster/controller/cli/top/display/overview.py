@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from trainmaster.controller.cli.follow.display.terminal_text import one_line
-from trainmaster.controller.cli.top.attention import Attention, attention
-from trainmaster.controller.cli.top.managers import Manager
-from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
-from trainmaster.controller.cli.top.snapshot import Snapshot
+from trainmaster.controller.cli.top.cluster.attention import Attention, attention
+from trainmaster.controller.cli.top.cluster.managers import Manager
+from trainmaster.controller.cli.top.cluster.node_usage import CPU, MEMORY, NodeUsage, total
+from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
 from trainmaster.runtime.quantity import Quantity
 
 _MANAGERS: Final = 3

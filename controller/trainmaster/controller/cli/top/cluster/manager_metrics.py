@@ -14,7 +14,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainmaster.controller.cli.responses import error_lines
-from trainmaster.controller.cli.top.managers import ManagerMetrics
+from trainmaster.controller.cli.top.cluster.managers import ManagerMetrics
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, KubeError, from_response
 from trainmaster.controller.kube.rest.resources import PODS

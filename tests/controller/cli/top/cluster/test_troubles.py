@@ -8,7 +8,7 @@ import pytest
 from support.top import NOW
 
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.top.troubles import Trouble, trouble_of
+from trainmaster.controller.cli.top.cluster.troubles import Trouble, trouble_of
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from support.top import NOW, ago
 
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.top.attention import TopJob
-from trainmaster.controller.cli.top.job_table import ASK_AGAIN, JobTable
+from trainmaster.controller.cli.top.cluster.attention import TopJob
+from trainmaster.controller.cli.top.cluster.job_table import ASK_AGAIN, JobTable
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.top import NOW, top_job
 
-from trainmaster.controller.cli.top.attention import Attention, Order, attention, matching, ordered
+from trainmaster.controller.cli.top.cluster.attention import Attention, Order, attention, matching, ordered
 
 JOBS = (
     top_job("done", "Complete", age=9000, ended=10),

@@ -34,12 +34,12 @@ from trainmaster.controller.cli.follow.display.held_terminal import (
     WRAP,
     HeldTerminal,
 )
-from trainmaster.controller.cli.top.attention import TopJob
-from trainmaster.controller.cli.top.keyboard import Key, Keyboard
-from trainmaster.controller.cli.top.page import Page
-from trainmaster.controller.cli.top.screen import Prompt, screen
-from trainmaster.controller.cli.top.snapshot import Snapshot
-from trainmaster.controller.cli.top.window import Window
+from trainmaster.controller.cli.top.cluster.attention import TopJob
+from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
+from trainmaster.controller.cli.top.display.keyboard import Key, Keyboard
+from trainmaster.controller.cli.top.display.page import Page
+from trainmaster.controller.cli.top.display.screen import Prompt, screen
+from trainmaster.controller.cli.top.display.window import Window
 
 _HOME: Final = "\x1b[H"
 _OTHER_SCREEN: Final = "\x1b[?1049h"

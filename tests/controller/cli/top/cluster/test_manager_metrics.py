@@ -9,9 +9,9 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from trainmaster.controller.cli.top.manager_metrics import parse, read_pod, read_url
-from trainmaster.controller.cli.top.manager_reader import INTERVAL, REFUSED_FOR, ManagerReader
-from trainmaster.controller.cli.top.managers import ManagerMetrics
+from trainmaster.controller.cli.top.cluster.manager_metrics import parse, read_pod, read_url
+from trainmaster.controller.cli.top.cluster.manager_reader import INTERVAL, REFUSED_FOR, ManagerReader
+from trainmaster.controller.cli.top.cluster.managers import ManagerMetrics
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.runtime.jsontree import JsonObject

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.top import node, node_object, pod_on
 
-from trainmaster.controller.cli.top.node_usage import PodRequests, node_usage, total, trimmed_pod
+from trainmaster.controller.cli.top.cluster.node_usage import PodRequests, node_usage, total, trimmed_pod
 from trainmaster.runtime.jsontree import JsonObject
 
 

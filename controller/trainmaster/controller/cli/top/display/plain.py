@@ -9,9 +9,10 @@ from typing import Final
 from trainmaster.controller.cli.follow.display.durations import clock
 from trainmaster.controller.cli.jobs.table import UNKNOWN, human_duration, nodes_text
 from trainmaster.controller.cli.printers import aligned
-from trainmaster.controller.cli.top.attention import TopJob, attention
-from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, total
-from trainmaster.controller.cli.top.overview import (
+from trainmaster.controller.cli.top.cluster.attention import TopJob, attention
+from trainmaster.controller.cli.top.cluster.node_usage import CPU, MEMORY, total
+from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
+from trainmaster.controller.cli.top.display.overview import (
     job_counts,
     manager_lines,
     node_line,
@@ -20,7 +21,6 @@ from trainmaster.controller.cli.top.overview import (
     title,
     unread_lines,
 )
-from trainmaster.controller.cli.top.snapshot import Snapshot
 
 _HEADER: Final = ("KIND", "NAME", "STATE", "NODES", "PROGRESS", "LEFT", "RESTARTS", "AGE", "CAUSE")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from support.top import NOW, top_job
 
-from trainmaster.controller.cli.top.attention import Order, TopJob
-from trainmaster.controller.cli.top.window import Window
+from trainmaster.controller.cli.top.cluster.attention import Order, TopJob
+from trainmaster.controller.cli.top.display.window import Window
 
 JOBS = [top_job(f"job-{number:03}") for number in range(100)]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from trainmaster.controller.cli.top.attention import Order, TopJob, matching, ordered
+from trainmaster.controller.cli.top.cluster.attention import Order, TopJob, matching, ordered
 
 Key = tuple[str, str, str]
 

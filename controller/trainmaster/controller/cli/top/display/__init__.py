@@ -1,0 +1,1 @@
+"""How that looks: live on a terminal of any size, and as plain lines."""
