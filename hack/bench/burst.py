@@ -175,7 +175,9 @@ class _Run:
     async def with_process(self, process: Process) -> None:
         """Run the phases that need no start of a manager."""
         await self._create(process)
-        await self._rest_of_life(process)
+        await self._settled(process)
+        await self._waiting(process)
+        await self._live(process)
         self._finish(process)
 
     async def with_own_managers(self, kubeconfig: Path, directory: Path) -> None:
@@ -194,10 +196,10 @@ class _Run:
             started_with = first.cpu()
             self._set(start__ready=first.ready_after, start__memory=first.memory())
             await self._create(first)
+            await self._settled(first)
             if "restart" not in self.load.phases:
-                await self._rest_of_life(first)
-            elif "settled" in self.load.phases:
-                await self._settled(first)
+                await self._waiting(first)
+                await self._live(first)
             await self._finish_own(first)
         if "restart" not in self.load.phases:
             return
@@ -209,17 +211,9 @@ class _Run:
             restart = await (self.audit or _MetricsReader(second)).count() - before
             self.measured.requests["restart"] = restart
             self._set(restart__ready=second.ready_after, restart__cpu=cpu, restart__writes=restart.writes)
-            await self._rest_of_life(second, settled=False)
+            await self._waiting(second)
+            await self._live(second)
             await self._finish_own(second)
-
-    async def _rest_of_life(self, process: Process, *, settled: bool = True) -> None:
-        """Run the phases after the creation."""
-        if settled and "settled" in self.load.phases:
-            await self._settled(process)
-        if "waiting" in self.load.phases:
-            await self._waiting(process)
-        if "live" in self.load.phases:
-            await self._live(process)
 
     @property
     def _patience(self) -> float:
@@ -261,6 +255,8 @@ class _Run:
             )
 
     async def _settled(self, process: Process) -> None:
+        if "settled" not in self.load.phases:
+            return
         touched, workload = min(self.load.jobs, TOUCHED_AT_MOST), self.load.workload
         self.say(f"touching {touched} {workload.kind}s")
         patch: JsonObject = {"metadata": {"annotations": {"example.com/touched": "yes"}}}
@@ -276,6 +272,8 @@ class _Run:
             self._set(settled__writes=phase.requests.writes, manager__lists=lists)
 
     async def _waiting(self, process: Process) -> None:
+        if "waiting" not in self.load.phases:
+            return
         waiting, workload = min(self.load.jobs, WAITING_AT_MOST), self.load.workload
         self.say(f"letting {waiting} {workload.kind}s wait for their pods")
         explained = _Appearances(waiting)
@@ -296,6 +294,8 @@ class _Run:
             self._set(waiting__lists=phase.requests.lists / waiting, waiting__writes=phase.requests.writes / waiting)
 
     async def _live(self, process: Process) -> None:
+        if "live" not in self.load.phases:
+            return
         jobs, workload = self.load.jobs, self.load.workload
         self.say(f"running and completing {jobs * workload.built_each} {workload.built.kind}s")
         complete = _Appearances(jobs)
