@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from support.running_jobs import job, jobs
 from support.team import Team
 from support.training import apply_runtime, runtime
 
@@ -20,6 +21,7 @@ from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.crds.install import install_definitions
 from trainmaster.runtime.jsontree import JsonObject
 
 LATER = timedelta(seconds=60)
@@ -92,6 +94,24 @@ async def test_a_manager_that_is_installed_and_does_not_run_is_named(mine: Team)
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": template}
     await make(mine, DEPLOYMENTS, "kubeflow-trainer-controller-manager", spec=spec)
     (found,) = (await look(mine, "lonely")).findings
+    assert found.evidence[1].text == f"in namespace {mine.name} has 0 of 1 replicas available"
+
+
+async def test_of_jobs_of_kubeflow_org_the_training_operator_is_a_manager(quiet: tuple[Team, Cluster]) -> None:
+    mine, cluster = quiet
+    await install_definitions(cluster.api, ("kubeflow.org_pytorchjobs.yaml",))
+    created = job("PyTorchJob", "ddp", {"Worker": (1, ["true"])})
+    created["metadata"]["namespace"] = mine.name
+    await mine.client.create(jobs("PyTorchJob"), created)
+    (found,) = (await look(mine, "ddp")).findings
+    assert (found.cause, found.evidence[0].text) == (Cause.MANAGER_ABSENT, "has no status and no pods")
+    assert found.evidence[1].text == "there is no Deployment of a manager in any namespace"
+
+    labels = {"control-plane": "kubeflow-training-operator"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "m", "image": "m"}]}}
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    await make(mine, DEPLOYMENTS, "training-operator", metadata={"labels": labels}, spec=spec)
+    (found,) = (await look(mine, "ddp")).findings
     assert found.evidence[1].text == f"in namespace {mine.name} has 0 of 1 replicas available"
 
 

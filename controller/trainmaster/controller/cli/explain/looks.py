@@ -33,12 +33,13 @@ from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.resources import LEASES, SERVICES
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.controller.resources import RUNTIMES
-from trainmaster.runtime.api.constants import (
-    CLUSTER_TRAINING_RUNTIME_KIND,
-)
+from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND
 from trainmaster.runtime.jsontree import JsonObject
 
 _TRAINER_LABELS: Final = "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager"
+_TRAINING_OPERATOR_LABELS: Final = "control-plane=kubeflow-training-operator"
+"""Of the Deployments of managers of either kind of jobs, whatever their names; ours serves both."""
+
 _JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 _MOST_CLAIMS: Final = 10
 _MOST_NODES: Final = 5
@@ -121,7 +122,9 @@ async def _controllers(reader: Reader, view: JobView) -> Fields:
     leases, by_name, by_label = await asyncio.gather(
         reader.read_all(LEASES, fields=f"metadata.name={LEASE}", everywhere=True),
         reader.read_all(DEPLOYMENTS, fields=f"metadata.name={NAME}", everywhere=True),
-        reader.read_all(DEPLOYMENTS, labels=_TRAINER_LABELS, everywhere=True),
+        reader.read_all(
+            DEPLOYMENTS, labels=_TRAINER_LABELS if view.is_trainjob else _TRAINING_OPERATOR_LABELS, everywhere=True
+        ),
     )
     found: Fields = {"leases": leases, "managers": joined(by_name, by_label)}
     if view.jobsets:
