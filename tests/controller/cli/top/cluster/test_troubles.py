@@ -90,6 +90,14 @@ def test_a_pod_that_waits_tells_it() -> None:
     assert "no such image" in found.text
 
 
+def test_what_is_told_of_something_else_than_the_job_and_its_pods_names_it() -> None:
+    missing = '0/1 nodes are available: persistentvolumeclaim "imagenet" not found.'
+    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": missing}
+    waits = pod(phase="Pending", conditions=[scheduled])
+    waits["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "imagenet"}}]
+    assert trouble(job(), waits) == Trouble("VolumePending", "PersistentVolumeClaim imagenet: it does not exist")
+
+
 def test_a_pod_that_is_about_to_start_is_no_trouble() -> None:
     creating = {"name": "node", "state": {"waiting": {"reason": "ContainerCreating"}}}
     assert trouble(job(), pod(phase="Pending", containerStatuses=[creating])) is None

@@ -61,8 +61,10 @@ def trouble_of(job: Job, *, pods: Sequence[JsonObject], jobset: JsonObject | Non
     )
     for finding in explain(view).findings:
         if finding.cause != Cause.UNKNOWN:
-            text = finding.evidence[0].text if finding.evidence else finding.cause.summary
-            return Trouble(str(finding.cause), _one_line(text))
+            first = finding.evidence[0]
+            # The job is named beside it, and what is told of pods says of which rank.
+            of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
+            return Trouble(str(finding.cause), _one_line(f"{of}{first.text}"))
     return _of_conditions(job) or (None if job.outcome or job.is_suspended else _of_pods(job, pods))
 
 
