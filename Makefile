@@ -92,7 +92,7 @@ plugin-tour: $(VENV)/.runtime ## Build and install the example plugins, try them
 	@hack/plugin_tour.sh
 
 deploy-test: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.examples $(VENV)/.frameworks ## Apply deploy/ to an embedded cluster: two replicas by their roles, webhooks, failover, a rolling update
-	$(BIN)/python -m pytest -m deploy tests/deploy $(ARGS)
+	$(BIN)/python -m pytest -n auto -m deploy tests/deploy $(ARGS)
 
 bench: $(VENV)/.runtime ## Measure a manager that faces many TrainJobs: speed, CPU, memory, requests
 	$(BIN)/python -m bench $(ARGS)

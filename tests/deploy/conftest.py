@@ -11,7 +11,6 @@ import pytest_asyncio
 from support.deployed import Deployed
 from support.namespaces import FOUND
 
-_MEASURED: list[str] = []
 _REPORT = pytest.StashKey[pytest.TestReport]()
 
 
@@ -32,7 +31,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     if report.when == "call":
-        _MEASURED.extend(str(text) for name, text in item.user_properties if name == "measured")
         item.stash[_REPORT] = report
     return report
 
@@ -48,6 +46,10 @@ async def told(request: pytest.FixtureRequest) -> AsyncIterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell what was measured: the pages in docs/ quote it."""
-    for line in _MEASURED:
-        terminalreporter.write_line(line)
+    """Tell what was measured, on all workers: the pages in docs/ quote it."""
+    for reports in terminalreporter.stats.values():
+        for report in reports:
+            if getattr(report, "when", "") == "call":
+                for name, text in report.user_properties:
+                    if name == "measured":
+                        terminalreporter.write_line(str(text))

@@ -29,6 +29,7 @@ pytestmark = [
     pytest.mark.deploy,
     pytest.mark.kubectl,
     pytest.mark.timeout(300),
+    pytest.mark.slow(seconds=130),
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("told"),
 ]

@@ -65,8 +65,10 @@ def _environment(extra: dict[str, str]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def started(*arguments: str, cwd: Path, stdin: str = "", **environment: str) -> AsyncIterator[Running]:
-    """Start a command; it is killed when the block ends, if it still runs."""
+async def started(
+    *arguments: str, cwd: Path, stdin: str = "", script: str = "", **environment: str
+) -> AsyncIterator[Running]:
+    """Start a command, or a script in its place; it is killed when the block ends, if it still runs."""
     wanted = _environment(environment)
     out, to_out = await _pipe()
     err, to_err = await _pipe()
@@ -76,11 +78,11 @@ async def started(*arguments: str, cwd: Path, stdin: str = "", **environment: st
         given.seek(0)
         streams = (given.fileno(), to_out, to_err)
         if forkable(wanted):
-            process = Fork(arguments, cwd=cwd, environment=wanted, streams=streams)
+            process = Fork(arguments, cwd=cwd, environment=wanted, streams=streams, script=script)
         else:
-            command = (sys.executable, "-m", "trainmaster.controller.cli", *arguments)
+            program = ("-P", script) if script else ("-m", "trainmaster.controller.cli")
             process = await asyncio.create_subprocess_exec(
-                *command, cwd=cwd, env=wanted, stdin=given, stdout=to_out, stderr=to_err
+                *(sys.executable, *program, *arguments), cwd=cwd, env=wanted, stdin=given, stdout=to_out, stderr=to_err
             )
     os.close(to_out)
     os.close(to_err)
@@ -105,9 +107,9 @@ async def _pipe() -> tuple[asyncio.StreamReader, int]:
     return reader, target
 
 
-async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", **environment: str) -> Finished:
-    """Run a command to its end."""
-    async with started(*arguments, cwd=cwd, stdin=stdin, **environment) as running:
+async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", script: str = "", **environment: str) -> Finished:
+    """Run a command, or a script in its place, to its end."""
+    async with started(*arguments, cwd=cwd, stdin=stdin, script=script, **environment) as running:
         return await running.finish()
 
 

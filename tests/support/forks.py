@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 from collections.abc import Mapping
@@ -34,10 +35,16 @@ class Fork:
     """A command that runs."""
 
     def __init__(
-        self, arguments: tuple[str, ...], *, cwd: Path, environment: Mapping[str, str], streams: tuple[int, int, int]
+        self,
+        arguments: tuple[str, ...],
+        *,
+        cwd: Path,
+        environment: Mapping[str, str],
+        streams: tuple[int, int, int],
+        script: str = "",
     ) -> None:
         handed = [DupFd(stream) for stream in streams]
-        self._process = _context.Process(target=_run, args=(arguments, str(cwd), dict(environment), handed))
+        self._process = _context.Process(target=_run, args=(arguments, str(cwd), dict(environment), handed, script))
         self._process.start()
 
     @property
@@ -85,7 +92,7 @@ def forkable(environment: Mapping[str, str]) -> bool:
     return wanted == known and not os.isatty(1)
 
 
-def _run(arguments: tuple[str, ...], cwd: str, environment: dict[str, str], streams: list[Any]) -> None:
+def _run(arguments: tuple[str, ...], cwd: str, environment: dict[str, str], streams: list[Any], script: str) -> None:
     for number, stream in enumerate(streams):
         given = stream.detach()
         os.dup2(given, number)
@@ -95,8 +102,11 @@ def _run(arguments: tuple[str, ...], cwd: str, environment: dict[str, str], stre
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv = ["trainmaster", *arguments]
-    sys.exit(main())
+    sys.argv = [script or "trainmaster", *arguments]
+    if script:
+        runpy.run_path(script, run_name="__main__")
+    else:
+        sys.exit(main())
 
 
 def _modules() -> list[str]:

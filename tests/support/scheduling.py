@@ -3,7 +3,8 @@
 A worker gets whole modules, so that a cluster that a module shares is started once, and the longest modules first, so
 that none of them is still at work when everything else has ended. A directory whose tests share one cluster goes to
 one worker as well. The simulated clusters share nothing but the undisturbed run of their scenario: a worker gets
-scenarios, or of the long ones of the whole matrix single tests.
+scenarios, or of the long ones of the whole matrix single tests. The pages of the documentation need nothing of each
+other, and all of them together would take one worker longer than anything else.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ SHARING = ("tests/conformance/", "tests/sdk/")
 """Directories whose tests share a cluster."""
 
 SIMULATED = "tests/sim/"
+
+PAGES = "tests/e2e/test_examples.py::"
+"""Tests that share only the cluster that each worker has."""
 
 
 class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
@@ -38,7 +42,7 @@ class ModuleScheduling(LoadScopeScheduling):  # type: ignore[misc] # xdist has n
             _, _, parameter = nodeid.rstrip("]").partition("[")
             alone = os.environ.get("TRAINMASTER_MATRIX") or not parameter
             return nodeid if alone else SIMULATED + parameter.partition("/")[0]
-        return nodeid.partition("::")[0]
+        return nodeid if nodeid.startswith(PAGES) else nodeid.partition("::")[0]
 
 
 def longest_first(items: list[pytest.Item]) -> None:

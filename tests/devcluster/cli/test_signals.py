@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from support import interrupting
-from support.commands import TIMEOUT, Finished, eventually, processes_of, trainmaster
+from support.commands import Finished, eventually, processes_of, trainmaster
 
 from trainmaster.devcluster.state import StateDirectory
 
@@ -36,23 +34,8 @@ EARLY = "state:StateDirectory.prepare"
 
 async def interrupted(place: str, number: signal.Signals, *arguments: str, cwd: Path) -> Finished:
     """Run `cluster up` until a function of the embedded cluster is called, when it gets a signal."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", interrupting.__file__, f"trainmaster.devcluster.{place}", str(int(number))),
-        *("cluster", "up", *arguments),
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            out, err = await process.communicate()
-    except TimeoutError:
-        process.kill()
-        await process.communicate()
-        raise
-    assert process.returncode is not None
-    return Finished(process.returncode, out.decode(), err.decode())
+    where = (f"trainmaster.devcluster.{place}", str(int(number)))
+    return await trainmaster(*where, "cluster", "up", *arguments, cwd=cwd, script=interrupting.__file__)
 
 
 async def nothing_is_left(state: StateDirectory) -> None:
