@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import trainmaster
+from support.forked_program import forked_program
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -96,19 +97,20 @@ def test_the_commands_of_a_guide_work(guide: Path, cluster_home: Path, tmp_path:
     """In their order, from a checkout; what is trained on the way is trained well."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
-    environment = os.environ | {
-        "KUBECONFIG": str(cluster_home / ".trainmaster/kubeconfig"),
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-x", "-c", commands(guide)],
-        check=False,
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT - 20,
-    )
+    with forked_program() as programs:
+        environment = os.environ | {
+            "KUBECONFIG": str(cluster_home / ".trainmaster/kubeconfig"),
+            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-x", "-c", commands(guide)],
+            check=False,
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT - 20,
+        )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     for example in followed(guide):
         trained(example, done.stdout)

@@ -26,7 +26,7 @@ from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP as KINDS
 _ENVIRONMENT = dict(os.environ)
 """That in which the server imports modules, some of which read it then."""
 
-_READ_LATE = frozenset({"HOME", "PYTEST_CURRENT_TEST", RECORDING})
+_READ_LATE = frozenset({"HOME", "KUBECONFIG", "PATH", "PYTEST_CURRENT_TEST", "PWD", "OLDPWD", "SHLVL", "_", RECORDING})
 """What no module reads when it is imported, if anybody does. Where requests are recorded is known only after the
 conftests of the directories that pytest was given, which import this."""
 
@@ -61,6 +61,10 @@ class Fork:
                 await ended.wait()
             finally:
                 loop.remove_reader(self._process.sentinel)
+        return self.join()
+
+    def join(self) -> int:
+        """Wait for its end in a thread that has no loop; returns the exit code."""
         self._process.join()
         code = self.returncode
         assert code is not None

@@ -34,8 +34,7 @@ class Team:
 
     @property
     def options(self) -> list[str]:
-        """What leads a command here, as the commands that are advised have it. In the environment, the cluster would
-        cost a new process for each command (`support.forks`)."""
+        """What leads a command here, as the commands that are advised have it."""
         return ["-n", self.name, "--kubeconfig", str(self.kubeconfig)]
 
     def started(self, *words: str) -> AbstractAsyncContextManager[Running]:
