@@ -30,6 +30,9 @@ _READ_LATE = frozenset({"HOME", "KUBECONFIG", "PATH", "PYTEST_CURRENT_TEST", "PW
 """What no module reads when it is imported, if anybody does. Where requests are recorded is known only after the
 conftests of the directories that pytest was given, which import this."""
 
+_COMPLETING = ("_ARGCOMPLETE", "COMP_")
+"""How variables begin by which shells ask what completes a line: they are read late as well."""
+
 
 class Fork:
     """A command that runs."""
@@ -91,7 +94,8 @@ def forkable(environment: Mapping[str, str]) -> bool:
     Some read the environment then, and whether the output is a terminal.
     """
     wanted, known = (
-        {key: value for key, value in each.items() if key not in _READ_LATE} for each in (environment, _ENVIRONMENT)
+        {key: value for key, value in each.items() if key not in _READ_LATE and not key.startswith(_COMPLETING)}
+        for each in (environment, _ENVIRONMENT)
     )
     return wanted == known and not os.isatty(1)
 

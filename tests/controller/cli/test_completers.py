@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.commands import trainmaster
+from support.commands import Finished, trainmaster
 from support.team import Team, quiet_team
 from support.terminal_programs import terminal
 
@@ -20,8 +19,6 @@ from trainmaster.controller.cli.root import COMMANDS
 pytestmark = pytest.mark.slow(seconds=15)
 
 PROGRAM = Path(sys.executable).parent / "trainmaster"
-SECONDS = 60.0
-"""Which only end tests that hang anyway."""
 
 
 @pytest.fixture
@@ -35,59 +32,49 @@ async def team(tmp_path: Path) -> AsyncIterator[Team]:
         yield team
 
 
-def completed(line: str, directory: Path, **environment: str) -> list[str]:
+async def completed(line: str, directory: Path, **environment: str) -> list[str]:
     """What a shell gets to complete a line."""
     answer = directory / "answer"
     answer.touch()
-    done = subprocess.run(
-        [PROGRAM],
-        check=True,
-        cwd=directory,
-        env={key: value for key, value in os.environ.items() if key not in {"KUBECONFIG", "TRAINMASTER_HOME"}}
-        | {
-            "_ARGCOMPLETE": "1",
-            "_ARGCOMPLETE_IFS": "\n",
-            "_ARGCOMPLETE_SHELL": "bash",
-            "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
-            "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
-            "COMP_LINE": line,
-            "COMP_POINT": str(len(line)),
-            "COMP_TYPE": "9",
-        }
-        | environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-    )
-    assert (done.stdout, done.stderr) == ("", "")
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_IFS": "\n",
+        "_ARGCOMPLETE_SHELL": "bash",
+        "_ARGCOMPLETE_SUPPRESS_SPACE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(answer),
+        "COMP_LINE": line,
+        "COMP_POINT": str(len(line)),
+        "COMP_TYPE": "9",
+    }
+    done = await trainmaster(cwd=directory, **asked, **environment)
+    assert done == Finished(0, "", "")
     found = [word.strip() for word in answer.read_text().split("\n") if word.strip()]
     answer.unlink()
     return found
 
 
-def test_commands_options_and_choices_need_no_cluster(tmp_path: Path) -> None:
+async def test_commands_options_and_choices_need_no_cluster(tmp_path: Path) -> None:
     """Of names of commands the modules are not even imported."""
-    assert set(completed("trainmaster ", tmp_path)) == {*COMMANDS, "cluster"}
-    assert set(completed("trainmaster re", tmp_path)) == {"render", "restart", "resume"}
-    assert {"--rank", "--all", "--follow", "--namespace"} <= set(completed("trainmaster logs --", tmp_path))
-    assert set(completed("trainmaster list -o ", tmp_path)) == {"json", "name", "yaml"}
-    assert completed("trainmaster cluster do", tmp_path) == ["down"]
-    assert set(completed("trainmaster completion ", tmp_path)) == {"bash", "fish", "zsh"}
+    assert set(await completed("trainmaster ", tmp_path)) == {*COMMANDS, "cluster"}
+    assert set(await completed("trainmaster re", tmp_path)) == {"render", "restart", "resume"}
+    assert {"--rank", "--all", "--follow", "--namespace"} <= set(await completed("trainmaster logs --", tmp_path))
+    assert set(await completed("trainmaster list -o ", tmp_path)) == {"json", "name", "yaml"}
+    assert await completed("trainmaster cluster do", tmp_path) == ["down"]
+    assert set(await completed("trainmaster completion ", tmp_path)) == {"bash", "fish", "zsh"}
 
 
-def test_files_are_offered_where_files_are_expected(tmp_path: Path) -> None:
+async def test_files_are_offered_where_files_are_expected(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").touch()
     (tmp_path / "folder").mkdir()
-    assert {"folder/", "job.yaml"} <= set(completed("trainmaster validate -f ", tmp_path))
-    assert completed("trainmaster run jo", tmp_path) == ["job.yaml"]
-    assert completed("trainmaster cluster status --state-dir ", tmp_path) == ["folder/"]
-    assert completed("trainmaster logs --tail ", tmp_path) == []
+    assert {"folder/", "job.yaml"} <= set(await completed("trainmaster validate -f ", tmp_path))
+    assert await completed("trainmaster run jo", tmp_path) == ["job.yaml"]
+    assert await completed("trainmaster cluster status --state-dir ", tmp_path) == ["folder/"]
+    assert await completed("trainmaster logs --tail ", tmp_path) == []
 
 
 async def test_names_come_from_the_cluster_of_the_command(team: Team) -> None:
     async def asked(line: str) -> list[str]:
-        # The API server is in the loop of the test.
-        return await asyncio.to_thread(completed, line, team.directory, KUBECONFIG=str(team.kubeconfig))
+        return await completed(line, team.directory, KUBECONFIG=str(team.kubeconfig))
 
     assert await asked("trainmaster logs -n research ") == ["digits", "digits-2"]
     assert await asked("trainmaster attach -n research digits-") == ["digits-2"]
@@ -95,12 +82,12 @@ async def test_names_come_from_the_cluster_of_the_command(team: Team) -> None:
     assert await asked("trainmaster logs ") == []  # of the namespace of the kubeconfig
     assert await asked("trainmaster logs -n res") == ["research"]
     named = f"trainmaster logs --kubeconfig {team.kubeconfig} -n research "
-    assert await asyncio.to_thread(completed, named, team.directory) == ["digits", "digits-2"]
+    assert await completed(named, team.directory) == ["digits", "digits-2"]
 
 
-def test_without_a_cluster_there_are_no_names_and_no_words(tmp_path: Path) -> None:
-    assert completed("trainmaster logs ", tmp_path) == []
-    assert completed("trainmaster logs ", tmp_path, KUBECONFIG="/nowhere") == []
+async def test_without_a_cluster_there_are_no_names_and_no_words(tmp_path: Path) -> None:
+    assert await completed("trainmaster logs ", tmp_path) == []
+    assert await completed("trainmaster logs ", tmp_path, KUBECONFIG="/nowhere") == []
 
 
 SETUP = {
