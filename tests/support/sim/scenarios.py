@@ -294,10 +294,10 @@ SCENARIOS = {
         Scenario("recreate", _recreate, {"job": Fate(seconds=20)}),
         Scenario("late-runtime", _late_runtime),
         Scenario("restart", _restart),
-        Scenario("several", _several, {"b": Fate(end=FAILED)}),
+        Scenario("several", _several, {"b": Fate(end=FAILED)}, thinned=3),
         Scenario("heal", _heal, {"job": Fate(seconds=20)}),
         Scenario("ttl", _expire, {"job": Fate(seconds=120)}),
-        Scenario("leader", _change_leader, managers=2),
+        Scenario("leader", _change_leader, managers=2, thinned=2),
         *(
             Scenario(
                 f"failover-{moment}-replacement",
