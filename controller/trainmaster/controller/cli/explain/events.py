@@ -81,13 +81,9 @@ async def _asked_for(reader: Reader, view: JobView) -> Iterable[JsonObject]:
     claims = dict.fromkeys(name for pod in waiting for name in claim_names(pod))
     jobs = [each["metadata"]["name"] for each in view.jobs or ()]
     names = [view.name, *jobs[:_NAMED], *(pod["metadata"]["name"] for pod in waiting), *list(claims)[:_NAMED]]
-    selectors = [f"regarding.name={name}" for name in dict.fromkeys(names)]
-    limits = [_BY_NAME] * len(selectors)
-    selectors += [f"reason={reason}" for reason in (*EVENT_REASONS, FAILED_SCHEDULING)]
-    limits += [_OF_A_KIND] * (len(selectors) - len(limits))
-    lists = await asyncio.gather(
-        *(reader.read_first(EVENTS, limit, fields=selector) for selector, limit in zip(selectors, limits, strict=True))
-    )
+    asked = [(f"regarding.name={name}", _BY_NAME) for name in dict.fromkeys(names)]
+    asked += [(f"reason={reason}", _OF_A_KIND) for reason in (*EVENT_REASONS, FAILED_SCHEDULING)]
+    lists = await asyncio.gather(*(reader.read_first(EVENTS, most, fields=selector) for selector, most in asked))
     return [event for listed in lists if listed is not None for event in listed[0]]
 
 
