@@ -414,7 +414,7 @@ def test_values_of_the_pod_arrive() -> None:
 
 def test_the_history_is_on_a_volume_that_there_is_or_in_a_database() -> None:
     own = template(manager={"config": {"history": {"enabled": True}}, "historyVolume": {"storageClassName": "fast"}})
-    claim = one(own, "PersistentVolumeClaim")
+    claim = one(own, "PersistentVolumeClaim", "kubeflow-trainer-history")
     assert claim["spec"]["storageClassName"] == "fast"
     assert claim["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}, "records outlive the release"
 

@@ -105,6 +105,7 @@ async def page(cluster: Deployed, path: str, *, token: str = "") -> tuple[int, s
 async def restarted(cluster: Deployed) -> None:
     await cluster.kubectl("rollout", "restart", f"deployment/{NAME}", "-n", NAMESPACE)
     await cluster.rolled_out()
+    await cluster.admits()  # until then the API server reaches nobody, for what is read through it as well
 
 
 async def test_a_job_that_is_gone_is_in_the_history(cluster: Deployed) -> None:
