@@ -101,7 +101,7 @@ tuning: $(VENV)/.runtime ## Run the experiments of docs/tuning.md, with up to 50
 	$(BIN)/python -m tuning $(ARGS)
 	$(BIN)/python hack/generate_tuning.py
 
-dashboards: $(VENV)/.runtime ## Run managers under load, ask Prometheus for every panel of the dashboards, draw them into docs/images
+dashboards: $(VENV)/.runtime ## Run managers under load, ask Prometheus for every panel of the dashboards, draw them and the web page into docs/images
 	@hack/debian_packages.sh prometheus chromium pngquant
 	$(BIN)/python -m dashboards $(ARGS)
 

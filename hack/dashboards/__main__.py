@@ -1,4 +1,4 @@
-"""`python -m dashboards`: run managers under load, ask for every panel of every dashboard, and draw them.
+"""`python -m dashboards`: run managers under load, and draw the dashboards, whose panels all need data, and the web page.
 
 Exit codes: 0 every panel has data; 1 some have none, or a rule cannot be evaluated (they are named); 2 it did not run.
 """
@@ -16,8 +16,9 @@ from pathlib import Path
 import structlog
 
 from bench.api import BenchmarkFailed
+from dashboards import web
 from dashboards.browser import picture
-from dashboards.cluster import started
+from dashboards.cluster import PODS, started
 from dashboards.load import LASTS, Load
 from dashboards.page import WIDTH, page
 from dashboards.panels import Answers, ask
@@ -35,8 +36,8 @@ def main() -> int:
         allow_abbrev=False,
     )
     parser.add_argument(
-        "--output", type=Path, metavar="DIR", default=ROOT / "docs/images/dashboards",
-        help="where to write the pictures (default: %(default)s)",
+        "--output", type=Path, metavar="DIR", default=ROOT / "docs/images",
+        help="where to write the pictures, in dashboards/ and web/ (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--keep", type=Path, metavar="DIR", help="leave logs and data there")
     arguments = parser.parse_args()
@@ -76,8 +77,10 @@ async def _run(directory: Path, output: Path) -> int:
         say("asking for every panel")
         answers = {each.uid: await ask(prometheus, each, begin, end) for each in DASHBOARDS}
         failing = await prometheus.failing_rules()
+        say("looking at the web page")
+        await web.draw(running.metrics[PODS[1]], output / "web")
         print("alerts at the end:", ", ".join(await prometheus.firing()) or "none")
-    await asyncio.to_thread(_draw, answers, output)
+    await asyncio.to_thread(_draw, answers, output / "dashboards")
     return _report(list(answers.values()), failing)
 
 

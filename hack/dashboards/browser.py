@@ -18,11 +18,18 @@ def picture(html: str, *, width: int, height: int, target: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="trainmaster-page-") as directory:
         page = Path(directory) / "page.html"
         page.write_text(html, encoding="utf-8")
+        picture_of(page.as_uri(), width=width, height=height, target=target)
+
+
+def picture_of(url: str, *, width: int, height: int, target: Path) -> None:
+    """Write a page that is served as PNG."""
+    target.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="trainmaster-browser-") as directory:
         done = subprocess.run(  # noqa: S603 - our own page
             [
                 program("chromium"), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                 "--disable-dev-shm-usage", f"--user-data-dir={directory}/profile", f"--window-size={width},{height}",
-                f"--screenshot={target.resolve()}", page.as_uri(),
+                f"--screenshot={target.resolve()}", url,
             ],
             capture_output=True, text=True, check=False, timeout=_TIMEOUT,
         )  # fmt: skip

@@ -114,6 +114,8 @@ def _configuration(path: Path, metrics: int, health: int) -> Path:
         "featureGates": {"TrainJobStatus": True},
         "clientConnection": {"qps": 20.0, "burst": 30},
         "plugins": {"quarantine": {"period": "20s"}},
+        "history": {"enabled": True, "file": str(path.with_name("history.sqlite"))},
+        "web": {"enabled": True},
     }
     path.write_text(json.dumps(content), encoding="utf-8")
     return path

@@ -15,7 +15,7 @@ _TRAINER: Final = "trainer.kubeflow.org/v1alpha1"
 _IMAGE: Final = "example.com/train:1.4"
 
 REPORT: Final = """\
-import json, os, ssl, sys, time, urllib.request
+import json, math, os, ssl, sys, time, urllib.request
 from datetime import datetime, timezone
 
 if os.environ.get("JOB_COMPLETION_INDEX", "0") != "0":
@@ -24,8 +24,11 @@ if os.environ.get("JOB_COMPLETION_INDEX", "0") != "0":
 trust = ssl.create_default_context(cafile=os.environ["KUBEFLOW_TRAINER_SERVER_CA_CERT"])
 began, lasts = time.monotonic(), float(sys.argv[1])
 while (done := time.monotonic() - began) < lasts:
+    loss = 0.3 + 2.1 * math.exp(-4 * done / lasts)
     status = {"progressPercentage": int(100 * done / lasts), "lastUpdatedTime":
-              datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")}
+              datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+              "metrics": [{"name": "loss", "value": f"{loss:.4f}"},
+                          {"name": "accuracy", "value": f"{1 - loss / 2.6:.4f}"}]}
     token = open(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"]).read()
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     body = json.dumps({"trainerStatus": status}).encode()

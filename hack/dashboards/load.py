@@ -27,6 +27,10 @@ LASTS: Final = 360.0
 
 _BURST_AT, _SLOW_AT, _SLOW_FOR, _KILL_AT = 90.0, 165.0, 45.0, 240.0
 _BURST: Final = 60
+REPORTING: Final = "llm-finetune"
+FAILING: Final = "runs-too-long"
+"""A TrainJob of the first team that tells of its progress for long, and one of the second that fails."""
+
 _TRAINJOBS: Final = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"
 _V1_JOBS: Final = "/apis/kubeflow.org/v1/namespaces/{}/{}"
 _PATIENCE: Final = 60.0
@@ -70,7 +74,8 @@ class Load:
         await self._submit(trainjob("llm-pretrain", TEAMS[0], RUNTIMES[0], "sleep 300", nodes=2, gpus=4))
         await self._submit(trainjob("llm-too-large", TEAMS[0], RUNTIMES[0], "sleep 60", nodes=4, gpus=8))
         await self._submit(trainjob("wrong-image", TEAMS[1], RUNTIMES[2], "true", image="Example.com/No_Such/Image"))
-        await self._submit(trainjob("runs-too-long", TEAMS[1], RUNTIMES[2], "sleep 300", activeDeadlineSeconds=45))
+        await self._submit(trainjob(FAILING, TEAMS[1], RUNTIMES[2], "sleep 300", activeDeadlineSeconds=45))
+        await self._submit(trainjob(REPORTING, TEAMS[0], RUNTIMES[2], "280 0", reports=True))
         for number in range(4):
             queued = trainjob(f"queued-{number}", TEAMS[1], RUNTIMES[0], "sleep 90", suspend=True)
             await self._submit(queued)

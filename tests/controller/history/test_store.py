@@ -16,7 +16,7 @@ from support.postgres import Postgres
 
 from trainmaster.controller.history.postgres import postgres_store
 from trainmaster.controller.history.query import Query, read_query
-from trainmaster.controller.history.record import JobRecord
+from trainmaster.controller.history.record import LONGEST_RECORD, JobRecord, Sample, TimelineEntry, bounded
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.history.store import HistoryStore, HistoryUnavailable
 
@@ -58,6 +58,30 @@ def test_two_writers_at_once_lose_nothing(new_store: NewStore) -> None:
     assert [each.restarts for each in records] == [2] * 30
     assert (last := stores[0].get("uid-0099")) is not None
     assert last.restarts == 29
+
+
+@pytest.mark.parametrize("letter", ["a", '"', "\x01", "𝄞"])
+def test_the_longest_record_has_bounds_whatever_it_is_made_of(new_store: NewStore, letter: str) -> None:
+    def numbered(number: int) -> str:
+        return f"{number:03}{letter * 999}"
+
+    metrics = {numbered(number): numbered(number) for number in range(99)}
+    longest = record(
+        1,
+        message=letter * 9999,
+        samples=[Sample(at(minute), 1, metrics) for minute in range(59)],
+        timeline=[TimelineEntry(at(minute), numbered(minute), numbered(minute)) for minute in range(59)],
+    )
+    store = new_store()
+    store.write([bounded(longest)], now=NOON)
+    store.write([bounded(longest)], now=NOON)
+    with store._reading() as execute:
+        ((text,),) = execute("SELECT record FROM trainmaster_history").fetchall()
+    assert len(text.encode()) <= LONGEST_RECORD
+    kept = store.get(longest.uid)
+    assert kept is not None
+    assert kept.samples[-1].time == at(58), "the last that it reported"
+    assert kept.timeline[-1].time == at(58)
 
 
 def test_jobs_are_found_by_what_they_are_the_last_end_first(new_store: NewStore) -> None:
@@ -248,6 +272,24 @@ def test_a_database_that_goes_away_is_used_again_when_it_is_back(postgres: Postg
     store.write([record(2)], now=NOON)
     assert found(store) == ["job-2", "job-1"]
     store.close()
+
+
+def test_options_of_the_url_hold(postgres: Postgres, tmp_path: Path) -> None:
+    """By them installations have schemas of their own in one database."""
+    postgres.new_database(tmp_path / "url")
+    store = postgres_store(tmp_path / "url")
+    with store._reading() as execute:
+        execute("CREATE SCHEMA trainer")
+    url = (tmp_path / "url").read_text().strip()
+    (tmp_path / "of-the-schema").write_text(f"{url}&options=-csearch_path%3Dtrainer")
+    other = postgres_store(tmp_path / "of-the-schema")
+    other.write([record(1)], now=NOON)
+    assert found(store) == []
+    assert found(other) == ["job-1"]
+    with other._reading() as execute:
+        assert execute("SHOW statement_timeout").fetchone() == ("30s",)
+    store.close()
+    other.close()
 
 
 def test_no_password_is_told(tmp_path: Path) -> None:

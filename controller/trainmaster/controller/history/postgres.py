@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 _CONNECT_TIMEOUT: Final = 10
 _STATEMENT_TIMEOUT: Final = "30s"
+_SILENCE_TIMEOUT: Final = 30
+"""Seconds."""
+
 _LOCK: Final = 7_278_102_459
 """The number of the lock that writers hold, one at a time; any that nobody else uses."""
 
@@ -67,14 +70,25 @@ def _connect(url_file: Path) -> psycopg.Connection:
         raise HistoryUnavailable(
             f"the file of history.databaseUrlFile, {url_file}, is empty; it goes on when it is not"
         )
-    return psycopg.connect(
+    connection = psycopg.connect(
         url,
         autocommit=True,
         connect_timeout=_CONNECT_TIMEOUT,
         application_name="trainmaster-history",
-        options=f"-c statement_timeout={_STATEMENT_TIMEOUT} -c lock_timeout={_STATEMENT_TIMEOUT}",
-        keepalives_idle=30,
+        # A server that is gone without a word ends what waits for it as one does that says so.
+        tcp_user_timeout=_SILENCE_TIMEOUT * 1000,
+        keepalives_idle=_SILENCE_TIMEOUT // 3,
+        keepalives_interval=_SILENCE_TIMEOUT // 3,
+        keepalives_count=2,
     )
+    try:
+        # Not as options of the connection: these would replace those of the URL.
+        for name in ("statement_timeout", "lock_timeout"):
+            connection.execute(f"SET {name} = '{_STATEMENT_TIMEOUT}'")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _in_a_line(error: Exception) -> str:

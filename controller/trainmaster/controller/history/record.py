@@ -1,7 +1,7 @@
 """What the history keeps of one job; pure.
 
 Guarantees:
-- A record has bounds, whatever the job wrote: its JSON is shorter than `LONGEST_RECORD` bytes.
+- A record has bounds, whatever the job wrote; as it is stored, it has at most `LONGEST_RECORD` bytes.
 - `merged` makes one record of two of the same job. Doing so twice changes nothing, so that whoever records a job again,
   after a restart or as another leader, adds what is new and nothing else. The first end counts.
 - No credential is in it (M-11): texts come from programs.
@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
+
+import orjson
 
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
@@ -34,6 +36,8 @@ _LARGEST: Final = 2**53 - 1
 _ENTRIES: Final = 40
 _FIRST_ENTRIES: Final = 8
 """Of a timeline that is too long the beginning and the end are kept."""
+
+T = TypeVar("T")
 
 _LAST: Final = ("Complete", SUCCEEDED, FAILED, DELETED)
 _SAMPLES: Final = 60
@@ -251,6 +255,27 @@ def _text(text: str, longest: int) -> str:
     """Return a text in bounds; PostgreSQL takes no NUL, and UTF-8 no half of a surrogate pair."""
     clean = redact(text[: 2 * longest].replace("\0", "").encode("utf-8", "replace").decode())
     return clean if len(clean) <= longest else f"{clean[: longest - 1]}…"
+
+
+def stored(record: JobRecord) -> str:
+    """Return the JSON of a record as it is stored.
+
+    Of one that is too long, in letters of four bytes say, every second sample or entry of the timeline is left out, of
+    whichever there are more, and at last the message.
+    """
+    while len(text := orjson.dumps(record.to_json())) > LONGEST_RECORD:
+        if record.samples and len(record.samples) >= len(record.timeline):
+            record = replace(record, samples=_halved(record.samples))
+        elif record.timeline:
+            record = replace(record, timeline=_halved(record.timeline))
+        else:
+            record = replace(record, message="")
+    return text.decode()
+
+
+def _halved(listed: Sequence[T]) -> Sequence[T]:
+    """Return every second one, and the last one of all as long as there are several."""
+    return (*listed[:-2:2], listed[-1]) if len(listed) > 1 else ()
 
 
 def gone(record: JobRecord, *, at: str, text: str) -> JobRecord:

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 import orjson
 
 from trainmaster.controller.history.query import Position, Query
-from trainmaster.controller.history.record import JobRecord, bounded, gone, merged, read_record
+from trainmaster.controller.history.record import JobRecord, bounded, gone, merged, read_record, stored
 from trainmaster.controller.kube.clock import parse_time, time_text
 
 MIGRATIONS: Final[Sequence[Sequence[str]]] = (
@@ -240,7 +240,7 @@ class HistoryStore:
                 record.cause,
                 _seconds(record.ended, moment) if record.has_ended else None,
                 moment,
-                orjson.dumps(record.to_json()).decode(),
+                stored(record),
             ),
         )
 
