@@ -217,6 +217,19 @@ def test_a_file_with_damaged_pages_is_told_of(tmp_path: Path) -> None:
     assert "move the file away" in problem(sqlite_store(file))
 
 
+def test_a_file_that_is_moved_away_is_used_by_nobody_any_more(tmp_path: Path) -> None:
+    writer, reader = sqlite_store(tmp_path / "h"), sqlite_store(tmp_path / "h")
+    writer.write([record(1)], now=NOON)
+    assert found(reader) == ["job-1"]
+    (tmp_path / "away").mkdir()
+    for file in tmp_path.glob("h*"):
+        file.rename(tmp_path / "away" / file.name)
+    assert found(reader) == [], "who reads first begins a new one"
+    writer.write([record(2)], now=NOON)
+    assert found(reader) == ["job-2"]
+    assert found(sqlite_store(tmp_path / "away/h")) == ["job-1"]
+
+
 def test_two_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The writer and the reader of a manager do; SQLite refuses one of them at once."""
     other = sqlite3.connect(tmp_path / "h", isolation_level=None)

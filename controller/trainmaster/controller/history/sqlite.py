@@ -3,7 +3,7 @@
 Guarantees:
 - A process that is killed at any moment leaves a file that the next one reads (WAL; each write is all or nothing).
 - A file that is damaged is left as it is, for whoever wants to save something of it; nothing is recorded until it has
-  been moved away.
+  been moved away. Who has had it open begins a new one then, or finds the one that another has begun.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def sqlite_store(path: Path, *, read_only: bool = False) -> HistoryStore:
         read_only: Whether to write nothing, so that a file that is missing is an error.
     """
 
+    opened: _Identity | None = None
+
     def connect() -> sqlite3.Connection:
+        nonlocal opened
         mode = "ro" if read_only else "rwc"
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}",
@@ -50,6 +53,7 @@ def sqlite_store(path: Path, *, read_only: bool = False) -> HistoryStore:
         except BaseException:
             connection.close()
             raise
+        opened = _identity(path)
         return connection
 
     return HistoryStore(
@@ -60,10 +64,23 @@ def sqlite_store(path: Path, *, read_only: bool = False) -> HistoryStore:
                 f"the history in {path} cannot be {'read' if read_only else 'used'}: {error}; "
                 f"{_remedy(error, path, read_only=read_only)}"
             ),
+            is_current=lambda: _identity(path) == opened,
             begin=("BEGIN IMMEDIATE",),
             exists="SELECT 1 FROM sqlite_master WHERE name = 'trainmaster_history_schema'",
         )
     )
+
+
+_Identity = tuple[int, int]
+
+
+def _identity(path: Path) -> _Identity | None:
+    """Return what tells a file from another one of its name; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:

@@ -68,6 +68,9 @@ class Dialect:
     begin: Sequence[str]
     """Begins a transaction that excludes other writers."""
 
+    is_current: Callable[[], bool] = lambda: True
+    """Tells whether the connection that was made last still leads to where the store is."""
+
     placeholder: str = "?"
     exists: str = ""
     """Finds the table of the version, if there is one."""
@@ -275,6 +278,8 @@ class HistoryStore:
 
     def _executor(self) -> _Execute:
         placeholder = self._dialect.placeholder
+        if self._connection is not None and not self._dialect.is_current():
+            self.close()
         if self._connection is None:
             self._connection = self._dialect.connect()
             self._migrate(_executor_of(self._connection, placeholder))
