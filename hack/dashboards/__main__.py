@@ -1,4 +1,4 @@
-"""`python -m dashboards`: run managers under load, and draw the dashboards, whose panels all need data, and the web page.
+"""`python -m dashboards`: run managers under load, and draw the dashboards, whose panels need data, and the web page.
 
 Exit codes: 0 every panel has data; 1 some have none, or a rule cannot be evaluated (they are named); 2 it did not run.
 """
