@@ -14,7 +14,7 @@ from dashboards.jobs import TEAMS
 from dashboards.load import FAILING, REPORTING
 
 _WIDTH: Final = 1280
-_HEIGHTS: Final = {"jobs": 860, "job": 1320, "failed": 1000}
+_HEIGHTS: Final = {"jobs": 860, "job": 1400, "failed": 1000}
 _TIMEOUT: Final = 30.0
 
 
