@@ -1,17 +1,14 @@
-"""The Helm chart makes the same objects as kustomize does, and takes the values of the original's chart."""
+"""The Helm chart: what its values make, and that it takes those of the original's chart."""
 
 from __future__ import annotations
 
-import copy
 import gzip
-from operator import itemgetter
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
-from support.charts import CHART, NEEDS_HELM, complete_chart, helm, refusal, template
-from support.manifests import DEPLOY, NEEDS_KUBECTL, Id, by_identity, one, overlay, strings
+from support.charts import CHART, NEEDS_HELM, complete_chart, helm, installed_runtimes, refusal, template
+from support.manifests import DEPLOY, Id, by_identity, one, strings
 
 from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS
 from trainmaster.controller.configuration import Configuration, load_configuration, parse_configuration
@@ -26,92 +23,8 @@ from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
 pytestmark = [pytest.mark.deploy, *NEEDS_HELM, pytest.mark.slow(seconds=20)]
 
-HELMS_LABELS = {
-    "helm.sh/chart",
-    "app.kubernetes.io/instance",
-    "app.kubernetes.io/version",
-    "app.kubernetes.io/managed-by",
-}
-HELMS_ANNOTATIONS = {"helm.sh/resource-policy", "checksum/config"}
-OURS = {"app.kubernetes.io/name", "app.kubernetes.io/part-of", "app.kubernetes.io/component"}
-
 JOB_KINDS = {"jaxjob", "mpijob", "paddlejob", "pytorchjob", "tfjob", "xgboostjob"}
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
-
-SAME: dict[str, JsonObject] = {
-    "standalone": {},
-    "ha": {"ha": {"enabled": True}},
-    "cert-manager": {"certManager": {"enabled": True}},
-    "monitoring": {"monitoring": {"enabled": True}},
-    "network-policy": {"networkPolicy": {"enabled": True}},
-    "history": {"manager": {"config": {"history": {"enabled": True}}}},
-    "namespaced": {"manager": {"config": {"watchNamespaces": ["team-a", "team-b"]}}},
-    "kubeflow-platform": {
-        "userRoles": {"enabled": True},
-        "manager": {
-            "podAnnotations": {"traffic.sidecar.istio.io/excludeInboundPorts": "8443,9443,10443"},
-        },
-    },
-}
-"""Overlays, and the values with which the chart makes the same."""
-
-
-def without_helm(tree: Any) -> Any:
-    """Return an object as it is without what Helm's conventions add, in itself and in selectors and templates."""
-    if isinstance(tree, list):
-        return [without_helm(each) for each in tree]
-    if not isinstance(tree, dict):
-        return tree
-    kept = {key: without_helm(each) for key, each in tree.items() if key not in HELMS_LABELS | HELMS_ANNOTATIONS}
-    if kept.get("app.kubernetes.io/name") == "kubeflow-trainer":
-        kept["app.kubernetes.io/name"] = "trainer"  # its name in the selectors of the original's chart
-    if kept.get("annotations") == {}:
-        del kept["annotations"]
-    return kept
-
-
-def normalised(obj: JsonObject, labels: set[str]) -> JsonObject:
-    """Return an object of either for comparison: only those of our labels that `labels` has."""
-    made: JsonObject = without_helm(copy.deepcopy(obj))
-    mine = made["metadata"].pop("labels", {})
-    made["metadata"]["labels"] = {key: value for key, value in mine.items() if key in labels or key not in OURS}
-    if obj["kind"] == "Deployment":  # their order means nothing
-        pod = made["spec"]["template"]["spec"]
-        for mounting in (pod["volumes"], pod["containers"][0]["volumeMounts"]):
-            mounting.sort(key=itemgetter("name"))
-    if obj["kind"] == "ConfigMap" and "controller_manager_config.yaml" in obj["data"]:
-        made["data"] = yaml.safe_load(obj["data"]["controller_manager_config.yaml"])
-    return made
-
-
-@NEEDS_KUBECTL[0]
-@NEEDS_KUBECTL[1]
-@pytest.mark.parametrize("name", SAME)
-def test_the_chart_and_kustomize_make_the_same_objects(name: str) -> None:
-    theirs, ours = overlay(name), template(**SAME[name])
-    theirs.pop(("Namespace", "", "kubeflow"), None)  # helm has --create-namespace
-    assert ours.keys() == theirs.keys()
-    for key, obj in theirs.items():
-        labels = set(obj["metadata"].get("labels", {}))
-        assert normalised(ours[key], labels) == normalised(obj, labels)
-
-
-def installed_runtimes(objects: dict[Id, JsonObject]) -> dict[Id, JsonObject]:
-    """What the Job installs."""
-    text = one(objects, "ConfigMap", "kubeflow-trainer-runtimes-installer")["data"]["runtimes.yaml"]
-    return by_identity(document for _, document in load_yaml_documents(text.encode()))
-
-
-@NEEDS_KUBECTL[0]
-@NEEDS_KUBECTL[1]
-def test_the_chart_and_kustomize_install_the_same_runtimes() -> None:
-    assert installed_runtimes(template(runtimes={"defaultEnabled": True})) == overlay("runtimes")
-    cache = {"enabled": True, "runtimes": {"torchDistributedWithCache": {"enabled": True}}}
-    with_cache = template(runtimes={"defaultEnabled": True}, dataCache=cache)
-    theirs = overlay("data-cache")
-    role = theirs.pop(("ClusterRole", "", "kubeflow-trainer-cache-initializer"))
-    assert installed_runtimes(with_cache) == theirs
-    assert one(with_cache, "ClusterRole", "kubeflow-trainer-cache-initializer")["rules"] == role["rules"]
 
 
 def test_single_runtimes_and_their_images_can_be_chosen() -> None:

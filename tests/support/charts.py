@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 import pytest
 import yaml
-from support.manifests import DEPLOY, Id, by_identity
+from support.manifests import DEPLOY, Id, by_identity, one
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
@@ -67,6 +67,12 @@ def _rendered(values: str) -> bytes:
 def template(**values: Any) -> dict[Id, JsonObject]:
     """Return the objects of the chart with these values."""
     return by_identity(orjson.loads(_rendered(yaml.dump(values))))
+
+
+def installed_runtimes(objects: dict[Id, JsonObject]) -> dict[Id, JsonObject]:
+    """Return what the Job of a rendered chart installs."""
+    text = one(objects, "ConfigMap", "kubeflow-trainer-runtimes-installer")["data"]["runtimes.yaml"]
+    return by_identity(document for _, document in load_yaml_documents(text.encode()))
 
 
 def refusal(directory: Path, values: JsonObject) -> str:
