@@ -32,7 +32,7 @@ TITLES: Final = {
 """Of columns, by figure."""
 
 SAME: Final = "same"
-"""What is no different: some repetition of one was as some of the other."""
+"""What is no different: it was more in some repetitions, and less in others."""
 
 _LIMITS: Final = (192, 256, 384, 512, 768, *range(1024, 16384, 512))
 _REQUESTS: Final = (100, 200, 300, 500, 750, 1000)
@@ -99,7 +99,7 @@ def _sizing(results: Results) -> str:
             continue
         limit = next(each for each in _LIMITS if each >= _RESERVE * (max(memory.values) + _NOT_MEASURED))
         seconds = _START + max(restart.values) * jobs / 1000
-        cpu = next(each for each in _REQUESTS if each >= seconds / _RESTARTS_WITHIN * 1000)
+        cpu = next((each for each in _REQUESTS if each >= seconds / _RESTARTS_WITHIN * 1000), _REQUESTS[-1])
         qps = next(each for each in _QPS if each >= _REQUESTS_EACH * jobs * _BURST / _STARTS_WITHIN)
         lines.append(_line(f"{jobs:,}", f"{limit}Mi", f"{cpu}m", f"{qps}, {2 * qps}"))
     return "\n".join(lines) + "\n"
@@ -161,9 +161,8 @@ def _cell(figure: str, value: Measurement | None, base: Measurement | None, *, a
         return told
     if base.median == 0:
         return told
-    if len(value.values) > 1 and len(base.values) > 1 and not value.is_told_from(base):
-        return f"{told} ({SAME})" if absolute else SAME
-    ratio = f"x {_number(value.median / base.median)}"
+    times = value.ratio_to(base)
+    ratio = SAME if round(times, 2) == 1 else f"x {_number(times)}"
     return f"{told} ({ratio})" if absolute else ratio
 
 

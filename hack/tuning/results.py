@@ -25,9 +25,15 @@ class Measurement:
         """The value that stands for all."""
         return statistics.median(self.values)
 
-    def is_told_from(self, other: Measurement) -> bool:
-        """Tell whether all repetitions of one are on the same side of all of the other."""
-        return min(self.values) > max(other.values) or max(self.values) < min(other.values)
+    def ratio_to(self, other: Measurement) -> float:
+        """Return how many times the other it is: 1 if it was more in some repetitions, and less in others.
+
+        Each repetition is compared with that of the other that ran next to it: machines are not as fast at all times.
+        """
+        if len(self.values) != len(other.values):
+            return self.median / other.median
+        ratios = [one / base for one, base in zip(self.values, other.values, strict=True) if base]
+        return 1.0 if not ratios or (len(ratios) > 1 and min(ratios) <= 1 <= max(ratios)) else statistics.median(ratios)
 
 
 @dataclass(slots=True)

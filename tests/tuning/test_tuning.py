@@ -95,11 +95,13 @@ def test_a_page_without_a_place_for_some_figures_is_refused() -> None:
         page(_page().replace("Figures of slow", "Figures of fast"), Results())
 
 
-def test_repetitions_that_overlap_tell_nothing() -> None:
+def test_each_repetition_is_compared_with_the_one_beside_it() -> None:
     assert Measurement([1, 2, 3]).median == 2
-    assert Measurement([1, 2]).is_told_from(Measurement([3, 4]))
-    assert Measurement([3, 4]).is_told_from(Measurement([1, 2]))
-    assert not Measurement([1, 4]).is_told_from(Measurement([2, 3]))
+    assert Measurement([3, 8, 5]).ratio_to(Measurement([1, 4, 2])) == 2.5
+    assert Measurement([3, 8, 5]).ratio_to(Measurement([1, 4, 6])) == 1, "it was not more each time"
+    assert Measurement([6.0]).ratio_to(Measurement([2, 3, 4])) == 2
+    assert Measurement([6.0]).ratio_to(Measurement([4.0])) == 1.5
+    assert Measurement([0.0, 0.0]).ratio_to(Measurement([0.0, 0.0])) == 1
 
 
 def test_results_grow_and_only_what_is_done_anew_is_dropped(tmp_path: Path) -> None:
