@@ -186,7 +186,9 @@ async def test_k14_log_lines_of_a_reconcile_carry_the_ids(stack: Stack, monkeypa
         raise RuntimeError(unforeseen)
 
     monkeypatch.setattr("trainmaster.controller.reconciling.status_writer.StatusWriter.write", failing)
-    with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as logged:
+    with capture_logs() as logged:
+        # It takes processors only in later versions than the oldest one that is allowed; it restores them in all.
+        structlog.get_config()["processors"].insert(0, structlog.contextvars.merge_contextvars)
         async with collector() as receiver, traced(stack, receiver.endpoint):
             await create(stack, "failing")
             (span, *_) = await receiver.got(lambda: [each for each in reconciles(receiver, "failing") if each.events])
