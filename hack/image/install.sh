@@ -10,7 +10,8 @@
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
 #   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is the client of
 #   kubernetes-asyncio, 25 MB, which only commands with --kubeconfig import.
-# - Shared objects lose their symbols for debuggers, 13 MB.
+# - Shared objects lose their symbols for debuggers, 13 MB. Tests, and what only type checkers and Cython read, 2 MB, are
+#   left out.
 # - Twice the same with the same interpreter: SOURCE_DATE_EPOCH is the time of every file.
 set -eu
 python=$1 source=$2 directory=$3
@@ -40,6 +41,7 @@ done
     --find-links "$work/wheel" trainmaster
 
 find "$directory" -type d -name tests -prune -exec rm -rf {} +
+find "$directory/lib" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' \) -delete
 find "$directory" -name '*.so' -exec strip --strip-unneeded {} +
 export PYTHONPYCACHEPREFIX="$directory/pycache"
 compile="$directory/bin/python -m compileall -q --invalidation-mode unchecked-hash"
