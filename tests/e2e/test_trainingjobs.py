@@ -180,10 +180,11 @@ async def test_a_killed_replica_is_replaced_and_one_that_fails_is_not(
     container["command"] = [sys.executable, "-c", _TWICE, str(tried), str(code)]
     container["env"] = [{"name": "POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}}]
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(asked))
-    async with kubectl.watching("pytorchjob") as watching:
+    about = ("events", "--field-selector", f"involvedObject.name={name}", "-o", "custom-columns=REASON:.reason")
+    async with kubectl.watching("pytorchjob") as watching, kubectl.watching(*about) as events:
         await kubectl("apply", "-f", str(tmp_path / "job.yaml"))
-        rows = await watching.until(name, outcome)
-        assert "Restarting" in states(rows, name)
+        await watching.until(name, outcome)
+        await events.until("PyTorchJobRestarting")
     uids = tried.read_text().split()
     assert (len(uids), len(set(uids))) == (2, 2), "each try is a pod of its own"
     assert await kubectl("logs", f"{name}-master-0") == "second\n"
