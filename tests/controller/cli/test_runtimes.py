@@ -14,6 +14,7 @@ from support.charts import NEEDS_HELM, template
 from support.commands import Finished, eventually, started, trainmaster
 from support.manifests import DEPLOY, one
 from support.processes import account_token
+from support.service_accounts import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, bind
 from support.stack import Stack, api_server
 
 from trainmaster.controller.kube.rest.errors import NotFound
@@ -22,9 +23,6 @@ from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 
 pytestmark = [*NEEDS_HELM, pytest.mark.slow(seconds=10)]
 
-_RBAC = "rbac.authorization.k8s.io"
-ROLES = Resource(_RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
-BINDINGS = Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
 DEFINITION = DEPLOY / "crds/trainer.kubeflow.org_clustertrainingruntimes.yaml"
 TORCH, JAX = (DEPLOY / f"runtimes/{name}-distributed.yaml" for name in ("torch", "jax"))
@@ -59,16 +57,8 @@ async def installer(tmp_path: Path) -> AsyncIterator[Installer]:
         if stack.cluster is None:
             pytest.skip("nobody but the tests may have installed runtimes")
         role = one(template(runtimes={"defaultEnabled": True}), "ClusterRole", "kubeflow-trainer-runtimes-installer")
-        await stack.client.create(ROLES, role)
-        name = role["metadata"]["name"]
-        binding = {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": "installer", "namespace": "default"}],
-        }
-        await stack.client.create(BINDINGS, binding)
+        await stack.client.create(CLUSTER_ROLES, role)
+        await bind(stack.client, "installer", role["metadata"]["name"])
         config = yaml.safe_load((tmp_path / "cluster/kubeconfig").read_text())
         config["users"][0]["user"] = {"token": await account_token(stack.client, "installer")}
         path = tmp_path / "kubeconfig"
@@ -177,7 +167,7 @@ async def test_what_cannot_pass_is_told_at_once(installer: Installer, tmp_path: 
     assert "numNodes" in refused.err
     assert set(await installer.installed()) == {"jax-distributed"}
 
-    await installer.stack.client.delete(BINDINGS, None, "kubeflow-trainer-runtimes-installer")
+    await installer.stack.client.delete(CLUSTER_ROLE_BINDINGS, None, "kubeflow-trainer-runtimes-installer")
     denied = await installer.run("install", TORCH)
     assert (denied.code, denied.out) == (1, "")
     assert 'cannot patch resource "clustertrainingruntimes"' in denied.err

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 from support.objects import trainjob_object
 from support.processes import account_token
+from support.service_accounts import allow_url
 from support.stack import QUIET, Stack, api_server, manager
 
 from trainmaster.controller.configuration import (
@@ -26,12 +27,9 @@ from trainmaster.controller.configuration import (
     parse_configuration,
 )
 from trainmaster.controller.debugging.handlers import INDEX
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 PAGES = ("tasks", "threads", "cache", "queue", "plugins", "leader", "configuration")
 
 
@@ -125,18 +123,7 @@ async def test_m9_authentication_holds_for_each_page(stack: Stack) -> None:
     """Who may read metrics need not be allowed to read these."""
     scraper, developer = await account_token(stack.client, "scraper"), await account_token(stack.client, "developer")
     for name, path in (("scraper", "/metrics"), ("developer", "/debug/*")):
-        rules = [{"nonResourceURLs": [path], "verbs": ["get"]}]
-        await stack.client.create(
-            ROLES, {"apiVersion": ROLES.api_version, "kind": ROLES.kind, "metadata": {"name": name}, "rules": rules}
-        )
-        binding = {
-            "apiVersion": BINDINGS.api_version,
-            "kind": BINDINGS.kind,
-            "metadata": {"name": name},
-            "roleRef": {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": name},
-            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
-        }
-        await stack.client.create(BINDINGS, binding)
+        await allow_url(stack.client, name, path)
     async with debugged(stack, auth=True) as pages:
         for path in [f"/debug/{page}" for page in (*PAGES, "", "profile?seconds=0.01")]:
             assert (await pages.read(path))[0] == 401, path

@@ -18,6 +18,7 @@ from support.job_kinds import job_object
 from support.objects import runtime_object, trainjob_object
 from support.postgres import Postgres
 from support.processes import account_token
+from support.service_accounts import allow_listing, allow_url
 from support.stack import QUIET, Stack, api_server, manager
 
 from trainmaster.controller.configuration import (
@@ -39,7 +40,7 @@ from trainmaster.controller.history.reader import HistoryReader
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock, time_text
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS, job_resource
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.devcluster.listener import free_port
@@ -50,10 +51,6 @@ T = TypeVar("T")
 
 (PYTORCHJOB,) = (each for each in load_job_kinds() if each.kind == "PyTorchJob")
 PYTORCHJOBS = job_resource(PYTORCHJOB)
-RBAC = "rbac.authorization.k8s.io"
-ROLES = Resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
-CLUSTER_BINDINGS = Resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
-BINDINGS = Resource(RBAC, "v1", "RoleBinding", "rolebindings", namespaced=True)
 
 
 @pytest.fixture
@@ -356,31 +353,12 @@ async def test_the_records_may_be_in_a_database(stack: Stack, postgres: Postgres
     store.close()
 
 
-async def allow(stack: Stack, account: str, *, namespace: str | None = None, url: bool = True) -> None:
-    """Let an account read the history, and list TrainJobs in a namespace, or in all for an empty one."""
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": "default"}
-    rules = {
-        "url": {"nonResourceURLs": ["/history/*"], "verbs": ["get"]},
-        "list": {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainjobs"], "verbs": ["list"]},
-    }
-    for name, rule in rules.items():
-        if (name == "url" and not url) or (name == "list" and namespace is None):
-            continue
-        named = f"{account}-{name}"
-        head = {"apiVersion": ROLES.api_version, "metadata": {"name": named}}
-        await stack.client.create(ROLES, {**head, "kind": "ClusterRole", "rules": [rule]})
-        bound = {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": named}, "subjects": [subject]}
-        if name == "list" and namespace:
-            await stack.client.create(BINDINGS, {**head, **bound, "kind": "RoleBinding"}, namespace=namespace)
-        else:
-            await stack.client.create(CLUSTER_BINDINGS, {**head, **bound, "kind": "ClusterRoleBinding"})
-
-
 async def test_everybody_sees_the_namespaces_in_which_they_may_list_trainjobs(stack: Stack, tmp_path: Path) -> None:
     tokens = {name: await account_token(stack.client, name) for name in ("admin", "member", "nobody", "stranger")}
-    await allow(stack, "admin", namespace="")
-    await allow(stack, "member", namespace="team")
-    await allow(stack, "nobody")
+    for name in ("admin", "member", "nobody"):
+        await allow_url(stack.client, name, "/history/*")
+    await allow_listing(stack.client, "admin")
+    await allow_listing(stack.client, "member", namespace="team")
     async with recorded(stack, tmp_path / "history.sqlite", auth=True) as served:
         uids = {}
         for namespace in ("team", "other"):

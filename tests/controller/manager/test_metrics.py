@@ -19,15 +19,12 @@ import pytest
 from structlog.testing import capture_logs
 from support.authorities import Authority
 from support.processes import account_token
+from support.service_accounts import allow_url
 from support.stack import QUIET, Stack, api_server, manager
 
 from trainmaster.controller.configuration import Configuration, Metrics, MetricsAuth, Tls, Webhook
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.server import server as server_module
 from trainmaster.devcluster.listener import free_port
-
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "ClusterRole", "clusterroles", namespaced=False)
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 
 
 @pytest.fixture
@@ -139,17 +136,7 @@ async def handshake(port: int, version: ssl.TLSVersion) -> str:
 
 async def test_m6_auth_lets_in_whom_rbac_allows_the_path(stack: Stack, tmp_path: Path) -> None:
     allowed, other = await account_token(stack.client, "prometheus"), await account_token(stack.client, "other")
-    rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
-    role = {"apiVersion": ROLES.api_version, "kind": ROLES.kind, "metadata": {"name": "metrics-reader"}, "rules": rules}
-    await stack.client.create(ROLES, role)
-    binding = {
-        "apiVersion": BINDINGS.api_version,
-        "kind": BINDINGS.kind,
-        "metadata": {"name": "metrics-reader"},
-        "roleRef": {"apiGroup": ROLES.group, "kind": ROLES.kind, "name": "metrics-reader"},
-        "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "default"}],
-    }
-    await stack.client.create(BINDINGS, binding)
+    await allow_url(stack.client, "prometheus", "/metrics")
     with capture_logs() as logged:
         async with metrics_of(stack, tmp_path / "certs", auth=True) as endpoint:
             assert await endpoint.read() == (401, "Unauthorized\n")

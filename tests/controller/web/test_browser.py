@@ -10,19 +10,16 @@ import pytest
 from support.browser import Page, browser_page
 from support.history import at, record
 from support.processes import account_token
+from support.service_accounts import allow_listing, allow_url
 from support.stack import api_server
 from support.web import web_page
 
 from trainmaster.controller.history.record import JobRecord, Sample, TimelineEntry
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock, time_text
-from trainmaster.controller.kube.rest.resources import Resource
 
 pytestmark = pytest.mark.slow(seconds=15)
 
-RBAC = "rbac.authorization.k8s.io"
-ROLES = Resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
-BINDINGS = Resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
 
 HOSTILE = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 NOW = time_text(SystemClock().now())
@@ -80,16 +77,8 @@ async def opened(tmp_path: Path) -> AsyncIterator[tuple[Page, str, str]]:
     write(tmp_path / "history.sqlite", *JOBS)
     async with api_server(tmp_path, rbac=True) as stack:
         token = await account_token(stack.client, "ann")
-        rules = [
-            {"nonResourceURLs": ["/web/"], "verbs": ["get"]},
-            {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainjobs"], "verbs": ["list"]},
-        ]
-        head = {"apiVersion": ROLES.api_version, "metadata": {"name": "ann"}}
-        await stack.client.create(ROLES, {**head, "kind": "ClusterRole", "rules": rules})
-        subject = {"kind": "ServiceAccount", "name": "ann", "namespace": "default"}
-        reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "ann"}
-        binding = {**head, "kind": "ClusterRoleBinding", "roleRef": reference, "subjects": [subject]}
-        await stack.client.create(BINDINGS, binding)
+        await allow_url(stack.client, "ann", "/web/")
+        await allow_listing(stack.client, "ann")
         async with (
             web_page(stack.access, tmp_path / "history.sqlite", auth=True) as url,
             browser_page(tmp_path / "browser") as page,

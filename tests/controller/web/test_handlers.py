@@ -13,19 +13,15 @@ import pytest
 from support.history import record
 from support.objects import runtime_object, trainjob_object
 from support.processes import account_token
+from support.service_accounts import allow_listing, allow_url
 from support.stack import Stack, api_server
 from support.web import web_page
 
 from trainmaster.controller.configuration import complete, parse_configuration
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
-
-RBAC = "rbac.authorization.k8s.io"
-ROLES = Resource(RBAC, "v1", "ClusterRole", "clusterroles", namespaced=False)
-CLUSTER_BINDINGS = Resource(RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
-BINDINGS = Resource(RBAC, "v1", "RoleBinding", "rolebindings", namespaced=True)
 
 CSP = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'"
 
@@ -87,25 +83,13 @@ def jobs_of(page: str) -> set[str]:
     return set(re.findall(r'<a href="jobs/[^"]*">([^<]*)</a>', page))
 
 
-async def allow(stack: Stack, account: str, *, namespace: str | None = None, page: bool = True) -> str:
+async def account(stack: Stack, name: str, *, sees_page: bool = True, lists_in: str | None = None) -> str:
     """Create an account that may see the page, and list TrainJobs in a namespace, or in all for an empty one."""
-    token = await account_token(stack.client, account)
-    subject = {"kind": "ServiceAccount", "name": account, "namespace": "default"}
-    rules = {
-        "page": {"nonResourceURLs": ["/web/"], "verbs": ["get"]},
-        "list": {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainjobs"], "verbs": ["list"]},
-    }
-    for name, rule in rules.items():
-        if (name == "page" and not page) or (name == "list" and namespace is None):
-            continue
-        named = f"{account}-{name}"
-        head = {"apiVersion": ROLES.api_version, "metadata": {"name": named}}
-        await stack.client.create(ROLES, {**head, "kind": "ClusterRole", "rules": [rule]})
-        bound = {"roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": named}, "subjects": [subject]}
-        if name == "list" and namespace:
-            await stack.client.create(BINDINGS, {**head, **bound, "kind": "RoleBinding"}, namespace=namespace)
-        else:
-            await stack.client.create(CLUSTER_BINDINGS, {**head, **bound, "kind": "ClusterRoleBinding"})
+    token = await account_token(stack.client, name)
+    if sees_page:
+        await allow_url(stack.client, name, "/web/")
+    if lists_in is not None:
+        await allow_listing(stack.client, name, namespace=lists_in)
     return token
 
 
@@ -161,8 +145,9 @@ async def test_a_history_that_cannot_be_read_costs_what_it_would_have_shown(stac
 
 
 async def test_everybody_sees_the_namespaces_in_which_they_may_list_trainjobs(stack: Stack, file: Path) -> None:
-    admin, member = await allow(stack, "admin", namespace=""), await allow(stack, "member", namespace="team")
-    nobody, stranger = await allow(stack, "nobody"), await allow(stack, "stranger", namespace="team", page=False)
+    admin, member = await account(stack, "admin", lists_in=""), await account(stack, "member", lists_in="team")
+    nobody = await account(stack, "nobody")
+    stranger = await account(stack, "stranger", lists_in="team", sees_page=False)
     async with web_page(stack.access, file, auth=True) as url:
         assert len(jobs_of((await get(url, headers=bearer(admin)))[1])) == 4
         status, page, _ = await get(url, headers=bearer(member))
@@ -187,8 +172,8 @@ async def test_everybody_sees_the_namespaces_in_which_they_may_list_trainjobs(st
 
 
 async def test_a_token_opens_a_session_that_can_be_closed(stack: Stack, file: Path) -> None:
-    member = await allow(stack, "member", namespace="team")
-    stranger = await allow(stack, "stranger", page=False)
+    member = await account(stack, "member", lists_in="team")
+    stranger = await account(stack, "stranger", sees_page=False)
     async with web_page(stack.access, file, auth=True) as url:
         status, _, headers = await post(f"{url}login", data={"token": f" {member}\n"})
         assert (status, headers["Location"]) == (303, "./")

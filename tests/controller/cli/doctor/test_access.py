@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from support.doctor import NAMESPACE, findings
 from support.processes import account_token
+from support.service_accounts import allow
 from support.stack import Stack, api_server
 
 from trainmaster.controller.cli.doctor.command import CHECKS
@@ -36,13 +37,7 @@ async def test_roles_take_the_rights_in_them(stack: Stack) -> None:
     """Whoever may write roles, and no more, may not give away what he has not."""
     token = await account_token(stack.client, "installer")
     rule = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list", "watch", "create", "patch"]}
-    role = {"metadata": {"name": "installer"}, "rules": [rule]}
-    subject = {"kind": "ServiceAccount", "name": "installer", "namespace": "default"}
-    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "installer"}
-    await stack.client.create(rbac("ClusterRole"), role)
-    await stack.client.create(
-        rbac("ClusterRoleBinding"), {"metadata": {"name": "installer"}, "subjects": [subject], "roleRef": reference}
-    )
+    await allow(stack.client, "installer", rule)
     found = await findings(stack, access=dataclasses.replace(stack.access, credentials=Token(token)))
     assert found["rights"] == [
         (
