@@ -19,7 +19,6 @@ from pydantic import BaseModel
 from structlog.testing import capture_logs
 from support.authorities import Authority
 from support.http import listening
-from support.job_kinds import job_object
 from support.stack import Stack, api_server, manager
 from support.virtualtime import VirtualClock
 
@@ -27,22 +26,18 @@ from trainmaster.controller.configuration import Configuration, ConfigurationInv
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, PODS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES
 from trainmaster.controller.manager import election as election_module
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.policy_rules import policy_rules
-from trainmaster.controller.resources import TRAINJOBS, job_resource
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.statusserver.server import plugin_options
-from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
-from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
 ROOT = Path(__file__).parents[3]
-KINDS = {kind.kind: kind for kind in load_job_kinds()}
-JOBS = {name: job_resource(kind) for name, kind in KINDS.items()}
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
 OFF = {"webhook": {"enabled": False}, "metrics": {"bindAddress": "0"}, "health": {"healthProbeBindAddress": "0"}}
 
@@ -93,6 +88,13 @@ PROVED: dict[str, str] = {
     ),
     "tracing.samplingRatePerMillion": (
         "tests/controller/tracing/test_manager.py::test_k14_a_review_is_in_the_trace_of_the_api_server_that_asks"
+    ),
+    "trainingOperator.enableScheme": (
+        "tests/controller/manager/test_training_operator.py::test_only_kinds_that_are_enabled_are_served"
+    ),
+    **dict.fromkeys(
+        ("trainingOperator.gangSchedulerName", "trainingOperator.clusterDomain", "trainingOperator.options"),
+        "tests/controller/manager/test_training_operator.py::test_pods_of_jobs_are_made_as_configured",
     ),
     "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
     "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_m9_they_are_off_unless_switched_on",
@@ -441,35 +443,6 @@ async def test_only_named_namespaces_are_read(stack: Stack) -> None:
     assert filled == [1]
 
 
-async def created(stack: Stack, *jobs: JsonObject) -> None:
-    """Write jobs of `kubeflow.org/v1`."""
-    if stack.cluster is not None:
-        await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
-    for obj in jobs:
-        await stack.client.create(JOBS[obj["kind"]], obj)
-
-
-async def pods_of(stack: Stack, number: int) -> dict[str, JsonObject]:
-    """All pods by name, once there are so many."""
-    async with asyncio.timeout(30):
-        while len(found := (await stack.client.list(PODS, "default"))["items"]) < number:
-            await asyncio.sleep(0.02)
-    return {pod["metadata"]["name"]: pod for pod in found}
-
-
-def job(kind: str, name: str, **replicas: int) -> JsonObject:
-    return job_object(KINDS[kind], replicas, name=name, namespace="default")
-
-
-@proves("trainingOperator.enableScheme")
-async def test_only_kinds_that_are_enabled_are_served(stack: Stack) -> None:
-    await created(stack, job("JAXJob", "jax", Worker=1), job("PyTorchJob", "torch", Master=1))
-    async with manager(stack.access, configuration=configured(trainingOperator={"enableScheme": ["JAXJob"]})):
-        assert set(await pods_of(stack, 1)) == {"jax-worker-0"}
-    async with manager(stack.access, configuration=configured()):
-        assert set(await pods_of(stack, 2)) == {"jax-worker-0", "torch-master-0"}
-
-
 @proves("trainingOperator.enabled")
 async def test_jobs_that_are_switched_off_are_neither_asked_for_nor_need_a_right() -> None:
     for enabled in (True, False):
@@ -482,21 +455,3 @@ async def test_jobs_that_are_switched_off_are_neither_asked_for_nor_need_a_right
                 while enabled and "/apis/kubeflow.org/v1" not in asked:
                     await asyncio.sleep(0.02)
         assert ("/apis/kubeflow.org/v1" in asked) == enabled
-
-
-@proves(*(f"trainingOperator.{name}" for name in ("gangSchedulerName", "clusterDomain", "options")))
-async def test_pods_of_jobs_are_made_as_configured(stack: Stack) -> None:
-    await created(stack, job("TFJob", "tf", Worker=2), job("PyTorchJob", "torch", Master=1, Worker=1))
-    section = {
-        "gangSchedulerName": "packing",
-        "clusterDomain": "corp.example",
-        "options": {"pytorchjob": {"initContainerImage": "waiting:1"}},
-    }
-    async with manager(stack.access, configuration=configured(trainingOperator=section)):
-        pods = await pods_of(stack, 4)
-    assert {pod["spec"]["schedulerName"] for pod in pods.values()} == {"packing"}
-    environment = {each["name"]: each["value"] for each in pods["tf-worker-0"]["spec"]["containers"][0]["env"]}
-    cluster = orjson.loads(environment["TF_CONFIG"])["cluster"]
-    assert cluster == {"worker": [f"tf-worker-{index}.default.svc.corp.example:2222" for index in range(2)]}
-    (waiting,) = pods["torch-worker-0"]["spec"]["initContainers"]
-    assert waiting["image"] == "waiting:1"

@@ -6,19 +6,22 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from support.job_kinds import job_object
 from support.jobworld import pytorchjob, replicas
 from support.series import series
 from support.stack import QUIET, Stack, api_server, manager
 from support.training import until
 
-from trainmaster.controller.configuration import TrainingOperator
+from trainmaster.controller.configuration import Configuration, TrainingOperator
 from trainmaster.controller.kube.cache import reflector
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.manager import training_operator
 from trainmaster.controller.manager.other_operator import WEBHOOKS
+from trainmaster.controller.resources import job_resource
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
@@ -27,7 +30,11 @@ from trainmaster.devcluster.crds.install import (
     install_definitions,
 )
 from trainmaster.devcluster.testing.faults import Delay, Refuse
+from trainmaster.runtime.jobs.loader import load_job_kinds
+from trainmaster.runtime.jsontree import JsonObject
 
+_KINDS = {kind.kind: kind for kind in load_job_kinds()}
+_JOBS = {name: job_resource(kind) for name, kind in _KINDS.items()}
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io",
@@ -187,3 +194,54 @@ async def test_the_jobs_of_another_operator_are_left_alone_until_it_is_gone(stac
 
 async def answer(value: Any) -> Any:
     return value
+
+
+def configured(section: JsonObject) -> Configuration:
+    return QUIET.model_copy(update={"training_operator": TrainingOperator.model_validate(section)})
+
+
+async def created(stack: Stack, *jobs: JsonObject) -> None:
+    """Write jobs of `kubeflow.org/v1`."""
+    if stack.cluster is not None:
+        await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+    for obj in jobs:
+        await stack.client.create(_JOBS[obj["kind"]], obj)
+
+
+async def pods_of(stack: Stack, number: int) -> dict[str, JsonObject]:
+    """All pods by name, once there are so many."""
+
+    async def found() -> list[JsonObject]:
+        pods: list[JsonObject] = (await stack.client.list(PODS, "default"))["items"]
+        return pods if len(pods) >= number else []
+
+    return {pod["metadata"]["name"]: pod for pod in await until(found)}
+
+
+def job(kind: str, name: str, **replicas: int) -> JsonObject:
+    return job_object(_KINDS[kind], replicas, name=name, namespace="default")
+
+
+async def test_only_kinds_that_are_enabled_are_served(stack: Stack) -> None:
+    await created(stack, job("JAXJob", "jax", Worker=1), job("PyTorchJob", "torch", Master=1))
+    async with manager(stack.access, configuration=configured({"enableScheme": ["JAXJob"]})):
+        assert set(await pods_of(stack, 1)) == {"jax-worker-0"}
+    async with manager(stack.access, configuration=QUIET):
+        assert set(await pods_of(stack, 2)) == {"jax-worker-0", "torch-master-0"}
+
+
+async def test_pods_of_jobs_are_made_as_configured(stack: Stack) -> None:
+    await created(stack, job("TFJob", "tf", Worker=2), job("PyTorchJob", "torch", Master=1, Worker=1))
+    section = {
+        "gangSchedulerName": "packing",
+        "clusterDomain": "corp.example",
+        "options": {"pytorchjob": {"initContainerImage": "waiting:1"}},
+    }
+    async with manager(stack.access, configuration=configured(section)):
+        pods = await pods_of(stack, 4)
+    assert {pod["spec"]["schedulerName"] for pod in pods.values()} == {"packing"}
+    environment = {each["name"]: each["value"] for each in pods["tf-worker-0"]["spec"]["containers"][0]["env"]}
+    cluster = orjson.loads(environment["TF_CONFIG"])["cluster"]
+    assert cluster == {"worker": [f"tf-worker-{index}.default.svc.corp.example:2222" for index in range(2)]}
+    (waiting,) = pods["torch-worker-0"]["spec"]["initContainers"]
+    assert waiting["image"] == "waiting:1"
