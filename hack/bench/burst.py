@@ -49,6 +49,7 @@ USUAL: Final[frozenset[Phase]] = frozenset({"settled", "restart", "live"})
 TOUCHED_AT_MOST: Final = 1000
 WAITING_AT_MOST: Final = 100
 OUR_USER_AGENT: Final = "trainmaster/"
+OUR_MODULE: Final = "trainmaster.controller.cli"
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POLL = 0.05
@@ -89,8 +90,8 @@ class Load:
     plugins: Mapping[str, str] = field(default_factory=dict)
     """Entry points of plugins that managers of our own find besides, by name."""
 
-    counts_trainjobs: bool = True
-    """Whether managers of our own have the metrics of TrainJobs; no user can switch them off."""
+    module: str = OUR_MODULE
+    """What managers of our own are run as: a module with the arguments of `trainmaster`."""
 
 
 @dataclass(slots=True)
@@ -99,6 +100,8 @@ class Measured:
 
     values: dict[str, float] = field(default_factory=dict)
     requests: dict[str, Requests] = field(default_factory=dict)
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When each phase began and ended, on the monotonic clock."""
 
 
 @dataclass(slots=True)
@@ -189,7 +192,7 @@ class _Run:
             directory,
             configuration=self.load.configuration,
             plugins=self.load.plugins,
-            counts_trainjobs=self.load.counts_trainjobs,
+            module=self.load.module,
         )
         self.say("starting a manager in an empty cluster")
         async with start() as first:
@@ -343,8 +346,10 @@ class _Run:
         before = await counter.count() if counter is not None else None
         cpu = process.cpu()
         phase = _Cost()
+        began = time.monotonic()
         yield phase
         await process.rest(patience=self._patience)
+        self.measured.times[name] = began, time.monotonic()
         phase.cpu = process.cpu() - cpu
         if counter is not None and before is not None:
             phase.requests = self.measured.requests[name] = await counter.count() - before

@@ -164,7 +164,7 @@ async def manager(
     *,
     configuration: Mapping[str, Any],
     plugins: Mapping[str, str],
-    counts_trainjobs: bool,
+    module: str,
 ) -> AsyncIterator[Manager]:
     """Run a manager that is ready, on free ports of the loopback interface.
 
@@ -175,7 +175,7 @@ async def manager(
         directory: Where it may write.
         configuration: What its configuration says besides, for instance a limit on its requests.
         plugins: Entry points of plugins that it finds besides, by name.
-        counts_trainjobs: Whether it has the metrics of TrainJobs.
+        module: The module that is run with the arguments of `trainmaster`.
     """
     health, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
     file = directory / "manager.yaml"
@@ -189,7 +189,6 @@ async def manager(
     }
     file.write_text(json.dumps(content), encoding="utf-8")
     log = directory / "manager.log"
-    module = "trainmaster.controller.cli" if counts_trainjobs else "bench.uncounted"
     command = [module, "manager", "--kubeconfig", str(kubeconfig), "--config", str(file)]
     environment = {"PYTHONPATH": str(_installed(plugins, directory / "plugins"))} if plugins else {}
     started = time.monotonic()

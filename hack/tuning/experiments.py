@@ -173,7 +173,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = MappingProxyType(
             Experiment(
                 name="metrics",
                 runs={1_000: 3},
-                variants=(_DEFAULTS, Variant("without metrics of TrainJobs", {"counts_trainjobs": False})),
+                variants=(_DEFAULTS, Variant("without metrics of TrainJobs", {"module": "bench.uncounted"})),
                 figures=("create.cpu", "life.cpu", "manager.peak_memory", "manager.series"),
                 phases=lambda _: frozenset({"live"}),
             ),
