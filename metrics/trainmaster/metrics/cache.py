@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal, TypeAlias, get_args
 
-from prometheus_client import Counter, Gauge
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Counter, Gauge
 
 SnapshotMethod: TypeAlias = Literal["streaming", "list"]
 """How a snapshot was taken: by a streaming list, or by list requests."""

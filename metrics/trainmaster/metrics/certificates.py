@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias, get_args
 
-from prometheus_client import Gauge
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Gauge
 
 Certificate: TypeAlias = Literal["serving", "ca"]
 """That which the servers of this process show, and the authority that signs it, where it is of our own."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from prometheus_client import Gauge
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Gauge
 
 LAST_RELOAD_SUCCESSFUL = Gauge(
     "trainmaster_config_last_reload_successful",

@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
-from prometheus_client import Counter, Gauge, Histogram
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Counter, Gauge, Histogram
 
 Result: TypeAlias = Literal["error", "requeue_after", "requeue", "success"]
 """How one reconcile ended."""

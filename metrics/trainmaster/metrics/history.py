@@ -5,9 +5,8 @@ None of them has a label: they are so many series, however many jobs there are.
 
 from __future__ import annotations
 
-from prometheus_client import Counter, Gauge
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Counter, Gauge
 
 WRITTEN = Counter(
     "trainmaster_history_records_written_total",

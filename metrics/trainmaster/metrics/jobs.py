@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from prometheus_client import Counter
-
 from trainmaster.metrics.leader_gauge import LeaderGauge
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Counter
 
 JobCounter: TypeAlias = Literal["created", "deleted", "successful", "failed", "restarted"]
 """What a job did: it was seen for the first time, was deleted by its time to live, ended, or replaced failed pods."""

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-from prometheus_client import Counter, Gauge, Histogram
-
 from trainmaster.metrics.registry import REGISTRY, Children
+from trainmaster.metrics.series import Counter, Gauge, Histogram
 
 CallResult: TypeAlias = Literal["success", "rejected", "error", "timeout", "memory", "refused"]
 

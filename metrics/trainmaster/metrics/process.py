@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final
 
-from prometheus_client import Gauge, Histogram
 from prometheus_client.core import HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Gauge, Histogram
 
 _BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _GENERATIONS: Final = 3

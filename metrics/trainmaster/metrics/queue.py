@@ -14,9 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from prometheus_client import Counter, Gauge, Histogram
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Counter, Gauge, Histogram
 
 _LABELS = ("name", "controller")
 _BUCKETS = tuple(1e-8 * 10**exponent for exponent in range(12))

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from prometheus_client import Counter, Gauge, Histogram
-
 from trainmaster.metrics.registry import REGISTRY, Children
+from trainmaster.metrics.series import Counter, Gauge, Histogram
 
 _DURATION_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 _SIZE_BUCKETS = (64, 256, 512, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias, get_args
 
-from prometheus_client import Counter, Gauge, Histogram
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Counter, Gauge, Histogram
 
 ReviewOutcome: TypeAlias = Literal["accepted", "refused", "failed"]
 """What became of the review of a token by the API server."""

@@ -6,9 +6,8 @@
 
 from __future__ import annotations
 
-from prometheus_client import Counter
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Counter
 
 SPANS = Counter(
     "trainmaster_tracing_spans_total", "Spans of traces by what became of them", ("result",), registry=REGISTRY

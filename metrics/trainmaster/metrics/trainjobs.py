@@ -12,10 +12,9 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from prometheus_client import Counter, Histogram
-
 from trainmaster.metrics.leader_gauge import Amounts, LeaderGauge
 from trainmaster.metrics.registry import REGISTRY, Children
+from trainmaster.metrics.series import Counter, Histogram
 
 Result: TypeAlias = Literal["Complete", "Failed"]
 """How a TrainJob ended."""

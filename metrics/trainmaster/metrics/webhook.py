@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from time import perf_counter
 
-from prometheus_client import Counter, Gauge, Histogram
-
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import Counter, Gauge, Histogram
 
 LATENCY = Histogram(
     "controller_runtime_webhook_latency_seconds", "How long admission requests took", ("webhook",), registry=REGISTRY

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from prometheus_client import Histogram
-
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.clock import Clock, parse_time
@@ -41,6 +39,7 @@ from trainmaster.controller.reconciling.trainjobs.job_metrics.workload_facts imp
     read_workload,
 )
 from trainmaster.metrics import trainjobs as families
+from trainmaster.metrics.series import Histogram
 from trainmaster.runtime.api.constants import FAILED
 
 _NOTHING = Demand()
