@@ -1,6 +1,7 @@
 """`python -m bench`: run the benchmark.
 
-Exit codes: 0 measured, 1 a figure is worse than the reference allows (it is named), 2 it could not be measured.
+Exit codes: 0 measured, 1 a figure is worse than the reference allows (it is named), 2 it could not be measured. Goals
+and budgets that are missed are shown, no more.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import logging
 import sys
 import tempfile
 from pathlib import Path
+from typing import get_args
 
 import structlog
 
+from bench.against import Comparison, compare
 from bench.api import BenchmarkFailed
 from bench.burst import OUR_USER_AGENT, USUAL, Load, Measured, Phase, measure
+from bench.checkout import ready
 from bench.micro import measure_pieces
 from bench.reporting import Report, machine, read_document, write_document
 from bench.workloads import WORKLOADS
@@ -34,6 +38,8 @@ def main() -> int:
         except (OSError, ValueError) as error:
             parser.error(f"cannot compare with {arguments.compare}: {error}")
     workload = WORKLOADS[arguments.kind]
+    if arguments.phases is not None and (arguments.waiting or not arguments.churn):
+        parser.error("--phases says all; leave out --waiting and --no-churn")
     load = Load(
         jobs=arguments.jobs or workload.jobs,
         workload=workload,
@@ -43,18 +49,26 @@ def main() -> int:
         manager_pid=arguments.manager_pid,
         user_agent=arguments.user_agent,
     )
-    if arguments.waiting and (workload.kind != "TrainJob" or not arguments.churn):
+    if "waiting" in load.phases and (workload.kind != "TrainJob" or not arguments.churn):
         parser.error("--waiting is for TrainJobs whose JobSet controller this program plays")
     if load.kubeconfig is None and (load.manager_pid is not None or load.audit_log is not None):
         parser.error("--manager-pid and --audit-log need the cluster that they belong to: add --kubeconfig FILE")
+    owned_elsewhere = (arguments.kubeconfig, arguments.compare)
+    if arguments.against is not None and any(each is not None for each in owned_elsewhere):
+        parser.error("--against runs managers of both on servers of its own: leave out --kubeconfig and --compare")
+    if arguments.times is not None and arguments.against is None:
+        parser.error("--times says how often both run; add --against COMMIT")
     # The informers that run in this process would tell the terminal about themselves.
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    report: Report | Comparison
     try:
-        measured = asyncio.run(_measure(load))
+        if arguments.against is not None:
+            report = compare(load, ready(arguments.against, say=_say), times=arguments.times or 5, say=_say)
+        else:
+            report = Report(load.jobs, asyncio.run(_measure(load)))
     except (BenchmarkFailed, ConfigurationError) as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
-    report = Report(load.jobs, measured)
     here = machine()
     print(
         f"{load.jobs} {workload.kind}s; Python {here['python']}, {here['cpus']} CPUs ({here['cpu']}), {here['system']}"
@@ -62,17 +76,21 @@ def main() -> int:
     print(*report.table(), sep="\n")
     if arguments.json is not None:
         write_document(arguments.json, report.document())
-    regressions = report.compare(reference) if reference is not None else []
+    regressions = report.compare(reference) if reference is not None and isinstance(report, Report) else []
     print(*regressions, sep="\n", end="\n" if regressions else "", file=sys.stderr)
     return 1 if regressions else 0
 
 
+def _say(text: str) -> None:
+    print(f"{text} ...", file=sys.stderr)
+
+
 async def _measure(load: Load) -> Measured:
     with tempfile.TemporaryDirectory(prefix="trainmaster-bench-") as directory:
-        measured = await measure(load, Path(directory), say=lambda text: print(f"{text} ...", file=sys.stderr))
+        measured = await measure(load, Path(directory), say=_say)
     if load.workload.kind == "TrainJob":
         # Last, so that this process is small while the others are measured.
-        print("measuring pieces of code ...", file=sys.stderr)
+        _say("measuring pieces of code")
         measured.values |= await asyncio.to_thread(measure_pieces)
         if "life.cpu" in measured.values:
             share = measured.values["micro.job_metrics"] / (measured.values["life.cpu"] * 1000)
@@ -81,6 +99,9 @@ async def _measure(load: Load) -> Measured:
 
 
 def _phases(arguments: argparse.Namespace) -> frozenset[Phase]:
+    if arguments.phases is not None:
+        phases: frozenset[Phase] = arguments.phases
+        return phases
     churning: set[Phase] = {"live"} if arguments.churn else set()
     if arguments.waiting:
         churning.add("waiting")
@@ -105,10 +126,23 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--waiting", action="store_true", help="let TrainJobs wait for pods, too, until it is told why: a minute more"
     )
+    parser.add_argument(
+        "--phases",
+        type=_phase_names,
+        metavar="NAMES",
+        help=f"just these after the start and creation, of {', '.join(get_args(Phase))}; create names nothing more",
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to a file, too")
     parser.add_argument(
         "--compare", type=Path, metavar="FILE", help="fail if a figure is clearly worse than in this file of --json"
     )
+    commit = parser.add_argument_group("another commit")
+    commit.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="run managers of this tree and of that commit in turn, and compare; it is checked out below .cache",
+    )
+    commit.add_argument("--times", type=_positive, metavar="N", help="how often each of them runs (default: 5)")
     other = parser.add_argument_group("another cluster")
     other.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use this cluster; it needs the definitions")
     other.add_argument(
@@ -126,8 +160,15 @@ def _parser() -> argparse.ArgumentParser:
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of jobs; use one from 1 up")
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; use one from 1 up")
     return int(text)
+
+
+def _phase_names(text: str) -> frozenset[Phase]:
+    names = frozenset(text.split(","))
+    if unknown := names - {"create", *get_args(Phase)}:
+        raise argparse.ArgumentTypeError(f"there is no phase {', '.join(sorted(unknown))}")
+    return frozenset(phase for phase in get_args(Phase) if phase in names)
 
 
 if __name__ == "__main__":

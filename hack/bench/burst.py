@@ -31,7 +31,8 @@ from typing import Any, Final, Literal
 from bench import samples
 from bench.api import AT_ONCE, MERGE_PATCH, Api, BenchmarkFailed, for_all
 from bench.counting import AuditReader, RequestCounter, Requests, counted_in_metrics, requests_in_metrics
-from bench.processes import Manager, Process, Server, api_server, manager, without_tls
+from bench.processes import Manager, Process, Program, Server, api_server, manager
+from bench.relay import without_tls
 from bench.samples import NAMESPACE, job_name, namespace
 from bench.workloads import Workload
 from trainmaster.controller.condition_types import WAITING
@@ -49,7 +50,6 @@ USUAL: Final[frozenset[Phase]] = frozenset({"settled", "restart", "live"})
 TOUCHED_AT_MOST: Final = 1000
 WAITING_AT_MOST: Final = 100
 OUR_USER_AGENT: Final = "trainmaster/"
-OUR_MODULE: Final = "trainmaster.controller.cli"
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POLL = 0.05
@@ -90,8 +90,8 @@ class Load:
     plugins: Mapping[str, str] = field(default_factory=dict)
     """Entry points of plugins that managers of our own find besides, by name."""
 
-    module: str = OUR_MODULE
-    """What managers of our own are run as: a module with the arguments of `trainmaster`."""
+    program: Program = field(default_factory=Program)
+    """What managers of our own are run as."""
 
 
 @dataclass(slots=True)
@@ -192,7 +192,7 @@ class _Run:
             directory,
             configuration=self.load.configuration,
             plugins=self.load.plugins,
-            module=self.load.module,
+            program=self.load.program,
         )
         self.say("starting a manager in an empty cluster")
         async with start() as first:

@@ -13,19 +13,18 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.api import BenchmarkFailed
-from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.devcluster.listener import free_port
+from trainmaster.devcluster.manager import parent_death
 from trainmaster.devcluster.settings import PARTS
 from trainmaster.devcluster.state import StateDirectory
 
@@ -48,6 +47,20 @@ class Server:
     kubeconfig: Path
     audit_log: Path | None
     """Where it logs requests, if it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What managers of our own are run as."""
+
+    interpreter: Sequence[str] = (sys.executable,)
+    """The Python of the environment that they are installed in, with what runs it."""
+
+    module: str = "trainmaster.controller.cli"
+    """One that takes the arguments of `trainmaster`."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables besides our own."""
 
 
 class Process:
@@ -164,7 +177,7 @@ async def manager(
     *,
     configuration: Mapping[str, Any],
     plugins: Mapping[str, str],
-    module: str,
+    program: Program,
 ) -> AsyncIterator[Manager]:
     """Run a manager that is ready, on free ports of the loopback interface.
 
@@ -175,7 +188,7 @@ async def manager(
         directory: Where it may write.
         configuration: What its configuration says besides, for instance a limit on its requests.
         plugins: Entry points of plugins that it finds besides, by name.
-        module: The module that is run with the arguments of `trainmaster`.
+        program: What it is run as.
     """
     health, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
     file = directory / "manager.yaml"
@@ -189,10 +202,11 @@ async def manager(
     }
     file.write_text(json.dumps(content), encoding="utf-8")
     log = directory / "manager.log"
-    command = [module, "manager", "--kubeconfig", str(kubeconfig), "--config", str(file)]
+    command = [program.module, "manager", "--kubeconfig", str(kubeconfig), "--config", str(file)]
     environment = {"PYTHONPATH": str(_installed(plugins, directory / "plugins"))} if plugins else {}
+    environment |= program.environment
     started = time.monotonic()
-    async with run_process(command, log, environment) as process:
+    async with run_process(command, log, environment, interpreter=program.interpreter) as process:
         running = Manager(
             process,
             started=started,
@@ -215,58 +229,18 @@ def _installed(plugins: Mapping[str, str], directory: Path) -> Path:
 
 
 @asynccontextmanager
-async def without_tls(access: RestConfig, directory: Path) -> AsyncIterator[Path]:
-    """Let the API server be reached without TLS, through this process; returns a kubeconfig."""
-    address = urlsplit(access.server)
-
-    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            to_server = await asyncio.open_connection(
-                address.hostname, address.port, ssl=access.ssl_context, server_hostname=access.server_hostname
-            )
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(_pump(reader, to_server[1]))
-                    tasks.create_task(_pump(to_server[0], writer))
-            finally:
-                writer.close()
-                to_server[1].close()
-
-    token = (await access.headers())["Authorization"].removeprefix("Bearer ")
-    server = await asyncio.start_server(relay, "127.0.0.1", 0)
-    async with server:
-        cluster = {"server": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"}
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "plain",
-            "clusters": [{"name": "plain", "cluster": cluster}],
-            "users": [{"name": "plain", "user": {"token": token}}],
-            "contexts": [{"name": "plain", "context": {"cluster": "plain", "user": "plain"}}],
-        }
-        kubeconfig = directory / "without-tls.kubeconfig"
-        kubeconfig.write_text(json.dumps(content), encoding="utf-8")
-        yield kubeconfig
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(64 * 1024):
-        writer.write(data)
-        await writer.drain()
-    if writer.can_write_eof():
-        writer.write_eof()
-    else:
-        writer.close()
-
-
-@asynccontextmanager
 async def run_process(
-    command: list[str], log: Path, environment: Mapping[str, str] | None = None
+    command: list[str],
+    log: Path,
+    environment: Mapping[str, str] | None = None,
+    *,
+    interpreter: Sequence[str] = (sys.executable,),
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
     """Run a module with arguments, with some variables besides our own, until the block ends."""
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own program; starting it takes a millisecond
-            [sys.executable, "-P", "-m", "trainmaster.devcluster.manager.parent_death", *command],
+            # As a file: the environment of another commit may not have that module.
+            [*interpreter, "-P", parent_death.__file__, *command],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

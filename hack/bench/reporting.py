@@ -39,7 +39,7 @@ class Report:
             met = _VERDICTS[verdict(name, value, jobs=self.jobs)]
             if figure.budget is not None and not met:
                 met = f"@{figure.budget.at_jobs}"
-            yield f"{name:<29} {_number(value):>10} {figure.unit:<10} {budget:>8}  {met:<7} {figure.text}"
+            yield f"{name:<29} {number(value):>10} {figure.unit:<10} {budget:>8}  {met:<7} {figure.text}"
         for phase, requests in self.measured.requests.items():
             counts = ", ".join(f"{count} {name}" for name, count in requests.counts.most_common()) or "none"
             yield f"requests of the phase {phase}: {counts}"
@@ -70,8 +70,8 @@ class Report:
             bound = regressed(name, value, earlier["value"])
             if bound is not None:
                 lines.append(
-                    f"{name} regressed: {_number(value)} {FIGURES[name].unit}, but it may be {_number(bound)} "
-                    f"(the reference has {_number(earlier['value'])})"
+                    f"{name} regressed: {number(value)} {FIGURES[name].unit}, but it may be {number(bound)} "
+                    f"(the reference has {number(earlier['value'])})"
                 )
         return lines
 
@@ -106,7 +106,7 @@ def write_document(path: Path, document: JsonObject) -> None:
     path.write_bytes(orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE))
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Write a number with three digits that count."""
     if value == int(value) or value >= 100:
         return f"{value:,.0f}"

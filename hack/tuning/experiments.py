@@ -10,6 +10,7 @@ from typing import Any, Final
 from bench import samples
 from bench.api import Api, for_all
 from bench.burst import Load, Phase
+from bench.processes import Program
 from bench.workloads import TrainJobs
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS
@@ -134,6 +135,7 @@ def _limited(qps: float, burst: int) -> dict[str, Any]:
 
 
 _DEFAULTS: Final = Variant("defaults")
+_UNCOUNTED: Final = Program(module="bench.uncounted")
 _SPEED: Final = ("create.cpu", "create.rate", "create.latency_p50", "create.latency_p99", "manager.peak_memory")
 
 
@@ -173,7 +175,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = MappingProxyType(
             Experiment(
                 name="metrics",
                 runs={1_000: 3},
-                variants=(_DEFAULTS, Variant("without metrics of TrainJobs", {"module": "bench.uncounted"})),
+                variants=(_DEFAULTS, Variant("without metrics of TrainJobs", {"program": _UNCOUNTED})),
                 figures=("create.cpu", "life.cpu", "manager.peak_memory", "manager.series"),
                 phases=lambda _: frozenset({"live"}),
             ),

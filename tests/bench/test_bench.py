@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,7 +14,10 @@ from typing import Any
 import pytest
 from support.commands import Finished, client_of, eventually, processes_of, trainmaster
 
+from bench.against import Comparison
+from bench.api import BenchmarkFailed
 from bench.burst import Measured
+from bench.checkout import ready
 from bench.counting import AuditReader, Requests, requests_in_metrics
 from bench.figures import FIGURES, regressed, verdict
 from bench.reporting import Report, read_document
@@ -81,6 +86,26 @@ async def test_a_run_of_pytorchjobs_measures_their_figures(tmp_path: Path) -> No
     assert document["figures"]["pytorchjob.life.requests"]["met"]
 
 
+async def test_two_commits_are_measured_in_turn(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".venv").symlink_to(sys.prefix)
+    file = tmp_path / "out.json"
+    run = await _bench(
+        "--jobs", "5", "--phases", "create,live", "--times", "2", "--against", str(other), "--json", str(file)
+    )
+    assert run.code == 0, run.err
+    document = json.loads(file.read_text())
+    assert (document["jobs"], document["against"]) == (5, str(other))
+    assert document["figures"]["create.requests"] == {
+        "unit": "per job", "ours": [2, 2], "theirs": [2, 2], "ratio": 1, "met": True,
+    }  # fmt: skip
+    assert document["figures"].keys() >= {"create.cpu", "life.cpu", "manager.peak_memory"}
+    assert not document["figures"].keys() & {"settled.cpu", "restart.cpu"}, "phases that were not asked for"
+    for name in document["figures"]:
+        assert f"\n{name} " in run.out
+
+
 @pytest.mark.controllers
 async def test_it_measures_a_manager_of_somebody_else_and_leaves_the_cluster_clean(tmp_path: Path) -> None:
     assert (await trainmaster("cluster", "up", "--detach", "--without", "kubelet", cwd=tmp_path)).code == 0
@@ -108,6 +133,12 @@ async def test_what_cannot_be_measured_is_told_in_one_line(tmp_path: Path) -> No
     lonely = await _bench("--manager-pid", "1")
     assert lonely.code == 2
     assert "add --kubeconfig FILE" in lonely.err
+    unknown = await _bench("--against", "no-such-commit")
+    assert unknown.code == 2
+    assert unknown.err.startswith("bench: there is no commit no-such-commit")
+    phases = await _bench("--phases", "create,death")
+    assert phases.code == 2
+    assert "there is no phase death" in phases.err
     odd = tmp_path / "odd.json"
     odd.write_text("[]")
     compared = await _bench("--compare", str(odd))
@@ -118,6 +149,58 @@ async def test_what_cannot_be_measured_is_told_in_one_line(tmp_path: Path) -> No
     assert missing.err.startswith("bench: ")
     assert str(tmp_path / "nowhere") in missing.err
     assert len(missing.err.splitlines()) == 1
+
+
+def _repository(directory: Path, makefile: str) -> str:
+    """Make a repository of one commit, and return the commit's name."""
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(directory), "-c", "user.name=test", "-c", "user.email=test@example.com", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+    directory.mkdir()
+    git("init", "--quiet")
+    (directory / "Makefile").write_text(makefile)
+    git("add", "Makefile")
+    git("commit", "--quiet", "--message", "Begin")
+    return git("rev-parse", "HEAD")
+
+
+def test_another_commit_is_made_ready_by_its_own_makefile_and_stays(tmp_path: Path) -> None:
+    recipe = "mkdir -p .venv/bin && echo $(PYTHON) > .venv/bin/python && touch $@ && echo made >> ../made"
+    sha = _repository(tmp_path / "repository", f".venv/.runtime:\n\t{recipe}\n")
+    for _ in range(2):
+        checkout = ready("HEAD", say=print, repository=tmp_path / "repository", kept=tmp_path / "kept")
+        assert checkout.name == sha[:8]
+        assert (checkout.directory / ".venv/bin/python").read_text().strip() == sys.executable
+        assert checkout.program.interpreter == (str(checkout.directory / ".venv/bin/python"),)
+    assert (tmp_path / "kept/made").read_text() == "made\n", "it was made anew"
+    shutil.rmtree(tmp_path / "kept")
+    assert ready(sha, say=print, repository=tmp_path / "repository", kept=tmp_path / "kept").is_ready
+
+
+def test_an_environment_that_cannot_be_made_is_told_with_the_reason(tmp_path: Path) -> None:
+    _repository(tmp_path / "repository", ".venv/.runtime:\n\t@echo no index; exit 1\n")
+    with pytest.raises(BenchmarkFailed, match=r"(?s)the environment of HEAD cannot be made in .*no index"):
+        ready("HEAD", say=print, repository=tmp_path / "repository", kept=tmp_path / "kept")
+
+
+def test_runs_of_two_commits_are_compared_by_their_medians() -> None:
+    comparison = Comparison(2000, "5a910f6")
+    for ours, theirs in ((1.0, 4.0), (3.0, 4.0), (2.0, 8.0)):
+        common = {"life.events": 0.0, "start.ready": 1.0}
+        comparison.add({"create.cpu": ours, "restart.cpu": 1.0, **common}, {"create.cpu": theirs, **common})
+    pair = comparison.figures["create.cpu"]
+    assert (pair.ratio, pair.spread) == (0.5, (0.25, 0.75))
+    assert comparison.met("create.cpu") is True
+    assert comparison.met("life.events") is True, "no more than nothing"
+    assert comparison.met("start.ready") is None, "it has no goal"
+    assert "restart.cpu" not in comparison.figures, "the other commit has none"
+    lines = {line.split()[0]: line for line in comparison.table()}
+    assert lines["create.cpu"].split()[1:] == ["2", "4", "ms/job", "0.50", "0.25", "to", "0.75", "<=", "0.5", "met"]
+    comparison.add({"create.cpu": 9.0}, {"create.cpu": 4.0})
+    assert comparison.met("create.cpu") is False
+    assert comparison.document()["figures"]["create.cpu"]["ours"] == [1.0, 3.0, 2.0, 9.0]
 
 
 def test_durations_may_double_rates_may_halve_and_counts_may_not_grow() -> None:
