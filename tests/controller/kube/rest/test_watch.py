@@ -20,7 +20,7 @@ from trainmaster.controller.kube.rest.errors import (
     StreamBroken,
     StreamSilent,
 )
-from trainmaster.controller.kube.rest.watch import LineSplitter, WatchEvent, WatchStream
+from trainmaster.controller.kube.rest.watch import InactivityTimer, LineSplitter, WatchEvent, WatchStream
 
 FRAME = {"type": "ADDED", "object": {"kind": "Pod", "metadata": {"name": "a", "resourceVersion": "1"}}}
 
@@ -120,3 +120,28 @@ async def test_r32_p5_a_silent_stream_is_given_up() -> None:
     await clock.advance(2)
     with pytest.raises(StreamSilent, match="70 s"):
         await reading
+
+
+async def test_whoever_cancels_a_reader_is_not_told_of_silence() -> None:
+    clock = VirtualClock()
+    timer = InactivityTimer(clock, 70)
+    waiting = asyncio.create_task(timer.wait(asyncio.sleep(3600)))
+    await clock.advance(10)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def test_r32_each_wait_has_the_whole_limit_and_work_between_them_does_not_count() -> None:
+    clock = VirtualClock()
+    timer = InactivityTimer(clock, 70)
+    for _ in range(3):
+        assert await timer.wait(asyncio.sleep(0, "chunk")) == "chunk"
+        await clock.advance(100)
+    waiting = asyncio.create_task(timer.wait(asyncio.sleep(3600)))
+    await clock.advance(69.5)
+    assert not waiting.done()
+    await clock.advance(1)
+    with pytest.raises(TimeoutError):
+        await waiting
+    timer.close()

@@ -125,15 +125,21 @@ class ListWatcher(ListClient, Protocol):
 
 def version_of(metadata: Any, *, what: str) -> str:
     """Return the resource version in some metadata; without one there is no way to go on."""
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    if not isinstance(version, str) or not version:
+    version = _version(metadata)
+    if version is None:
         raise MalformedResponse(f"{what} has no metadata.resourceVersion")
     return version
 
 
 def version_of_event(event: WatchEvent, resource: Resource) -> str:
     """Return the resource version that an event of a watch brings."""
-    return version_of(event.object.get("metadata"), what=f"an event of {resource.name}")
+    metadata = event.object.get("metadata")
+    return _version(metadata) or version_of(metadata, what=f"an event of {resource.name}")
+
+
+def _version(metadata: Any) -> str | None:
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    return version if isinstance(version, str) and version else None
 
 
 Verb: TypeAlias = Literal["list", "watch"]

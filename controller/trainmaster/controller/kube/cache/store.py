@@ -154,7 +154,10 @@ class Store:
     def holds(self, obj: JsonObject) -> bool:
         """Whether this very state of an object is stored (S-15)."""
         record = self._records.get(object_key(obj))
-        return record is not None and record[:2] == _identity(obj["metadata"]) and record[1] != ""
+        if record is None or record[1] == "":
+            return False
+        metadata = obj["metadata"]
+        return record[1] == metadata.get("resourceVersion") and record[0] == (metadata.get("uid") or "")
 
     # Writing
 

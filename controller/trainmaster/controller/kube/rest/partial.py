@@ -52,7 +52,13 @@ def well_typed(metadata: JsonObject) -> JsonObject:
 
 def is_well_typed(metadata: JsonObject) -> bool:
     """Whether metadata has the types that the API promises, where readers look."""
-    return all(name not in metadata or fits(metadata[name]) for name, fits in _FIELDS.items())
+    for name, value in metadata.items():
+        if name in _TEXT_FIELDS:
+            if type(value) is not str and value is not None:
+                return False
+        elif name in _FIELDS and not _FIELDS[name](value):
+            return False
+    return True
 
 
 _TEXTS: Final = frozenset({str})
@@ -85,10 +91,11 @@ def _is_reference(value: Any) -> bool:
     )
 
 
+_TEXT_FIELDS: Final = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"}
+)
 _FIELDS: Final[dict[str, Callable[[Any], bool]]] = {
-    **dict.fromkeys(
-        ("name", "namespace", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp"), _is_text
-    ),
+    **dict.fromkeys(_TEXT_FIELDS, _is_text),
     "generation": _is_number,
     **dict.fromkeys(("labels", "annotations"), _is_map),
     "finalizers": _are_texts,
