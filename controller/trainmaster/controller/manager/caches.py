@@ -30,6 +30,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
+from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
@@ -42,6 +43,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     runtime_index_value,
     runtime_index_values,
     strip_foreign_objects,
+    usual_owner,
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
 from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
@@ -49,7 +51,6 @@ from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, Gro
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions
-from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
 MapFunc = Callable[[Delta], Iterable[str]]
@@ -183,10 +184,13 @@ class Caches:
         self._queues.append(queue)
         _enqueue_on_change(self.trainjobs, _own_key, queue, resync=True)
         listers = self.listers()
+        owned = dict.fromkeys(informer for informer, watch in self._watches if watch.jobs is None)
+        for informer in {**owned, self._config_maps: None}:
+            keys_of = config_map_keys if informer is self._config_maps else owner_keys
+            _enqueue_on_change(informer, ConcernedKeys(keys_of, usual=usual_owner), queue)
         for informer, watch in self._watches:
-            keys_of = _of_both_states(owner_keys) if watch.jobs is None else JobMapper(watch, listers)
-            _enqueue_on_change(informer, keys_of, queue)
-        _enqueue_on_change(self._config_maps, _of_both_states(config_map_keys), queue)
+            if watch.jobs is not None:
+                _enqueue_on_change(informer, JobMapper(watch, listers), queue)
         for informer in self.runtimes.values():
             _enqueue_on_change(informer, self._trainjobs_waiting_for(informer.resource), queue)
 
@@ -299,16 +303,6 @@ def _store_of(scopes: list[tuple[Scope, Informer]]) -> Store:
 
 def _own_key(change: Delta) -> Iterable[str]:
     return (change.key,)
-
-
-def _of_both_states(keys_of: Callable[[JsonObject], Iterable[str]]) -> MapFunc:
-    """Map a change by both of its states: an object may change its owner (E-4)."""
-
-    def keys(change: Delta) -> Iterable[str]:
-        states = (change.new,) if change.resync else (change.old, change.new)
-        return dict.fromkeys(key for state in states if state is not None for key in keys_of(state))
-
-    return keys
 
 
 def _enqueue_on_change(informer: Informer, keys_of: MapFunc, queue: WorkQueue, *, resync: bool = False) -> None:

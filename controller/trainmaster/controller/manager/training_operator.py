@@ -37,6 +37,7 @@ from trainmaster.controller.manager import other_operator
 from trainmaster.controller.manager.other_operator import OtherOperator
 from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.reconciling import status_writer
+from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.jobs import apply
 from trainmaster.controller.reconciling.jobs.event_handlers import (
@@ -350,16 +351,19 @@ def _is_ready(informer: Informer, namespace: str | None) -> bool:
     return partition is None or partition.is_ready
 
 
+def _usual_owner(key: str) -> str:
+    """The key of the job to which an object belongs most often: `job` is the owner of `job-worker-0`."""
+    return key.rsplit("-", 2)[0]
+
+
 def _enqueue(informer: Informer, queue: WorkQueue, keys_of: Callable[[JsonObject], list[str]], *, own: bool) -> None:
     """Have every change put the keys of the jobs that it concerns, before or after it, into a queue."""
 
+    concerned = ConcernedKeys(keys_of, usual=_usual_owner)
+
     def enqueue(change: Delta) -> None:
         priority = LOW_PRIORITY if change.initial or change.resync else 0
-        if own:
-            queue.add(change.key, priority=priority)
-            return
-        states = (change.old, change.new)
-        for key in dict.fromkeys(key for state in states if state is not None for key in keys_of(state)):
+        for key in (change.key,) if own else concerned(change):
             queue.add(key, priority=priority)
 
     informer.add_event_handler(enqueue, resync=own)

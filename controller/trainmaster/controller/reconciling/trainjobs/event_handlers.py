@@ -52,6 +52,11 @@ def owner_keys(obj: JsonObject) -> list[str]:
     ]
 
 
+def usual_owner(key: str) -> str:
+    """The key of the TrainJob to which an object belongs most often: it has the same name, but for its snapshot."""
+    return key.removesuffix(_SNAPSHOT_SUFFIX)
+
+
 def owner_uids(obj: JsonObject) -> list[str]:
     """The index function of `OWNER_INDEX`."""
     references = obj["metadata"].get("ownerReferences") or []
