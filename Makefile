@@ -151,7 +151,7 @@ $(VENV)/.created:
 	@hack/make_venv.sh '$(PYTHON)' $(VENV)
 	@echo '$(CURDIR)' > $@
 
-INSTALLED := $(foreach lock,runtime build local,$(LOCKS)/$(lock).txt)
+INSTALLED := $(foreach lock,runtime build local uvloop,$(LOCKS)/$(lock).txt)
 
 $(VENV)/.runtime: $(VENV)/.created pyproject.toml $(INSTALLED)
 	@echo 'installing trainmaster and what it needs, on laptops as well'

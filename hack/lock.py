@@ -3,6 +3,7 @@
     runtime.txt    what `trainmaster` needs, and nothing else: the image of the controller is made of it
     build.txt      hatchling, which builds the wheel
     local.txt      what the extra `local` adds
+    uvloop.txt     what the extra `uvloop` adds, which the image has
     tracing.txt    what the extra `tracing` adds
     postgres.txt   what the extra `postgres` adds
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`

@@ -4,8 +4,8 @@
 # These are the steps of the image: the Dockerfile runs them, and so does build_rootfs.sh, where there is no engine.
 # SOURCE is a checkout; DIRECTORY becomes a virtual environment without pip, which belongs where it is made.
 #
-# - The dependencies are those of hack/requirements/runtime.txt, checked by their hashes. The wheel is built without
-#   hack/ and deploy/webhooks, so that there is nothing of the embedded cluster in it.
+# - The dependencies are those of hack/requirements/runtime.txt, and uvloop, checked by their hashes. The wheel is built
+#   without hack/ and deploy/webhooks, so that there is nothing of the embedded cluster in it.
 # - Modules are compiled, and nobody looks at the time of their files: the tree is read-only. So are those of the
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
 #   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is the client of
@@ -35,7 +35,7 @@ done
 
 "$python" -m venv --without-pip "$directory"
 "$work/build/bin/python" -m pip --python "$directory/bin/python" install --no-compile --require-hashes \
-    -r "$source/hack/requirements/runtime.txt"
+    -r "$source/hack/requirements/runtime.txt" -r "$source/hack/requirements/uvloop.txt"
 # By name and not by file: pip would note the file's place.
 "$work/build/bin/python" -m pip --python "$directory/bin/python" install --no-compile --no-deps --no-index \
     --find-links "$work/wheel" trainmaster

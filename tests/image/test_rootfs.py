@@ -199,6 +199,7 @@ async def test_the_manager_runs_unprivileged_from_a_read_only_tree(rootfs: Rootf
         async with running(rootfs, stack) as process:
             log = await the_life_of(process, rootfs, stack)
     assert [line for line in log if line["level"] == "error"] == []
+    assert [line["event_loop"] for line in log if line["event"] == "starting"] == ["uvloop"]
     assert entries(rootfs.path / ADDED) == before
 
 
@@ -255,7 +256,8 @@ def test_the_command_line_says_what_it_lacks(rootfs: Rootfs) -> None:
 def test_it_has_what_the_lock_pins_and_no_embedded_cluster(rootfs: Rootfs) -> None:
     (packages,) = (rootfs.path / ADDED / "lib").glob("python3*/site-packages")
     installed = {path.name.partition("-")[0] for path in packages.glob("*.dist-info")}
-    lock = (ROOT / "hack/requirements/runtime.txt").read_text()
+    locks = [ROOT / f"hack/requirements/{name}.txt" for name in ("runtime", "uvloop")]
+    lock = "".join(path.read_text() for path in locks)
     pinned = {name.replace("-", "_") for name in re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE)}
     assert {name.lower().replace("-", "_") for name in installed} <= {"trainmaster", *pinned}
     assert {path.name for path in (packages / "trainmaster").iterdir()} == {

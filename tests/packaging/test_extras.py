@@ -44,7 +44,7 @@ sys.meta_path.insert(0, Hidden())
 """Becomes `sitecustomize`, so that the processes that a command starts miss the same."""
 
 IMPORTS = """
-import importlib, pkgutil
+import asyncio, importlib, pkgutil
 
 tracing = "trainmaster.controller.tracing."
 live = (".top.display.live", ".top.display.screen", ".top.display.columns", ".top.display.page")
@@ -57,7 +57,11 @@ for portion in ("controller", "runtime", "plugins", "metrics"):
             importlib.import_module(module.name)
 
 from trainmaster.controller.configuration import Tracing
+from trainmaster.controller.manager.event_loop import name_of, run
 from trainmaster.controller.tracing.installed import new_tracing
+async def main():
+    return name_of(asyncio.get_running_loop())
+assert run(main()) == "asyncio"
 assert new_tracing(Tracing(endpoint="collector:4318")) is None
 """
 

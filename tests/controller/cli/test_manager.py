@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import orjson
@@ -37,12 +38,12 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 @asynccontextmanager
-async def leading(tmp_path: Path) -> AsyncIterator[Running]:
+async def leading(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
     """Run a manager until it leads, and while the block runs."""
     configuration = tmp_path / "config.yaml"
     configuration.write_text(CONFIGURATION)
     arguments = ("--config", str(configuration), "--kubeconfig", str(next(tmp_path.rglob("kubeconfig"))))
-    async with started("manager", *arguments, cwd=tmp_path) as running:
+    async with started("manager", *arguments, cwd=tmp_path, **environment) as running:
         await eventually(lambda: said(running, "lease acquired"))
         yield running
 
@@ -66,6 +67,19 @@ async def test_k13_the_first_line_says_what_starts_where_and_as_whom(stack: Stac
     assert str(tmp_path) in first["credentials"]
     assert (first["namespace"], bool(first["pod"])) == ("default", True)
     assert {"torch", "jobset"} <= set(first["plugins"])
+    assert first["event_loop"] == ("uvloop" if find_spec("uvloop") else "asyncio")
+
+
+async def test_without_uvloop_it_runs_on_the_loop_of_the_standard_library(stack: Stack, tmp_path: Path) -> None:
+    """As where the extra is not installed: the same life, signals and lease included."""
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['uvloop'] = None\n")
+    async with leading(tmp_path, PYTHONPATH=str(tmp_path)) as running:
+        assert json.loads(running.err[0])["event_loop"] == "asyncio"
+        running.process.terminate()
+        finished = await running.finish()
+    assert finished.code == 0, finished.err
+    assert (await lease(stack))["holderIdentity"] == ""
+    assert '"level": "error"' not in finished.err
 
 
 async def test_l11_m2_sigterm_stops_it_in_order_and_gives_the_lease_back(stack: Stack, tmp_path: Path) -> None:
@@ -95,6 +109,7 @@ async def test_l9_l10_l14_a_process_that_was_stopped_for_too_long_ends_with_one_
 HANGING = """
 import asyncio
 from trainmaster.controller.cli.manager import _stopping_on_signals
+from trainmaster.controller.manager import event_loop
 
 async def main():
     stop = asyncio.Event()
@@ -104,7 +119,7 @@ async def main():
         print("stopping", flush=True)
         await asyncio.Event().wait()
 
-asyncio.run(main())
+event_loop.run(main())
 """
 
 
