@@ -94,9 +94,10 @@ class Claims:
         """Set the GPUs that claims give to each pod set; returns why some cannot be counted, by ReplicatedJob."""
         uncountable: dict[str, list[str]] = {}
         for pods in info.pod_sets:
-            declared = {claim["name"]: claim for claim in claims_of(pods)}
             pods.claimed_gpus = 0
-            for reference in references(pods.container(NODE) or {}):
+            used = references(pods.container(NODE) or {})
+            declared = {claim["name"]: claim for claim in claims_of(pods)} if used else {}
+            for reference in used:
                 claim = declared.get(reference["name"])
                 try:
                     pods.claimed_gpus += self._gpus(claim or {}, reference.get("request"), job, listers)
@@ -215,7 +216,9 @@ def _check_claims(info: Info, job: TrainJob) -> Iterator[FieldError]:
 
 def _check_declared(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
     claims = claims_of(pods)
-    paths = _claim_paths(info, job, pods) if claims else {}
+    if not claims:
+        return
+    paths = _claim_paths(info, job, pods)
     for name, count in Counter(claim["name"] for claim in claims).items():
         if count > 1:
             detail = f'the ReplicatedJob "{pods.name}" declares the claim "{name}" {count} times; names must be unique'
@@ -234,10 +237,13 @@ def _check_declared(info: Info, job: TrainJob, pods: PodSet) -> Iterator[FieldEr
 
 
 def _check_references(job: TrainJob, pods: PodSet) -> Iterator[FieldError]:
+    using = [container for container in containers_of(pods) if references(container)]
+    if not using:
+        return
     declared = dict.fromkeys(claim["name"] for claim in claims_of(pods))
     users = job.spec.trainer.resources_per_node if job.spec.trainer else None
     asked = {claim["name"] for claim in (users or {}).get("claims") or []}
-    for container in containers_of(pods):
+    for container in using:
         for name in [each["name"] for each in references(container) if each["name"] not in declared]:
             detail = (
                 f'the container "{container["name"]}" of the ReplicatedJob "{pods.name}" uses the claim "{name}", '

@@ -148,17 +148,24 @@ class Info:
 
     def pod_set(self, name: str) -> PodSet | None:
         """Find a pod set by the name of its ReplicatedJob."""
-        return next((pods for pods in self.pod_sets if pods.name == name), None)
+        for pods in self.pod_sets:
+            if pods.name == name:
+                return pods
+        return None
 
     @property
     def trainer(self) -> PodSet | None:
         """The first pod set that plays the trainer."""
-        return next(self.with_ancestor(TRAINER_ANCESTOR), None)
+        for pods in self.pod_sets:
+            if pods.ancestor == TRAINER_ANCESTOR:
+                return pods
+        return None
 
     @property
     def trainer_container(self) -> JsonObject | None:
         """The container in which training runs: the one called `node` of the trainer."""
-        return self.trainer.container(NODE) if self.trainer else None
+        trainer = self.trainer
+        return trainer.container(NODE) if trainer else None
 
     @property
     def trainer_resources(self) -> JsonObject:
@@ -169,7 +176,8 @@ class Info:
     @property
     def trainer_gpus(self) -> int:
         """GPUs of that container, whether they come from its resources or from claims."""
-        return self.trainer.gpus if self.trainer else 0
+        trainer = self.trainer
+        return trainer.gpus if trainer else 0
 
     def is_node(self, pods: PodSet) -> bool:
         """Tell whether a pod set trains: that of the trainer, but with MPI the nodes rather than a mere launcher."""
@@ -206,4 +214,7 @@ def ancestor_of(replicated_job: JsonObject) -> str | None:
 
 
 def _named(containers: list[JsonObject], name: str) -> JsonObject | None:
-    return next((container for container in containers if container.get("name") == name), None)
+    for container in containers:
+        if container.get("name") == name:
+            return container
+    return None

@@ -117,7 +117,10 @@ def _upsert(holder: JsonObject, field: str, items: Iterable[JsonObject], *, key:
 
 
 def _put(merged: list[JsonObject], place: int, item: JsonObject) -> None:
-    merged[place : place + 1] = [copy_tree(item)]
+    if place < len(merged):
+        merged[place] = copy_tree(item)
+    else:
+        merged.append(copy_tree(item))
 
 
 def _scalar(value: Any) -> Any:

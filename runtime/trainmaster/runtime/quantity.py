@@ -11,6 +11,7 @@ There is no largest value: sums over a big cluster do not saturate.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from dataclasses import dataclass, field
@@ -61,23 +62,10 @@ class Quantity:
 
         Raises QuantityError for anything else.
         """
-        if isinstance(value, str):
-            return _parse_text(value)
         # A bool is an int for Python, but `cpu: true` is a mistake.
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise QuantityError(value, "it is neither a string nor a number")
-        if isinstance(value, int):
-            if abs(value) >= _TOO_LARGE:
-                # Hexadecimal: Python refuses to print integers of thousands of digits in decimal.
-                raise QuantityError(hex(value), f"it is longer than {_LONGEST_TEXT} digits")
-            return cls(value * _ONE)
-        if not math.isfinite(value):
-            raise QuantityError(value, "it is not finite")
-        # The shortest text of a float is what its author wrote: 0.1 means 100m, not 0.1000000000000000055511151231.
-        sign, digits, exponent = Decimal(repr(value)).as_tuple()
-        mantissa = int("".join(map(str, digits)))
-        nano = _scaled(-mantissa if sign else mantissa, base=10, exponent=int(exponent), divisor=1)
-        return cls(nano)
+        if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+            raise QuantityError(value, _NO_AMOUNT)
+        return _parse(value)
 
     def __add__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
@@ -117,9 +105,12 @@ class Quantity:
 
 def canonical(value: str | float) -> str:
     """Give the canonical text of a quantity: "0.1" -> "100m", "1024Mi" -> "1Gi". Raises QuantityError."""
-    return str(Quantity.parse(value))
+    if isinstance(value, bool) or not isinstance(value, (str, int, float)):
+        raise QuantityError(value, _NO_AMOUNT)
+    return _canonical(value)
 
 
+_NO_AMOUNT = "it is neither a string nor a number"
 _ONE = 10**9
 _SHOWN_LENGTH = 80
 
@@ -138,6 +129,32 @@ _BINARY_EXPONENTS = {suffix: 10 * step for step, suffix in enumerate(_BINARY_SUF
 
 _NUMBER = re.compile(r"([+-]?)(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(.*)", re.ASCII | re.DOTALL)
 _EXPONENT = re.compile(r"[eE]([+-]?[0-9]+)", re.ASCII)
+
+
+# The amounts in which people ask are few, and the jobs that ask for them many. Quantities are frozen and may be shared.
+_remembered = functools.lru_cache(maxsize=1024, typed=True)
+
+
+@_remembered
+def _canonical(value: str | float) -> str:
+    return str(_parse(value))
+
+
+@_remembered
+def _parse(value: str | float) -> Quantity:
+    if isinstance(value, str):
+        return _parse_text(value)
+    if isinstance(value, int):
+        if abs(value) >= _TOO_LARGE:
+            # Hexadecimal: Python refuses to print integers of thousands of digits in decimal.
+            raise QuantityError(hex(value), f"it is longer than {_LONGEST_TEXT} digits")
+        return Quantity(value * _ONE)
+    if not math.isfinite(value):
+        raise QuantityError(value, "it is not finite")
+    # The shortest text of a float is what its author wrote: 0.1 means 100m, not 0.1000000000000000055511151231.
+    sign, digits, exponent = Decimal(repr(value)).as_tuple()
+    mantissa = int("".join(map(str, digits)))
+    return Quantity(_scaled(-mantissa if sign else mantissa, base=10, exponent=int(exponent), divisor=1))
 
 
 def _parse_text(text: str) -> Quantity:

@@ -16,7 +16,15 @@ from typing import TypeVar
 
 import orjson
 
-from trainmaster.runtime.api import ApiModel, ClusterTrainingRuntime, MLPolicy, RuntimePatch, TrainingRuntime, TrainJob
+from trainmaster.runtime.api import (
+    ApiModel,
+    ClusterTrainingRuntime,
+    JobSetTemplate,
+    MLPolicy,
+    RuntimePatch,
+    TrainingRuntime,
+    TrainJob,
+)
 from trainmaster.runtime.api.constants import NODE, TRAINER_ANCESTOR
 from trainmaster.runtime.canonical import (
     TemplateInvalid,
@@ -25,8 +33,8 @@ from trainmaster.runtime.canonical import (
     without_blanks,
 )
 from trainmaster.runtime.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.framework import Tracer
 from trainmaster.runtime.framework.interface import Desired
+from trainmaster.runtime.framework.resolution import Tracer
 from trainmaster.runtime.info import Info, PodSet, ancestor_of
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers
@@ -133,15 +141,12 @@ def _merged(
 ) -> Info:
     """Merge a runtime and patches."""
     spec = runtime.spec
-    text = _template_text(runtime)
-    runtime_template: JsonObject = orjson.loads(text)
+    runtime_template, template = _template_trees(runtime, patches)
     labels = dict(spec.template.metadata.labels) if spec.template else {}
     annotations = dict(spec.template.metadata.annotations) if spec.template else {}
     for patch in patches:
         labels.update((patch.get("metadata") or {}).get("labels") or {})
         annotations.update((patch.get("metadata") or {}).get("annotations") or {})
-    template = _merge_patches(runtime_template, patches) if patches else orjson.loads(text)
-    canonicalize_jobset_spec(template)
     return Info(
         labels=labels,
         annotations=annotations,
@@ -174,11 +179,20 @@ def _copied(policy: _Policy | None) -> _Policy | None:
     return None if policy is None else policy.model_copy(deep=True)
 
 
-def _template_text(runtime: TrainingRuntime | ClusterTrainingRuntime) -> bytes:
+def _template_trees(
+    runtime: TrainingRuntime | ClusterTrainingRuntime, patches: list[JsonObject]
+) -> tuple[JsonObject, JsonObject]:
+    """Return trees of their own of a runtime's JobSetSpec: as it is, and with the patches in canonical form."""
+    source = runtime.spec.template or JobSetTemplate()
     try:
-        return runtime.spec.template.spec_text if runtime.spec.template else b"{}"
+        as_it_is: JsonObject = orjson.loads(source.spec_text)
+        if not patches:
+            return as_it_is, orjson.loads(source.canonical_text)
     except TypeError as error:
         raise TemplateInvalid(f"spec.template.spec is no JSON: {error}") from error
+    template = _merge_patches(as_it_is, patches)
+    canonicalize_jobset_spec(template)
+    return as_it_is, template
 
 
 def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticUseDefault
 
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import SCALARS, JsonObject
 
 
 class ApiModel(BaseModel):
@@ -47,15 +47,14 @@ class ApiModel(BaseModel):
 
 
 _set = object.__setattr__  # models are frozen
-_IMMUTABLE = frozenset({str, int, float, bool, type(None)})
 
 
 def _copy(node: Any) -> Any:
     """Copy a tree of JSON and models."""
     if type(node) is dict:
-        return {key: value if type(value) in _IMMUTABLE else _copy(value) for key, value in node.items()}
+        return {key: value if type(value) in SCALARS else _copy(value) for key, value in node.items()}
     if type(node) is list:
-        return [value if type(value) in _IMMUTABLE else _copy(value) for value in node]
+        return [value if type(value) in SCALARS else _copy(value) for value in node]
     return node.__deepcopy__() if isinstance(node, ApiModel) else node
 
 

@@ -113,7 +113,7 @@ class Calls:
             PluginFailed: It raised, or returned what it may not, or must not be called.
         """
         taken = {name: arguments[name] for name in self._taken[plugin.name, phase]}
-        return self.run(plugin.name, phase, lambda: check(getattr(plugin, phase)(**taken)), job=job)
+        return self._run(plugin.name, phase, getattr(plugin, phase), taken, check, job=job)
 
     def run(self, plugin: str, phase: str, function: Callable[[], _Result], *, job: str = "") -> _Result:
         """Do what is a plugin's.
@@ -121,28 +121,46 @@ class Calls:
         Raises:
             PluginFailed: It failed.
         """
+        result: _Result = self._run(plugin, phase, function, {}, _unchecked, job=job)
+        return result
+
+    def _run(
+        self,
+        plugin: str,
+        phase: str,
+        function: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        check: Callable[[Any], _Result],
+        *,
+        job: str,
+    ) -> _Result:
+        guard = self._guard
         started = time.perf_counter()
         failure: BaseException | None = None
-        entered = False
+        entered = guard is None
         try:
-            if self._guard is None:
-                return function()
-            self._guard.enter(plugin, phase, job)
+            if guard is None:
+                return check(function(**arguments))
+            guard.enter(plugin, phase, job)
             entered = True
             try:
-                return function()
+                return check(function(**arguments))
             except BaseException as error:
                 failure = error
                 raise
             finally:
                 try:
-                    self._guard.leave(plugin, phase, job, None if isinstance(failure, Rejected) else failure)
+                    guard.leave(plugin, phase, job, None if isinstance(failure, Rejected) else failure)
                 except BaseException as error:  # it ended the call in the moment in which that was done anyway
-                    self._guard.leave(plugin, phase, job, error)
+                    guard.leave(plugin, phase, job, error)
                     raise
         except BaseException as error:
             failure = error
             raise PluginFailed(plugin, phase, error) from error
         finally:
-            if self._observer is not None and (entered or self._guard is None):
+            if entered and self._observer is not None:
                 self._observer(plugin, phase, time.perf_counter() - started, failure)
+
+
+def _unchecked(result: Any) -> Any:
+    return result

@@ -6,7 +6,7 @@ The API server takes any `config`; the model of the plugin that the policy names
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -21,11 +21,14 @@ CONFIG_PHASE: Final = "config"
 """What reading the `config` of a runtime is called in messages and metrics, where calls of plugins have their phase."""
 
 
-def customs(ml_policy: MLPolicy | None, pod_group_policy: PodGroupPolicy | None) -> Iterator[tuple[str, CustomPolicy]]:
+def customs(ml_policy: MLPolicy | None, pod_group_policy: PodGroupPolicy | None) -> list[tuple[str, CustomPolicy]]:
     """Return the policies `custom` of a runtime, by the field that they are in."""
-    for field, policy in zip(("mlPolicy", "podGroupPolicy"), (ml_policy, pod_group_policy), strict=True):
-        if policy is not None and policy.custom is not None:
-            yield field, policy.custom
+    found = []
+    if ml_policy is not None and ml_policy.custom is not None:
+        found.append(("mlPolicy", ml_policy.custom))
+    if pod_group_policy is not None and pod_group_policy.custom is not None:
+        found.append(("podGroupPolicy", pod_group_policy.custom))
+    return found
 
 
 def config_of(model: type[BaseModel], policy: str, custom: CustomPolicy) -> Any:

@@ -32,6 +32,7 @@ ATTRIBUTES: Final = (
 )
 """The optional attributes whose names are no words of their own, so that what is nearly one is one misspelt."""
 
+_OWN_PLUGINS: Final = "trainmaster.plugins."
 _CLOSE: Final = 0.85
 """How alike the name of a method and that of an extension point are if one is the other misspelt."""
 
@@ -73,6 +74,11 @@ class Descriptor:
     def serves_all(self) -> bool:
         """Whether it serves all TrainJobs."""
         return not (self.decides or self.policies or self.custom_policies)
+
+
+def is_own(plugin: Any) -> bool:
+    """Tell whether the code of a plugin is Trainmaster's own."""
+    return type(plugin).__module__.startswith(_OWN_PLUGINS)
 
 
 def place_of(plugin: Any) -> Place:

@@ -3,7 +3,8 @@
 Guarantees:
 - Nothing that a plugin does to what it gets, or later to what it has returned, is seen by our own code or by the
   TrainJobs of others. It gets copies: of the TrainJob here, in the `Info` by the resolver, from listers by their own
-  guarantee. Plugins of one resolution share the `Info` and the copy of the TrainJob.
+  guarantee. Plugins of one resolution share the `Info` and the copy of the TrainJob. Our own change no TrainJob: while
+  there are no others, none is copied.
 - A plugin that fails concerns the TrainJobs that it serves and no other. Of one whose failure policy is "skip" nothing
   is left in the resolution in which it failed.
 - Each call is counted and timed by the observer, and guarded by the guard, that the framework gets.
@@ -16,7 +17,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy, TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
@@ -29,9 +30,10 @@ from trainmaster.runtime.framework.custom_policies import (
     customs,
     unserved_text,
 )
-from trainmaster.runtime.framework.descriptor import Descriptor, describe
+from trainmaster.runtime.framework.descriptor import Descriptor, describe, is_own
 from trainmaster.runtime.framework.interface import Desired, KindNotServed, Plugin, StatusReport
 from trainmaster.runtime.framework.ordering import order_plugins
+from trainmaster.runtime.framework.resolution import ResolutionRun, Tracer
 from trainmaster.runtime.framework.selection import Selection
 from trainmaster.runtime.framework.signatures import PHASES, PluginInvalid, implements
 from trainmaster.runtime.framework.watches import declared_watches, refuse_contradictions, takes_listers
@@ -55,21 +57,6 @@ INDEXING = "Watch.indexes"
 """The phase of calls that tell under which values an object is found, likewise."""
 
 SKIP = "skip"
-
-_Result = TypeVar("_Result")
-
-
-class Tracer(Protocol):
-    """Is shown each step of a resolution, to tell who set what."""
-
-    def merged(self, step: str, info: Info) -> None:
-        """Look at an Info in which there is one thing more: first the runtime, then each patch, then the TrainJob."""
-
-    def enforced(self, plugin: str, phase: str, info: Info) -> None:
-        """Look at an Info after a plugin had it."""
-
-    def built(self, plugin: str, info: Info, objects: Sequence[Any]) -> None:
-        """Look at what a plugin returned from `build`, before it is copied: trees of `info` are in it as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +107,10 @@ class Framework:
             name: (failure_policies or {}).get(name, each.failure_policy) for name, each in self._descriptors.items()
         }
         self._selection = Selection(self._descriptors)
+        # What is asked for each TrainJob, of the few that it concerns.
+        self._configurable = [plugin for plugin in self._plugins if self._descriptors[plugin.name].custom_policies]
+        self._skips_any = SKIP in self._failure_policies.values()
+        self._has_others = not all(map(is_own, self._plugins))
         self._served = {name for each in self._descriptors.values() for name in each.policies}
         self._custom = {
             (policy, name): model
@@ -284,16 +275,18 @@ class Framework:
         """
         by_phase = self._by_phase
         skipped: list[PluginFailed] = []
-        before = _copied(info) if SKIP in self._failure_policies.values() else None
+        before = _copied(info) if self._skips_any else None
         while True:
             try:
                 without = {each.plugin for each in skipped}
-                run = _Resolution(self, info, job.model_copy(deep=True), listers, tracer, without=without)
+                run = self._run(info, self._given(job), listers, tracer, without=without)
                 for phase in ENFORCING:
                     for plugin in by_phase[phase]:
-                        run.enforce(plugin, phase)
+                        if plugin.name in run.serving:
+                            run.enforce(plugin, phase)
                 for plugin in by_phase["build"]:
-                    run.build(plugin)
+                    if plugin.name in run.serving:
+                        run.build(plugin)
             except PluginFailed as error:
                 if before is None or error.rejected or not self.skips(error.plugin):
                     raise
@@ -306,6 +299,17 @@ class Framework:
             else:
                 return Built(list(run.built.values()), skipped, run.builders)
 
+    def _run(
+        self, info: Info, job: TrainJob, listers: Listers, tracer: Tracer | None, *, without: Collection[str]
+    ) -> ResolutionRun:
+        # All of it before a plugin may change what it is read from.
+        configs = self._configs(info, job=job.metadata.uid)
+        serving = self.serving(info, job, without=without)
+        for plugin in serving:
+            self.require_kinds(plugin, listers)
+        names = {plugin.name for plugin in serving}
+        return ResolutionRun(self._calls, info, job, listers, serving=names, configs=configs, tracer=tracer)
+
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
     ) -> tuple[list[FieldError], list[FieldWarning]]:
@@ -314,15 +318,15 @@ class Framework:
         Raises:
             PluginFailed: A plugin raised, or returned what is neither.
         """
-        theirs = job.model_copy(deep=True)
+        theirs = self._given(job)
         uid = job.metadata.uid
         arguments = {
             "info": info,
             "job": theirs,
-            "old": None if old is None else old.model_copy(deep=True),
+            "old": None if old is None else self._given(old),
             "listers": listers,
         }
-        configs = {plugin.name: self.config(plugin, info, job=uid) for plugin in self._plugins}
+        configs = self._configs(info, job=uid)
         errors: list[FieldError] = []
         warnings: list[FieldWarning] = []
         serving = self._serving_at_admission(info, theirs, warnings)
@@ -331,8 +335,8 @@ class Framework:
             if plugin not in serving or self.lacks_kinds(plugin, listers) is not None:
                 continue
             try:
-                given = {**arguments, "config": configs[plugin.name]}
-                found = self.call(plugin, "validate", results.field_results, given, job=uid)
+                given = {**arguments, "config": configs.get(plugin.name)}
+                found = self._calls.call(plugin, "validate", results.field_results, given, job=uid)
             except PluginFailed as error:
                 if error.rejected or not self.skips(plugin.name):
                     raise
@@ -360,11 +364,15 @@ class Framework:
             PluginFailed: The plugin raised, or returned what is no report.
         """
         for plugin in self._by_phase["status"]:
-            arguments = {"job": job.model_copy(deep=True), "listers": listers}
+            arguments = {"job": self._given(job), "listers": listers}
             report = self._calls.call(plugin, "status", results.report, arguments, job=job.metadata.uid)
             if report is not None:
                 return report
         return None
+
+    def _given(self, job: TrainJob) -> TrainJob:
+        """Return what plugins get of a TrainJob."""
+        return job.model_copy(deep=True) if self._has_others else job
 
     def skips(self, plugin: str) -> bool:
         """Tell whether a TrainJob goes on without a plugin that failed."""
@@ -372,33 +380,24 @@ class Framework:
 
     def _applies(self, plugin: Plugin, info: Info, job: TrainJob) -> bool:
         uid = job.metadata.uid
-        arguments = {"info": info, "job": job, "config": self.config(plugin, info, job=uid)}
-        return self.call(plugin, "applies_to", results.truth, arguments, job=uid)
+        arguments = {"info": info, "job": job, "config": self._config(plugin, info, job=uid)}
+        return self._calls.call(plugin, "applies_to", results.truth, arguments, job=uid)
 
-    def config(self, plugin: Plugin, info: Info, *, job: str) -> Any:
-        """Return the policy `custom` that a runtime has for a plugin, as the plugin's model; None if it has none.
+    def _configs(self, info: Info, *, job: str) -> dict[str, Any]:
+        """Return the policies `custom` that a runtime has, by the plugin of each, as models of these.
 
         Raises:
-            PluginFailed: It does not fit the model.
+            PluginFailed: One does not fit the model.
         """
-        if not self._descriptors[plugin.name].custom_policies:  # as of most, and this is asked for each TrainJob
-            return None
+        return {plugin.name: self._config(plugin, info, job=job) for plugin in self._configurable}
+
+    def _config(self, plugin: Plugin, info: Info, *, job: str) -> Any:
         for policy, custom in customs(info.ml_policy, info.pod_group_policy):
             # Others are no call of the plugin: one that must not be called concerns only those who have its policy.
             if custom.name == plugin.name and (model := self._custom.get((policy, plugin.name))) is not None:
                 read = functools.partial(config_of, model, policy, custom)
                 return self._calls.run(plugin.name, CONFIG_PHASE, read, job=job)
         return None
-
-    def call(
-        self, plugin: Plugin, phase: str, check: Callable[[Any], _Result], arguments: dict[str, Any], *, job: str
-    ) -> _Result:
-        """Call a method of a plugin, and check what it returns.
-
-        Raises:
-            PluginFailed: It failed.
-        """
-        return self._calls.call(plugin, phase, check, arguments, job=job)
 
     def _mapper(self, plugin: str, jobs: Callable[..., Iterable[JobKey]]) -> Callable[..., list[JobKey]]:
         with_listers = takes_listers(jobs)
@@ -411,70 +410,6 @@ class Framework:
 
     def _index(self, plugin: str, function: IndexFunction, obj: JsonObject) -> list[str]:
         return self._calls.run(plugin, INDEXING, lambda: results.index_values(function(copy_json(obj))))
-
-
-class _Resolution:
-    """One resolution under way."""
-
-    def __init__(
-        self,
-        framework: Framework,
-        info: Info,
-        job: TrainJob,
-        listers: Listers,
-        tracer: Tracer | None,
-        *,
-        without: Collection[str],
-    ) -> None:
-        self.built: dict[tuple[str, str, str], Desired] = {}
-        self.builders: dict[tuple[str, str, str], str] = {}
-        self._framework = framework
-        self._info = info
-        self._tracer = tracer
-        self._arguments = {"info": info, "job": job, "listers": listers}
-        self._uid = job.metadata.uid
-        self._owned_objects = results.objects_of(job)
-        # All of it before a plugin may change what it is read from.
-        self._configs = {plugin.name: framework.config(plugin, info, job=self._uid) for plugin in framework.plugins()}
-        serving = framework.serving(info, job, without=without)
-        for plugin in serving:
-            framework.require_kinds(plugin, listers)
-        self._serving = {plugin.name for plugin in serving}
-
-    def enforce(self, plugin: Plugin, phase: str) -> None:
-        if plugin.name not in self._serving:
-            return
-        self._call(plugin, phase, results.nothing)
-        if self._tracer is not None:
-            self._tracer.enforced(plugin.name, phase, self._info)
-
-    def build(self, plugin: Plugin) -> None:
-        if plugin.name not in self._serving:
-            return
-        for desired in self._call(plugin, "build", self._checked(plugin)):
-            if desired.identity in self.built:
-                _, kind, name = desired.identity
-                other = self.builders[desired.identity]
-                raise PluginFailed(plugin.name, "build", ValueError(f"plugin {other} builds {kind} {name} as well"))
-            self.built[desired.identity] = desired
-            self.builders[desired.identity] = plugin.name
-
-    def _checked(self, plugin: Plugin) -> Callable[[Any], list[Desired]]:
-        if self._tracer is None:
-            return self._owned_objects
-        tracer = self._tracer
-
-        def traced(result: Any) -> list[Desired]:
-            collected = results.collected(result)
-            checked = self._owned_objects(collected)
-            tracer.built(plugin.name, self._info, collected)
-            return checked
-
-        return traced
-
-    def _call(self, plugin: Plugin, phase: str, check: Callable[[Any], _Result]) -> _Result:
-        arguments = {**self._arguments, "config": self._configs[plugin.name]}
-        return self._framework.call(plugin, phase, check, arguments, job=self._uid)
 
 
 def _unchecked(error: PluginFailed) -> FieldWarning:

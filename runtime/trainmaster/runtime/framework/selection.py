@@ -35,7 +35,7 @@ class Selection:
         for policy in (info.ml_policy, info.pod_group_policy):
             # Asking a model for what it does not have costs more than all the rest of this.
             if policy is not None:
-                for name in (*type(policy).model_fields, *(policy.model_extra or ())):
+                for name in policy.model_fields_set:
                     if name in self._by_policy and getattr(policy, name) is not None:
                         chosen |= self._by_policy[name]
         for field, custom in customs(info.ml_policy, info.pod_group_policy):
