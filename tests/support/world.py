@@ -13,10 +13,11 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
-from trainmaster.controller.reconciling.outcomes import Outcome
+from trainmaster.controller.reconciling.outcomes import ExpectationsPending, Outcome, RequeueAfter
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX, owner_uids
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
@@ -95,8 +96,10 @@ class World:
 
         self._version = 100
         self.deleted_workloads = DeletedWorkloads(self.trainjobs)
+        self.queue = WorkQueue(clock=self.clock)
         self.reconciler = TrainJobReconciler(
             client=cast("KubeClient", self),
+            queue=self.queue,
             trainjobs=self.trainjobs,
             stores={kind: (self.resources[kind], store) for kind, store in self.stores.items()},
             workloads=self.workloads,
@@ -113,6 +116,17 @@ class World:
 
     async def reconcile(self) -> Outcome:
         return await self.reconciler.reconcile(KEY)
+
+    async def work(self) -> int:
+        """Reconcile for as long as anything has the key reconciled, as the controller does; returns how often."""
+        reconciled = 0
+        while (key := self.queue.take()) is not None:
+            outcome = await self.reconciler.reconcile(key)
+            if isinstance(outcome, RequeueAfter | ExpectationsPending):
+                self.queue.add_after(key, outcome.seconds)
+            self.queue.done(key)
+            reconciled += 1
+        return reconciled
 
     # What others do
 
@@ -144,8 +158,10 @@ class World:
     def show(self, obj: JsonObject) -> None:
         """Have the cache of its kind see an object."""
         store = self.stores[obj["apiVersion"], obj["kind"]]
-        store.put(strip_managed_fields(copy_tree(obj)))
+        change = store.put(strip_managed_fields(copy_tree(obj)))
         store.update_resource_version(obj["metadata"].get("resourceVersion") or "1")
+        if change.version is not None:
+            self.reconciler.echoes.add(KEY, change.version)
 
     def store(self, obj: JsonObject) -> JsonObject:
         """Have the server store an object under a new version; the caches see it unless they lag."""

@@ -31,6 +31,7 @@ from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
 from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
+from trainmaster.controller.reconciling.echoes import Echoes
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
@@ -178,16 +179,21 @@ class Caches:
         """Listers over all caches."""
         return StoreListers(self.stores(), workloads=self.workloads)
 
-    def add_trainjob_handlers(self, queue: WorkQueue) -> None:
-        """Have every change put the keys of the TrainJobs that it concerns into a queue."""
+    def add_trainjob_handlers(self, queue: WorkQueue, echoes: Echoes | None = None) -> None:
+        """Have every change put the keys of the TrainJobs that it concerns into a queue.
+
+        Args:
+            queue: It.
+            echoes: What of that is only the echo of what was written for a TrainJob.
+        """
         self._queue = queue
         self._queues.append(queue)
-        _enqueue_on_change(self.trainjobs, _own_key, queue, resync=True)
+        _enqueue_on_change(self.trainjobs, _own_key, queue, echoes, resync=True)
         listers = self.listers()
         owned = dict.fromkeys(informer for informer, watch in self._watches if watch.jobs is None)
         for informer in {**owned, self._config_maps: None}:
             keys_of = config_map_keys if informer is self._config_maps else owner_keys
-            _enqueue_on_change(informer, ConcernedKeys(keys_of, usual=usual_owner), queue)
+            _enqueue_on_change(informer, ConcernedKeys(keys_of, usual=usual_owner), queue, echoes)
         for informer, watch in self._watches:
             if watch.jobs is not None:
                 _enqueue_on_change(informer, JobMapper(watch, listers), queue)
@@ -305,10 +311,16 @@ def _own_key(change: Delta) -> Iterable[str]:
     return (change.key,)
 
 
-def _enqueue_on_change(informer: Informer, keys_of: MapFunc, queue: WorkQueue, *, resync: bool = False) -> None:
+def _enqueue_on_change(
+    informer: Informer, keys_of: MapFunc, queue: WorkQueue, echoes: Echoes | None = None, *, resync: bool = False
+) -> None:
     def enqueue(change: Delta) -> None:
-        priority = LOW_PRIORITY if change.initial or change.resync else 0
+        repeated = change.initial or change.resync
+        version = change.version
         for key in keys_of(change):
-            queue.add(key, priority=priority)
+            if echoes is None or version is None or repeated:
+                queue.add(key, priority=LOW_PRIORITY if repeated else 0)
+            else:
+                echoes.add(key, version)
 
     informer.add_event_handler(enqueue, resync=resync)

@@ -58,9 +58,9 @@ def make_controllers(
         return WorkQueue(clock=clock, metrics=WorkQueueMetrics(name))
 
     queue = queue_of("trainjob_controller")
-    caches.add_trainjob_handlers(queue)
     trainjobs = TrainJobReconciler(
         client=client,
+        queue=queue,
         trainjobs=caches.trainjobs.store,
         stores=caches.stores(),
         workloads=caches.workloads,
@@ -70,6 +70,7 @@ def make_controllers(
         deleted_workloads=caches.deleted_workloads,
         plugin_threads=plugin_threads,
     )
+    caches.add_trainjob_handlers(queue, trainjobs.echoes)
     caches.add_observer(observer)
 
     def on_start() -> None:

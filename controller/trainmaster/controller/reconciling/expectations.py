@@ -24,6 +24,7 @@ from typing import Final, TypeAlias
 
 import structlog
 
+from trainmaster.controller.kube.cache.delta import Version
 from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.runtime.jsontree import JsonObject
@@ -48,6 +49,9 @@ class _Expectation:
     owner: str | None
     """The UID of the object that was reconciled, if it is the object that was written."""
 
+    foreseen: Version | None
+    """The state in which an event will show it, if nothing that was not seen can be a part of that."""
+
 
 class Expectations:
     """What must be observed before a key is reconciled again."""
@@ -60,7 +64,9 @@ class Expectations:
         """Count the keys that wait."""
         return len(self._pending)
 
-    def expect_write(self, key: str, written: JsonObject, store: Store, *, own: bool = False) -> None:
+    def expect_write(
+        self, key: str, written: JsonObject, store: Store, *, own: bool = False, foreseen: bool = False
+    ) -> None:
         """Expect a cache to show an object that the reconcile of `key` wrote.
 
         Args:
@@ -68,12 +74,15 @@ class Expectations:
             written: The object as the server returned it.
             store: The cache of its kind.
             own: Whether it is the object of the key itself, not one that belongs to it.
+            foreseen: Whether the reconcile knows all that is in it: the server took the write only because there was
+                nothing, or the version that was read.
         """
         metadata = written["metadata"]
         version = parse_resource_version(metadata.get("resourceVersion"))
         if version:
             owner, name = metadata["uid"] if own else None, object_key(written)
-            self._expect(key, written, lambda: store.reached(name) >= version, owner=owner)
+            state = (metadata.get("uid") or "", metadata["resourceVersion"]) if foreseen else None
+            self._expect(key, written, lambda: store.reached(name) >= version, owner=owner, foreseen=state)
 
     def expect_deletion(self, key: str, obj: JsonObject, store: Store) -> None:
         """Expect a cache to show that `obj`, as it was observed, is deleted: the reconcile of `key` did that."""
@@ -85,7 +94,7 @@ class Expectations:
             found = store.get(name)
             return found is None or bool(found["metadata"].get("deletionTimestamp"))
 
-        self._expect(key, obj, is_gone, owner=None)
+        self._expect(key, obj, is_gone)
 
     def satisfied(self, key: str, uid: str | None = None) -> bool:
         """Tell whether the caches show all writes of this key; forgets those that they show.
@@ -112,6 +121,26 @@ class Expectations:
         del self._pending[key]
         return True
 
+    def is_pending(self, key: str) -> bool:
+        """Tell whether anything is expected for a key."""
+        return key in self._pending
+
+    def all_foreseen(self, key: str) -> bool:
+        """Tell whether something is expected for a key, and nothing but what was foreseen."""
+        pending = self._pending.get(key)
+        return pending is not None and all(each.foreseen is not None for each in pending.values())
+
+    def fulfil(self, key: str, version: Version) -> bool:
+        """Take note that a cache shows an object in a state; tells whether that was foreseen for a key."""
+        pending = self._pending.get(key, {})
+        what = next((what for what, each in pending.items() if each.foreseen == version), None)
+        if what is None:
+            return False
+        del pending[what]
+        if not pending:
+            del self._pending[key]
+        return True
+
     def unobserved(self) -> list[str]:
         """Name the keys that were not reconciled again although their last write is a while ago.
 
@@ -120,7 +149,15 @@ class Expectations:
         oldest = self._clock.monotonic() - UNOBSERVED_AFTER
         return [key for key, pending in self._pending.items() if any(each.at <= oldest for each in pending.values())]
 
-    def _expect(self, key: str, obj: JsonObject, is_fulfilled: _IsFulfilled, *, owner: str | None) -> None:
+    def _expect(
+        self,
+        key: str,
+        obj: JsonObject,
+        is_fulfilled: _IsFulfilled,
+        *,
+        owner: str | None = None,
+        foreseen: Version | None = None,
+    ) -> None:
         # A later write of the same object has a later version, so it replaces the earlier one.
         what = f"{obj['apiVersion']} {obj['kind']} {object_key(obj)}"
-        self._pending.setdefault(key, {})[what] = _Expectation(is_fulfilled, self._clock.monotonic(), owner)
+        self._pending.setdefault(key, {})[what] = _Expectation(is_fulfilled, self._clock.monotonic(), owner, foreseen)

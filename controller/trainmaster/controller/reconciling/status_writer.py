@@ -117,8 +117,9 @@ class StatusWriter:
             return None
         self._due.pop(key, None)
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
-        log.info("status changed", conditions=holding)
-        self._expectations.expect_write(key, written, self._store, own=True)
+        log.debug("status changed", conditions=holding)
+        as_sent = (written.get("status") or {}) == new
+        self._expectations.expect_write(key, written, self._store, own=True, foreseen=as_sent)
         self._write_backoff.record_write(metadata["uid"], _STATUS, content)
         return None
 

@@ -13,6 +13,8 @@ from support.world import jobset_of
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.reconciling.echoes import Echoes
+from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
@@ -151,3 +153,46 @@ async def test_b27_only_who_reads_workloads_whole_tells_how_they_ended(cluster: 
             informer.handle_event(partition, WatchEvent("DELETED", change, 1), "11")
         (last,) = caches.deleted_workloads.last_states("team/demo")
         assert last.state["status"] == ended
+
+
+async def test_only_events_of_what_a_trainjob_consists_of_can_be_echoes(cluster: Cluster, clock: VirtualClock) -> None:
+    """Whatever else asks for a TrainJob, a reminder and the function of a plugin among it, has it reconciled."""
+    caches, queue = Caches(cluster, [JOBSET, Watch(*GANG, jobs=jobs_of)], clock=clock), Recorder(clock)
+    expectations, store = Expectations(clock=clock), caches.trainjobs.store
+    echoes = Echoes(queue, expectations)
+    caches.add_trainjob_handlers(queue, echoes)
+    job = trainjob_object()
+    jobset, gang = jobset_of("uid-1"), {"kind": "PodGroup", "metadata": {"name": "g", "namespace": "team"}}
+    jobset["metadata"]["resourceVersion"] = "4"
+    gang["metadata"] |= {"uid": "g", "resourceVersion": "5", "labels": {"job": "demo"}}
+
+    def settle() -> None:
+        echoes.begin("team/demo")
+        for written in (job, jobset, gang):
+            expectations.expect_write(
+                "team/demo", {"apiVersion": "v1", **written}, caches.trainjobs.store, foreseen=True
+            )
+        echoes.settle("team/demo")
+        echoes.end("team/demo")
+
+    async with running(caches):
+        await cluster.send(TRAINJOBS, bookmark(1, end=True))
+        await cluster.send(JOBSETS, bookmark(1, end=True))
+        await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(bookmark(1, end=True))
+        job["metadata"]["resourceVersion"] = "3"
+        settle()
+        await cluster.send(TRAINJOBS, event("ADDED", job))
+        await cluster.send(JOBSETS, event("ADDED", jobset))
+        assert queue.news() == []
+        await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(event("ADDED", gang))
+        assert queue.news() == [("team/demo", 0)]
+        settle()
+        await clock.advance(11 * 3600)
+        assert queue.news() == [("team/demo", -100)]
+        jobset["metadata"]["resourceVersion"] = "6"
+        settle()
+        await cluster.send(JOBSETS, event("DELETED", jobset))
+        assert queue.news() == [("team/demo", 0)]
+        settle()
+        caches.enqueue_all()
+        assert queue.news() == [("team/demo", -100)]

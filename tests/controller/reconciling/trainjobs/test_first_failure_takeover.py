@@ -16,6 +16,7 @@ def restarted(world: World) -> None:
     old = world.reconciler
     world.reconciler = TrainJobReconciler(
         client=world,  # type: ignore[arg-type]
+        queue=world.queue,
         trainjobs=world.trainjobs,
         stores={kind: (world.resources[kind], store) for kind, store in world.stores.items()},
         workloads=world.workloads,

@@ -20,6 +20,9 @@ from trainmaster.runtime.jsontree import JsonObject
 Record: TypeAlias = tuple[str, str, bytes, IndexValues]
 """UID, resource version, body and index values. A plain tuple, because the collector stops tracking one of strings."""
 
+Version: TypeAlias = tuple[str, str]
+"""UID and resource version: what tells a state of an object from all others."""
+
 Entry: TypeAlias = tuple[str, Record]
 """A key and its record."""
 
@@ -63,6 +66,11 @@ class Delta:
     def is_deletion(self) -> bool:
         """Whether the object is not in the store any more."""
         return self._after is None
+
+    @property
+    def version(self) -> Version | None:
+        """What tells the state after from all others; None of a deletion."""
+        return None if self._after is None else self._after[:2]
 
     @property
     def old(self) -> JsonObject | None:

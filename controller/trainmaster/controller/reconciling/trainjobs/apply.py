@@ -42,6 +42,7 @@ from trainmaster.controller.kube.rest.errors import (
 )
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.managedfields import owned_fields_of
 from trainmaster.controller.reconciling.owned_objects import check_owner, delete_owner, owner_rules, write_owned
@@ -208,8 +209,9 @@ class Applier:
                 field_manager=FIELD_MANAGER,
             )
         self._uncertain.discard(key)
-        log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
-        self._expectations.expect_write(key, written, store)
+        log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
+        foreseen = apply.uid is None and self._is_as_applied(apply, written)
+        self._expectations.expect_write(key, written, store, foreseen=foreseen)
         self._write_backoff.record_write(trainjob, target, obj)
         if not apply.certain and apply.uid is not None:
             self._settled[apply.uid] = digest(obj)
@@ -241,6 +243,17 @@ class Applier:
         self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)
         raise conflict
 
+    def _is_as_applied(self, apply: Apply, created: JsonObject) -> bool:
+        """Tell whether an object that was created needs nothing more: no admission has made something else of it."""
+        if created.get("status"):
+            return False  # whoever set that may want to be heard
+        if apply.create:
+            return True
+        found = drift(apply.object, created, owned_fields=owned_fields_of(created, FIELD_MANAGER))
+        if found is Drift.POSSIBLE:
+            self._settled[created["metadata"]["uid"]] = digest(apply.object)
+        return found is not Drift.CERTAIN
+
     def _is_settled(self, apply: Apply, trainjob: str, target: str) -> bool:
         """Tell whether an object is what the server made of the last apply, which had the same content."""
         if apply.uid is None:
@@ -265,7 +278,7 @@ class Applier:
         resource, store = self._stores[obj["apiVersion"], obj["kind"]]
         try:
             await self._client.delete(resource, metadata["namespace"], metadata["name"], uid=metadata["uid"])
-            log.info("deleted", kind=obj["kind"], object=metadata["name"])
+            log.debug("deleted", kind=obj["kind"], object=metadata["name"])
         except NotFound:
             log.debug("to be deleted, but gone already", kind=obj["kind"], object=metadata["name"])
         self._expectations.expect_deletion(key, obj, store)

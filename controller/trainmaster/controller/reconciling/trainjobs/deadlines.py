@@ -8,11 +8,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from trainmaster.controller.kube.clock import parse_time
 from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS, SUSPENDED
+from trainmaster.runtime.jsontree import JsonObject
 
 
 def seconds_to_deadline(job: TrainJob, now: datetime) -> float | None:
@@ -41,18 +43,24 @@ def ttl_after_finished(job: TrainJob, runtime: TrainingRuntime | ClusterTraining
     return policy.ttl_seconds_after_finished if policy else None
 
 
-def seconds_to_expiry(job: TrainJob, ttl: int | None, now: datetime) -> float | None:
-    """Compute the seconds until a finished TrainJob, kept for `ttl` of them, may go; zero or less: now; None: never."""
+def seconds_to_expiry(conditions: Iterable[JsonObject], ttl: int | None, now: datetime) -> float | None:
+    """Compute the seconds until a finished TrainJob, kept for `ttl` of them, may go; zero or less: now; None: never.
+
+    Args:
+        conditions: Those of the TrainJob, which say when it ended.
+        ttl: For how many seconds it is kept; None: for ever.
+        now: The time.
+    """
+    if ttl is None:
+        return None
     ends = [
-        _moment(condition.last_transition_time)
-        for condition in job.status.conditions
-        if condition.type in FINAL_CONDITIONS and condition.is_true
+        _moment(condition.get("lastTransitionTime"))
+        for condition in conditions
+        if condition.get("type") in FINAL_CONDITIONS and condition.get("status") == "True"
     ]
     end = min((moment for moment in ends if moment is not None), default=None)
-    if ttl is None or end is None:
-        return None
     # In seconds, because the calendar may end before the job does.
-    return ttl - (now - end).total_seconds()
+    return None if end is None else ttl - (now - end).total_seconds()
 
 
 def _moment(text: str | None) -> datetime | None:

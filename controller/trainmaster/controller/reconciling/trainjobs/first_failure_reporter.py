@@ -191,6 +191,12 @@ class FirstFailureReporter:
             del self._jobs[key]  # it was only slow to get ready
         return job.first_failures, None if due is None else max(due - self._clock.monotonic(), 0.0)
 
+    def note_status(self, key: str, status: JsonObject) -> None:
+        """Take note of what the status of a TrainJob tells from now on."""
+        known = self._counts.get(key)
+        if known is not None and known[1] == counts_of(status.get("jobsStatus") or ()):
+            del self._counts[key]
+
     def _is_unknown(self, key: str) -> bool:
         return key not in self._jobs and key not in self._counts
 

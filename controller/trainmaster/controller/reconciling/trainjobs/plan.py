@@ -88,6 +88,9 @@ class Plan:
     workload_without_jobs: JsonObject | None = None
     """The JobSet as observed, if it lacks Jobs and something about it may be the reason."""
 
+    may_lack_jobs: bool = False
+    """Whether there is something of that kind about the JobSet, also if it was not observed yet."""
+
     skipped: Sequence[PluginFailed] | None = None
     """Failures of plugins without which it was planned; None: it was not resolved."""
 
@@ -100,10 +103,8 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
     job = observed.job
     if deadline_exceeded or job.is_finished:
         by_deadline = deadline_exceeded or _failed_by_deadline(job)
-        # Finished TrainJobs are many, and reading a runtime takes its time.
-        runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
-        expires_in = seconds_to_expiry(job, ttl_after_finished(job, runtime), now)
-        return Plan(deletes=_leftover_workloads(observed) if by_deadline else [], expires_in=expires_in)
+        deletes = _leftover_workloads(observed) if by_deadline else []
+        return Plan(deletes=deletes, expires_in=seconds_to_live(observed, observed.raw.get("status") or {}, now))
     if unsupported_runtime(job.spec.runtime_ref) is not None:
         return Plan()
     planned = Plan()
@@ -136,15 +137,23 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
             if planned.problem or planned.waiting:
                 break
             _plan_object(desired, resolution.builders[desired.identity], observed, planned)
-        planned.workload_without_jobs = _workload_without_jobs(resolution, observed)
+        _note_lack_of_jobs(resolution, observed, planned)
     return planned
 
 
-def _workload_without_jobs(resolution: Resolution, observed: Observed) -> JsonObject | None:
+def seconds_to_live(observed: Observed, status: JsonObject, now: datetime) -> float | None:
+    """Return `Plan.expires_in` of a TrainJob that was observed and has ended, as this status of it says."""
+    job = observed.job
+    # Finished TrainJobs are many, and reading a runtime takes its time.
+    runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
+    return seconds_to_expiry(status.get("conditions") or (), ttl_after_finished(job, runtime), now)
+
+
+def _note_lack_of_jobs(resolution: Resolution, observed: Observed, planned: Plan) -> None:
     jobset = observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
-    if jobset is None or not without_jobs(jobset):
-        return None
-    return jobset if any(may_lack_jobs(desired.object) for desired in resolution.objects) else None
+    if jobset is None or without_jobs(jobset):
+        planned.may_lack_jobs = any(may_lack_jobs(desired.object) for desired in resolution.objects)
+        planned.workload_without_jobs = jobset if planned.may_lack_jobs else None
 
 
 def _end_unseen(objects: Iterable[Desired], observed: Observed) -> Problem | None:

@@ -1,7 +1,7 @@
 """The reconciler of TrainJobs: observe, plan, apply (see the package's docstring for the parts).
 
 Guarantees:
-- C-12: a settled TrainJob costs no request.
+- C-12: a settled TrainJob costs no request, and what comes back of its own writes no reconcile (see `echoes`).
 - A crash between any two writes changes nothing in the end state: all that is remembered here only saves work.
 - C-1, C-4: no key is reconciled before the caches have seen its own last writes, also when its object has been deleted
   and made again in between.
@@ -33,8 +33,10 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.conditions import set_condition, stored_status
+from trainmaster.controller.reconciling.echoes import Echoes
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.outcomes import (
     DONE,
@@ -63,7 +65,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     observe,
     with_live_runtime,
 )
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
+from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan, seconds_to_live
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     RETRY_INTERVAL,
     SkippedPlugins,
@@ -93,6 +95,7 @@ class TrainJobReconciler:
 
     Args:
         client: Performs the writes, and reads what the caches lack.
+        queue: Where its keys wait.
         trainjobs: The cache of TrainJobs.
         stores: All other caches, by API version and kind, each with its resource.
         workloads: The kinds of workloads.
@@ -107,6 +110,7 @@ class TrainJobReconciler:
         self,
         *,
         client: KubeClient,
+        queue: WorkQueue,
         trainjobs: Store,
         stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
         workloads: Collection[GroupVersionKind],
@@ -126,6 +130,9 @@ class TrainJobReconciler:
         self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
         self._plugin_threads = plugin_threads
         self._expectations = Expectations(clock=clock)
+        self.echoes = Echoes(queue, self._expectations)
+        """What stands between the events of what belongs to TrainJobs and the queue."""
+
         self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
         self._skipped_plugins = SkippedPlugins(recorder, clock)
         self._job_creation = JobCreation(client, clock)
@@ -160,6 +167,13 @@ class TrainJobReconciler:
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one TrainJob to its desired state."""
+        self.echoes.begin(key)
+        try:
+            return await self._reconcile(key)
+        finally:
+            self.echoes.end(key)
+
+    async def _reconcile(self, key: str) -> Outcome:
         raw = self._trainjobs.get(key)
         if not self._expectations.satisfied(key, raw["metadata"]["uid"] if raw else None):
             return ExpectationsPending(EXPECTATIONS_RECHECK)
@@ -185,7 +199,7 @@ class TrainJobReconciler:
         except ApiTypeError as error:
             return await self._report_unreadable(key, raw, unreadable(TRAINJOBS.kind, str(error)))
         try:
-            return await self._reconcile(key, await self._observe(key, job, raw))
+            return await self._move_on(key, await self._observe(key, job, raw))
         except ObjectUnreadable as error:
             return await self._report_unreadable(key, raw, Problem("ObjectUnreadable", str(error), retry=False))
 
@@ -200,7 +214,7 @@ class TrainJobReconciler:
             observed = observe(job, raw, listers, deleted_workloads=deleted)
         return observed
 
-    async def _reconcile(self, key: str, observed: Observed) -> Outcome:
+    async def _move_on(self, key: str, observed: Observed) -> Outcome:
         now = self._clock.now()
         report, report_problem = await self._report(observed)
         first_failures, read_due = await self._first_failures(key, observed, report)
@@ -242,9 +256,15 @@ class TrainJobReconciler:
         )
         status_due = await self._status_writer.write(key, observed.raw, status)
         self._problem_reporter.report(key, observed.raw, problem)
+        expires_in = planned.expires_in
+        if status_due is None:
+            self._failure_reporter.note_status(key, status)
+            if not observed.job.is_finished and finished(status.get("conditions") or []):
+                self._failure_reporter.forget(key)
+                expires_in = seconds_to_live(observed, status, now)
         deadline = to_requeue(to_deadline) if not exceeded else None
         look_due = to_requeue(look_due)
-        expiry = to_requeue(planned.expires_in)
+        expiry = to_requeue(expires_in)
         if planned.expires_in is not None and planned.expires_in <= 0 and not planned.deletes and status_due is None:
             if await self._applier.delete_expired(key, observed.raw):
                 self._recorder.event(
@@ -257,8 +277,25 @@ class TrainJobReconciler:
             return DONE
         waiting = WAITING_INTERVAL if planned.waiting else None
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(problem) else None
+        if problem is None and write_due is None and self._has_settled(observed, planned, expires_in):
+            self.echoes.settle(key)
         dues = (write_due, status_due, deadline, expiry, waiting, look_due, retry, to_requeue(read_due))
         return next_outcome(dues, failure=failure, problem=problem)
+
+    def _has_settled(self, observed: Observed, planned: Plan, expires_in: float | None) -> bool:
+        """Tell whether a TrainJob that nothing blocks needs no other reconcile for what was written in this one.
+
+        What is due some time is no matter here: the outcome says when.
+        """
+        if self._plugin_threads is not None:
+            return False  # nobody knows what plugins of others do about their own objects, or about a status
+        if planned.deletes or planned.waiting or planned.skipped or planned.may_lack_jobs:
+            return False
+        if expires_in is not None and expires_in <= 0:
+            return False
+        # What is built a second time meets what is known of the first time.
+        rebuilt = bool((observed.raw.get("status") or {}).get("jobsStatus")) or bool(observed.deleted_workloads)
+        return not (rebuilt and any(each.uid is None for each in planned.applies))
 
     async def _first_failures(
         self, key: str, observed: Observed, report: StatusReport | None
