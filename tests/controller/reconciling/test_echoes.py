@@ -142,7 +142,7 @@ def test_the_priority_of_what_is_held_back_is_kept(bench: Bench) -> None:
     assert bench.queue.state(limit=1)["readyKeys"][0]["priority"] == 5
 
 
-def test_c3_an_echo_is_no_write_of_which_nothing_was_heard(bench: Bench) -> None:
+def test_an_echo_is_no_write_of_which_nothing_was_heard(bench: Bench) -> None:
     bench.reconcile(written(), written(("c2", "6"), name="other"))
     bench.echoes.add(KEY, OWN)
     bench.clock.step(UNOBSERVED_AFTER)

@@ -121,5 +121,5 @@ async def delete_owner(client: KubeClient, resource: Resource, raw: JsonObject) 
     except NotFound:
         log.debug("to be deleted, but gone already")
         return False
-    log.info("deleted, its time to live has passed")
+    log.debug("deleted, its time to live has passed")
     return True

@@ -158,13 +158,14 @@ async def test_b27_only_who_reads_workloads_whole_tells_how_they_ended(cluster: 
 async def test_only_events_of_what_a_trainjob_consists_of_can_be_echoes(cluster: Cluster, clock: VirtualClock) -> None:
     """Whatever else asks for a TrainJob, a reminder and the function of a plugin among it, has it reconciled."""
     caches, queue = Caches(cluster, [JOBSET, Watch(*GANG, jobs=jobs_of)], clock=clock), Recorder(clock)
-    expectations, store = Expectations(clock=clock), caches.trainjobs.store
+    expectations = Expectations(clock=clock)
     echoes = Echoes(queue, expectations)
     caches.add_trainjob_handlers(queue, echoes)
     job = trainjob_object()
-    jobset, gang = jobset_of("uid-1"), {"kind": "PodGroup", "metadata": {"name": "g", "namespace": "team"}}
+    jobset = jobset_of("uid-1")
     jobset["metadata"]["resourceVersion"] = "4"
-    gang["metadata"] |= {"uid": "g", "resourceVersion": "5", "labels": {"job": "demo"}}
+    metadata = {"name": "g", "namespace": "team", "uid": "g", "resourceVersion": "5", "labels": {"job": "demo"}}
+    gang: JsonObject = {"kind": "PodGroup", "metadata": metadata}
 
     def settle() -> None:
         echoes.begin("team/demo")

@@ -140,7 +140,7 @@ class Applier:
                 if each.uid is None:
                     await self._meet(key, job, obj, conflict)
                 raise
-            log.info("applied", kind=obj["kind"], object=obj["metadata"]["name"])
+            log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
             self._expectations.expect_write(key, written, other.store)
 
     async def create(self, key: str, job: Job, creations: Sequence[Creation]) -> None:
