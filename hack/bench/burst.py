@@ -208,8 +208,10 @@ class _Run:
             return
         self.say(f"starting another manager, which finds {jobs} {self.load.workload.kind}s")
         before = await self.audit.count() if self.audit is not None else Requests()
+        began = time.monotonic()
         async with start() as second:
             await second.rest(patience=self._patience)
+            self.measured.times["restart"] = began, time.monotonic()
             cpu = max(second.cpu() - started_with, 0.0) * 1000 / jobs
             restart = await (self.audit or _MetricsReader(second)).count() - before
             self.measured.requests["restart"] = restart
