@@ -33,7 +33,7 @@ def count_lives() -> float:
     observer.lead()
     trainjobs, jobsets = Store(), Store()
     seconds = 0.0
-    for job, jobset in _pairs():
+    for job, jobset in pairs():
         life = [*_life(job, jobset, trainjobs, jobsets)]
         started = time.thread_time()
         for of_trainjob, of_jobset in life:
@@ -48,7 +48,7 @@ def explain_waiting() -> float:
     """Return the seconds of CPU that it takes to say of TrainJobs why they wait, once their pods are read."""
     seen = [
         (job, {**jobset, **samples.starting()}, [*samples.pending_pods(number)])
-        for number, (job, jobset) in enumerate(_pairs())
+        for number, (job, jobset) in enumerate(pairs())
     ]
     now = datetime.now(UTC)
     started = time.thread_time()
@@ -59,7 +59,7 @@ def explain_waiting() -> float:
     return time.thread_time() - started
 
 
-def _pairs() -> Iterator[tuple[JsonObject, JsonObject]]:
+def pairs() -> Iterator[tuple[JsonObject, JsonObject]]:
     """Yield TrainJobs, each with its JobSet."""
     framework, runtime = Framework(load_plugins()), parse_runtime(samples.runtime())
     for number in range(LIVES):

@@ -109,6 +109,11 @@ class Script:
             self._chunks.put_nowait(orjson.dumps(frame) + b"\n")
         await settle()
 
+    async def send_at_once(self, *frames: JsonObject) -> None:
+        """Say something in one go."""
+        self._chunks.put_nowait(b"".join(orjson.dumps(frame) + b"\n" for frame in frames))
+        await settle()
+
     async def list_bytes(self, *_: Any, **__: Any) -> bytes:
         """Fail: nobody needs to list here."""
         raise AssertionError("a list was asked for although streaming lists are offered")

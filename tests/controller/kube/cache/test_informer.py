@@ -472,3 +472,34 @@ async def test_a_streaming_list_goes_on_past_what_cannot_be_read(server: Any, in
     assert sorted(informer.store.keys()) == ["ns/a", "ns/odd", "ns/x"]
     assert (informer.store.get("ns/x") or {})["metadata"] == pod("x", 4)["metadata"]
     assert gauge("unreadable_objects") == 2
+
+
+async def test_p35_other_tasks_run_between_handlers_that_take_their_time() -> None:
+    """A burst of small events that handlers are slow with stalls the loop no more than one of large ones."""
+    clock = VirtualClock()
+    server = Script(clock)
+    informer, heard, at_once = Informer(server, PODS, clock=clock), 0, 0
+
+    def hear(_: Delta) -> None:
+        nonlocal heard
+        heard += 1
+        clock._elapsed += 0.003
+
+    async def take_turns() -> None:
+        nonlocal at_once
+        while True:
+            before = heard
+            await asyncio.sleep(0)
+            at_once = max(at_once, heard - before)
+
+    informer.add_event_handler(hear)
+    other = asyncio.create_task(take_turns())
+    async with running(informer):
+        initial = [event("ADDED", pod(f"p{n}", n)) for n in range(1, 41)]
+        await server.send_at_once(*initial, bookmark(100, end=True))
+        await server.send_at_once(*(event("MODIFIED", pod("p1", 100 + n)) for n in range(1, 41)))
+        async with asyncio.timeout(10):
+            while heard < 80:
+                await asyncio.sleep(0)
+    other.cancel()
+    assert 1 <= at_once <= 2

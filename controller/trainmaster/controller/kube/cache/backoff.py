@@ -3,8 +3,9 @@
 Guarantees:
 - R-27: `Backoff` waits 0.8 s doubling to 30 s, times 1 to 2, and starts over after two quiet minutes, or when told that
   all is well.
-- P-35: `YieldBudget` says when work that finds no end should yield to other tasks: after so many steps or so many
-  bytes, so that the event loop is held for a short while only, whatever the size of an object.
+- P-35: `YieldBudget` says when work that finds no end should yield to other tasks: after so many steps, so many bytes
+  or so much time, so that the event loop is held for a short while only, whatever the size of an object is, whatever
+  handlers do with it, and however slow the machine is.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ _RESET: Final = 120.0
 STEPS_AT_MOST: Final = 100
 BYTES_AT_MOST: Final = 2**18
 """A quarter of a mebibyte of JSON is decoded in one to two milliseconds."""
+
+SECONDS_AT_MOST: Final = 0.005
+"""Several reflectors that are busy at once, and workers, share the tenth of a second for which the loop may stall."""
 
 
 class Backoff:
@@ -54,17 +58,23 @@ class Backoff:
 class YieldBudget:
     """Counts the work that was done since other tasks could run."""
 
-    __slots__ = ("_bytes", "_steps")
+    __slots__ = ("_bytes", "_seconds", "_steps")
 
     def __init__(self) -> None:
         self._steps = 0
         self._bytes = 0
+        self._seconds = 0.0
 
-    def spent(self, size: int) -> bool:
-        """Count one step on `size` bytes; True if it is time to yield."""
+    def spent(self, size: int, seconds: float = 0.0) -> bool:
+        """Count one step on `size` bytes, which took so many seconds, if that is known; True if it is time to yield.
+
+        Time is that of the step alone: between two steps, whoever counts them may have waited.
+        """
         self._steps += 1
         self._bytes += size
-        if self._steps < STEPS_AT_MOST and self._bytes < BYTES_AT_MOST:
+        self._seconds += seconds
+        if self._steps < STEPS_AT_MOST and self._bytes < BYTES_AT_MOST and self._seconds < SECONDS_AT_MOST:
             return False
         self._steps = self._bytes = 0
+        self._seconds = 0.0
         return True

@@ -267,13 +267,13 @@ class Informer:
         # From the end, so that each delta is let go once it is delivered, with the trees that handlers had decoded.
         deltas.reverse()
         while deltas:
-            delta = deltas.pop()
+            started, delta = self._clock.monotonic(), deltas.pop()
             partition.undelivered = len(deltas)
             delta.initial = initial and delta.is_addition
             delta.final_state_unknown = delta.is_deletion
             for registration in registrations:
                 self._notify(registration, delta)
-            if budget.spent(delta.size):
+            if budget.spent(delta.size, self._clock.monotonic() - started):
                 self._metrics.undelivered(self._undelivered)
                 # Nothing can overtake the rest: the reflector, which alone brings changes of it, waits for us.
                 await self._clock.sleep(0)
@@ -372,9 +372,10 @@ class Informer:
             delta = self.store.resync_delta(key)
             if delta is None:
                 continue
+            started = self._clock.monotonic()
             for registration in registrations:
                 self._notify(registration, delta)
-            if budget.spent(delta.size):
+            if budget.spent(delta.size, self._clock.monotonic() - started):
                 await self._clock.sleep(0)
 
     def _notify(self, registration: _Registration, delta: Delta) -> None:

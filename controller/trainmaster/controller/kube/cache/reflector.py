@@ -258,8 +258,9 @@ class Reflector:
 
     async def _follow(self, events: AsyncIterator[WatchEvent]) -> None:
         """Hand events to the store until the stream ends."""
-        budget = YieldBudget()
+        budget, monotonic = YieldBudget(), self._clock.monotonic
         async for event in events:
+            started = monotonic()
             self._metrics.event()
             version = version_of_event(event, self._resource)
             if version != self._version:
@@ -272,7 +273,7 @@ class Reflector:
                 self._version = version
             if self._failure is not None:
                 self._recovered()
-            if budget.spent(event.size):
+            if budget.spent(event.size, monotonic() - started):
                 await self._clock.sleep(0)
 
     def _watch(self, version: str, *, send_initial_events: bool = False) -> AbstractAsyncContextManager[WatchStream]:
