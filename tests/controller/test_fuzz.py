@@ -24,8 +24,8 @@ from support.stack import QUIET, Stack, api_server
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.resources import NAMESPACES
-from trainmaster.controller.kube.rest.transport import HttpTransport
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -69,7 +69,7 @@ async def fed_manager(
 ) -> AsyncIterator[tuple[OddTransport, asyncio.Task[None]]]:
     """A manager whose lists and watches have odd objects in between."""
     framework = Framework(load_plugins())
-    real = HttpTransport(stack.access, clock=SystemClock())
+    real = http_transport(stack.access, clock=SystemClock())
     transport = OddTransport(real, watched_kinds(framework), lists=IN_LISTS, streaming_lists=not lists, seed=seed)
     stop, filled = asyncio.Event(), asyncio.Event()
 

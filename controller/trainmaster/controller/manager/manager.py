@@ -36,11 +36,11 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.elector import new_identity
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import TRIES
-from trainmaster.controller.kube.rest.transport import HttpTransport
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX, NewClient
 from trainmaster.controller.manager.controllers import make_controllers
@@ -286,7 +286,7 @@ class Manager:
             limiter = RateLimiter(qps=limits.qps, burst=limits.burst, clock=self._clock)
         transport = None
         if self._tracing is not None:
-            http = HttpTransport(self._rest_config, clock=self._clock)
+            http = http_transport(self._rest_config, clock=self._clock)
             transport = self._tracing.transport(http, server=self._rest_config.server)
         return KubeClient(
             self._rest_config,

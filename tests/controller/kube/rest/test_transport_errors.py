@@ -23,8 +23,8 @@ from trainmaster.controller.kube.rest.errors import (
     NotConnected,
     TransportError,
 )
+from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.resources import PODS
-from trainmaster.controller.kube.rest.transport import HttpTransport
 
 Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
 
@@ -32,7 +32,7 @@ PATH = "/api/v1/namespaces/ns/pods/a"
 
 
 async def complaint(kind: type[KubeError], config: RestConfig, clock: Any, *, connect_timeout: float = 5.0) -> str:
-    transport = HttpTransport(config, clock=clock, connect_timeout=connect_timeout)
+    transport = http_transport(config, clock=clock, connect_timeout=connect_timeout)
     async with KubeClient(config, user_agent="test", clock=clock, tries=1, transport=transport) as client:
         with pytest.raises(kind) as caught:
             await client.get(PODS, "ns", "a")

@@ -23,12 +23,13 @@ import orjson
 
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.request import JSON, Request, RestClient
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.retry import TRIES, RetryPolicy
-from trainmaster.controller.kube.rest.transport import CONNECTIONS, HttpTransport, Transport
+from trainmaster.controller.kube.rest.transport import CONNECTIONS, Transport
 from trainmaster.controller.kube.rest.watch import INACTIVITY_LIMIT, WatchStream
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -75,7 +76,7 @@ class KubeClient:
         self.config = config
         self._inactivity_limit = inactivity_limit
         self._clock = clock or SystemClock()
-        self._transport = transport or HttpTransport(config, clock=self._clock, connections=connections)
+        self._transport = transport or http_transport(config, clock=self._clock, connections=connections)
         self._rest = RestClient(
             config,
             self._transport,
