@@ -63,9 +63,10 @@ class Pool:
         connection = self._take_idle()
         if connection is not None:
             return connection
+        if self._closed:
+            self._end_turn()
+            raise NotConnected(f"{where}: the client was closed")
         try:
-            if self._closed:
-                raise NotConnected(f"{where}: the client was closed")
             return await self._dialer.dial(self, where)
         except BaseException:
             self._end_turn()
@@ -87,12 +88,14 @@ class Pool:
             await asyncio.sleep(0)
 
     def opened(self, connection: Connection) -> None:
+        """Take note of a connection that is open."""
         self._gauge.inc()
         self._open.add(connection)
         if self._closed:
             connection.abort()
 
     def given_back(self, connection: Connection, *, reusable: bool) -> None:
+        """Take a connection back whose exchange is over."""
         if reusable and self._limit is not None and not self._closed:
             connection.idle_since = self._clock.monotonic()
             self._idle.append(connection)
@@ -103,6 +106,7 @@ class Pool:
         self._end_turn()
 
     def lost(self, connection: Connection) -> None:
+        """Take note of a connection that is closed."""
         self._gauge.dec()
         self._open.discard(connection)
         if connection in self._idle:
