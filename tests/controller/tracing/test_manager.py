@@ -21,8 +21,9 @@ from support.stack import QUIET, Stack, api_server, manager
 from support.training import apply_runtime, runtime, trainjob, until
 
 from trainmaster.controller.configuration import Configuration, Tracing
+from trainmaster.controller.kube.rest.http1.transport import Http1Transport
 from trainmaster.controller.kube.rest.resources import LEASES
-from trainmaster.controller.kube.rest.transport import HttpTransport, Response
+from trainmaster.controller.kube.rest.transport import Response
 from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.reconciling.trainjobs.reconciler import LARGE
 from trainmaster.controller.resources import TRAINJOBS
@@ -88,15 +89,15 @@ async def test_k14_a_reconcile_is_a_span_with_its_requests_and_plugin_calls(
     monkeypatch.setenv("POD_NAME", "manager-0")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=tests")
     sent: list[tuple[str, str]] = []
-    original = HttpTransport.send
+    original = Http1Transport.send
 
     async def noted(
-        self: HttpTransport, method: str, path: str, *, headers: Mapping[str, str], **more: Any
+        self: Http1Transport, method: str, path: str, *, headers: Mapping[str, str], **more: Any
     ) -> Response:
         sent.append((path, headers.get("traceparent", "")))
         return await original(self, method, path, headers=headers, **more)
 
-    monkeypatch.setattr(HttpTransport, "send", noted)
+    monkeypatch.setattr(Http1Transport, "send", noted)
     async with collector() as receiver, traced(stack, receiver.endpoint):
         job = await create(stack, "first")
         (request, *_) = await receiver.got(
