@@ -10,7 +10,7 @@ import yaml
 from support.charts import CHART, NEEDS_HELM, complete_chart, helm, installed_runtimes, refusal, template
 from support.manifests import DEPLOY, Id, by_identity, one, strings
 
-from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS
+from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS
 from trainmaster.controller.configuration import Configuration, load_configuration, parse_configuration
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.manager.policy_rules import policy_rules

@@ -22,7 +22,7 @@ from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import CA_VALIDITY, new_authority, new_serving_pair
 from trainmaster.controller.certificates.rotation import PROPAGATION
-from trainmaster.controller.certificates.webhook_configuration import DEFAULTER
+from trainmaster.controller.certificates.webhook_names import DEFAULTER
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.manager.runnables import background_task
 

@@ -14,8 +14,8 @@ from support.stack import QUIET, Stack, manager
 from support.training import trainjob, until
 
 from trainmaster.controller.certificates.secret import SecretData, encode
-from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS as CONFIGURED
-from trainmaster.controller.certificates.webhook_configuration import ConfigurationName
+from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS as CONFIGURED
+from trainmaster.controller.certificates.webhook_names import ConfigurationName
 from trainmaster.controller.configuration import Health, Webhook
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import RestConfig

@@ -22,7 +22,7 @@ from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import SERVING_VALIDITY, new_authority, new_serving_pair, read_certificates
 from trainmaster.controller.certificates.secret import SecretData
-from trainmaster.controller.certificates.webhook_configuration import (
+from trainmaster.controller.certificates.webhook_names import (
     DEFAULTER,
     JOB_VALIDATOR,
     VALIDATING,

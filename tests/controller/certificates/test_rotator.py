@@ -15,7 +15,7 @@ from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import new_authority, new_serving_pair
 from trainmaster.controller.certificates.secret import SecretData, encode
-from trainmaster.controller.certificates.webhook_configuration import JOB_VALIDATOR, VALIDATOR
+from trainmaster.controller.certificates.webhook_names import JOB_VALIDATOR, VALIDATOR
 from trainmaster.controller.server import server as server_module
 from trainmaster.devcluster.testing.faults import Faults, Refuse, Reset
 

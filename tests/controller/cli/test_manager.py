@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import orjson
 import pytest
@@ -19,6 +22,7 @@ from support.stack import Stack, api_server
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
+from trainmaster.runtime.yamltext import load_yaml
 
 CONFIGURATION = """\
 apiVersion: config.trainer.kubeflow.org/v1alpha1
@@ -104,6 +108,51 @@ async def test_l9_l10_l14_a_process_that_was_stopped_for_too_long_ends_with_one_
     assert len(errors) == 1, finished.err
     assert "lease lost" in errors[0]
     assert (await lease(stack))["holderIdentity"] != "", "a lost lease is not released"
+
+
+IN_A_POD = """
+import functools, sys
+from pathlib import Path
+from trainmaster.controller.cli import main, manager
+
+manager.load_config = functools.partial(manager.load_config, service_account=Path("serviceaccount"))
+code = main(["manager", "--config", "config.yaml"])
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+sys.exit(code)
+"""
+
+
+async def test_a_manager_in_a_pod_loads_nothing_for_what_is_switched_off(stack: Stack, tmp_path: Path) -> None:
+    """It would take memory for as long as it runs: what reads kubeconfigs 37 MB, what makes certificates 8 MB."""
+    (tmp_path / "config.yaml").write_text(CONFIGURATION)
+    account = tmp_path / "serviceaccount"
+    account.mkdir()
+    kubeconfig = load_yaml(next(tmp_path.rglob("kubeconfig")).read_bytes())
+    authority = kubeconfig["clusters"][0]["cluster"]["certificate-authority-data"]
+    (account / "ca.crt").write_bytes(base64.b64decode(authority))
+    (account / "token").write_text((await stack.access.headers())["Authorization"].removeprefix("Bearer "))
+    address = urlsplit(stack.access.server)
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", IN_A_POD),
+        cwd=tmp_path,
+        env={
+            **{name: value for name, value in os.environ.items() if name != "KUBECONFIG"},
+            "KUBERNETES_SERVICE_HOST": str(address.hostname),
+            "KUBERNETES_SERVICE_PORT": str(address.port),
+        },
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(60):
+        while b"lease acquired" not in (line := await process.stderr.readline()):
+            assert line, "it has ended"
+        process.terminate()
+        out, err = await process.communicate()
+    assert process.returncode == 0, err
+    loaded = {*out.decode().split()}
+    assert {"aiohttp", "trainmaster"} <= loaded
+    assert not loaded & {"cryptography", "kubernetes_asyncio", "opentelemetry", "psycopg", "sqlite3"}
 
 
 HANGING = """

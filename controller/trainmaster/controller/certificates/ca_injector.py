@@ -15,11 +15,8 @@ from typing import Final
 import structlog
 from cryptography import x509
 
-from trainmaster.controller.certificates.webhook_configuration import (
-    FIELD_MANAGER,
-    ConfigurationName,
-    WebhookConfiguration,
-)
+from trainmaster.controller.certificates.webhook_configuration import FIELD_MANAGER, WebhookConfiguration
+from trainmaster.controller.certificates.webhook_names import ConfigurationName
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject

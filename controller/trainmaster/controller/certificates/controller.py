@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -26,22 +26,17 @@ from cryptography import x509
 
 from trainmaster.controller.certificates.certdir import CertDir
 from trainmaster.controller.certificates.pki import to_pem
+from trainmaster.controller.certificates.rights import webhook_configurations
 from trainmaster.controller.certificates.rotator import CertRotator
 from trainmaster.controller.certificates.secret import CERTIFICATE
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.watched import WatchedObjects
-from trainmaster.controller.certificates.webhook_configuration import (
-    CONFIGURATIONS,
-    JOB_VALIDATOR,
-    ConfigurationName,
-    ServiceReference,
-)
-from trainmaster.controller.configuration import Configuration, needs_certificates
+from trainmaster.controller.certificates.webhook_configuration import ServiceReference
+from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import SECRETS
 from trainmaster.metrics.certificates import set_expiry
 
@@ -52,44 +47,6 @@ RETRY_INTERVAL: Final = 10.0
 
 _NO_CHECK_TIME: Final = 0x200000
 """X509_V_FLAG_NO_CHECK_TIME of OpenSSL, which the module `ssl` does not name."""
-
-
-def manages_certificates(configuration: Configuration, *, status_server: bool) -> bool:
-    """Tell whether certificates are for us to make, and anything is served with one."""
-    return configuration.cert_management.enable and needs_certificates(configuration, status_server=status_server)
-
-
-def policy_rules(configuration: Configuration, *, namespace: str) -> Iterator[PolicyRule]:
-    """The rights that this needs.
-
-    Args:
-        configuration: The configuration file.
-        namespace: That of the manager's pod.
-    """
-    yield PolicyRule(
-        resource=SECRETS,
-        verbs=("get", "list", "watch", "patch"),
-        needed_by="certManagement",
-        reason="keep the certificates of the webhooks",
-        names=(configuration.cert_management.webhook_secret_name,),
-        namespace=namespace,
-    )
-    for each in _configurations(configuration):
-        yield PolicyRule(
-            resource=each.resource,
-            verbs=("list", "watch", "patch"),
-            needed_by="certManagement",
-            reason="tell the API server by which authority it knows the webhooks",
-            names=(each.name,),
-        )
-
-
-def _configurations(configuration: Configuration) -> list[ConfigurationName]:
-    """Return the webhook configurations that count."""
-    if not configuration.webhook.enabled:
-        return []
-    has_jobs = configuration.training_operator.enabled
-    return [each for each in CONFIGURATIONS if each != JOB_VALIDATOR or has_jobs]
 
 
 class CertificateController:
@@ -125,7 +82,7 @@ class CertificateController:
             client,
             service=service,
             secret_name=settings.webhook_secret_name,
-            configurations=_configurations(configuration),
+            configurations=webhook_configurations(configuration),
             clock=clock,
         )
         self._name = f"{service.name}.{service.namespace}.svc"

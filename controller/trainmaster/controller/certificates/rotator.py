@@ -33,7 +33,8 @@ from trainmaster.controller.certificates.rotation import (
 from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.watched import WatchedObjects
-from trainmaster.controller.certificates.webhook_configuration import ConfigurationName, WebhookConfiguration
+from trainmaster.controller.certificates.webhook_configuration import WebhookConfiguration
+from trainmaster.controller.certificates.webhook_names import ConfigurationName
 from trainmaster.controller.kube.cache.backoff import Backoff
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder

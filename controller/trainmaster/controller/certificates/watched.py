@@ -12,11 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from trainmaster.controller.certificates.secret import CA_KEY, SecretData
-from trainmaster.controller.certificates.webhook_configuration import (
-    ConfigurationName,
-    ServiceReference,
-    WebhookConfiguration,
-)
+from trainmaster.controller.certificates.webhook_configuration import ServiceReference, WebhookConfiguration
+from trainmaster.controller.certificates.webhook_names import ConfigurationName
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.clock import Clock

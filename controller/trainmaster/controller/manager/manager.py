@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from trainmaster.controller.certificates.controller import CertificateController, manages_certificates
+from trainmaster.controller.certificates.rights import manages_certificates
 from trainmaster.controller.configuration import Configuration, seconds
 from trainmaster.controller.debugging.handlers import Debugged
 from trainmaster.controller.kube.clock import Clock, SystemClock
@@ -46,7 +46,6 @@ from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX, 
 from trainmaster.controller.manager.controllers import make_controllers
 from trainmaster.controller.manager.election import lease_namespace, new_election, other_leaders
 from trainmaster.controller.manager.endpoints import AddPages, add_checks, serve_metrics, serve_probes
-from trainmaster.controller.manager.history import ManagerHistory
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.runnables import (
     LeaderElectionRunnables,
@@ -56,7 +55,6 @@ from trainmaster.controller.manager.runnables import (
     wait_for_first,
 )
 from trainmaster.controller.manager.training_operator import TrainingOperator
-from trainmaster.controller.manager.web_page import web_page
 from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
@@ -72,6 +70,8 @@ from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch
 
 if TYPE_CHECKING:
+    from trainmaster.controller.certificates.controller import CertificateController
+    from trainmaster.controller.manager.history import ManagerHistory
     from trainmaster.controller.tracing.tracing import Tracing
 
 log = structlog.get_logger(__name__)
@@ -310,6 +310,8 @@ class Manager:
     async def _history(self, caches: Caches, jobs: TrainingOperator, stack: AsyncExitStack) -> ManagerHistory | None:
         if not self._configuration.history.enabled:
             return None
+        from trainmaster.controller.manager.history import ManagerHistory  # noqa: PLC0415 - seldom on, and has SQLite
+
         history = ManagerHistory(self._configuration, caches, jobs.job_informers(), clock=self._clock)
         history.start()
         stack.push_async_callback(history.close)
@@ -320,11 +322,15 @@ class Manager:
         if history is not None:
             yield history.add_handlers
         if self._configuration.web.enabled:
+            from trainmaster.controller.manager.web_page import web_page  # noqa: PLC0415 - seldom on
+
             yield web_page(self._configuration, caches, jobs.job_informers(), history, clock=self._clock)
 
     def _certificates(self, client: KubeClient, recorder: EventRecorder) -> CertificateController | None:
         if not manages_certificates(self._configuration, status_server=self._status_server is not None):
             return None
+        from trainmaster.controller.certificates.controller import CertificateController  # noqa: PLC0415 - see there
+
         return CertificateController(
             client, self._configuration, namespace=operator_namespace(), recorder=recorder, clock=self._clock
         )

@@ -4,6 +4,7 @@ configuration file describes them in the words of Go.
 Guarantees:
 - H-10: the files are read again and again; a new pair is used for new connections as soon as certificate and key
   fit each other, and until then the old one stays. Connections that are open do not notice.
+- Who serves nothing over TLS does not load the library that reads certificates: it is imported where one is read.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.certificates.pki import dns_names, read_certificates
 from trainmaster.controller.ciphersuites import CIPHER_SUITES
 from trainmaster.metrics.certificates import set_expiry
 from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS
@@ -91,6 +91,8 @@ class CertWatcher:
 
     def _tell_of_names(self, pem: bytes) -> None:
         """Tell that clients will refuse a certificate because of its names; it is served all the same."""
+        from trainmaster.controller.certificates.pki import dns_names, read_certificates  # noqa: PLC0415 - see above
+
         leaf = next(iter(read_certificates(pem)), None)
         names = dns_names(leaf) if leaf is not None else []
         if self._called is None or leaf is None or {self._called, f"*.{self._called.partition('.')[2]}"} & {*names}:
@@ -135,6 +137,8 @@ def _rfc3339(moment: datetime) -> str:
 
 def _dates(pem: bytes) -> tuple[datetime, datetime] | None:
     """Return from when until when a certificate is valid; None if OpenSSL alone can read it."""
+    from trainmaster.controller.certificates.pki import read_certificates  # noqa: PLC0415 - see above
+
     leaf = next(iter(read_certificates(pem)), None)
     return None if leaf is None else (leaf.not_valid_before_utc, leaf.not_valid_after_utc)
 

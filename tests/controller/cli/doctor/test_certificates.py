@@ -12,7 +12,7 @@ from support.authorities import Authority
 from support.doctor import NAMESPACE, findings
 from support.stack import Stack, api_server
 
-from trainmaster.controller.certificates.webhook_configuration import VALIDATING
+from trainmaster.controller.certificates.webhook_names import VALIDATING
 from trainmaster.controller.kube.rest.resources import SECRETS
 
 NAME = "kubeflow-trainer-webhook-cert"

@@ -12,7 +12,7 @@ import pytest
 from support.doctor import NAMESPACE, findings
 from support.stack import Stack, api_server
 
-from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
+from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.config.text import KEY
 from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, Target
 from trainmaster.controller.cli.doctor.findings import Fact

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
-from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
+from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.crds import definition_files
 from trainmaster.controller.cli.doctor.findings import Fact, Unknown
 from trainmaster.controller.configuration import Configuration

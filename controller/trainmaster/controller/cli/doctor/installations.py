@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
-from trainmaster.controller.certificates.webhook_configuration import CONFIGURATIONS, JOB_VALIDATOR
+from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, JOB_VALIDATOR
 from trainmaster.controller.cli.config.text import KEY
 from trainmaster.controller.cli.doctor.cluster import images_of
 from trainmaster.controller.cli.doctor.facts import CONFIG_MAP, Facts

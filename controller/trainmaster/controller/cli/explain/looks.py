@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
+from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
 from trainmaster.controller.cli.explain.queues import Fields, Look, look_for_queues
 from trainmaster.controller.cli.explain.reader import MOST, Reader, joined

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from trainmaster.controller.certificates.webhook_configuration import MUTATING, VALIDATING
+from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.crds import definition_files
 from trainmaster.controller.cli.doctor.command import look
 from trainmaster.controller.cli.doctor.facts import DEFINITIONS, OTHERS
