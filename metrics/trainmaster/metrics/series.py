@@ -6,14 +6,14 @@ Guarantees:
   CPython switches to no other thread. So an update may also be interrupted by the garbage collector, or by a signal.
 - A scrape in the midst of an observation may lack its sum, as with the library.
 
-An exemplar is not checked: whoever makes one keeps to the limits of OpenMetrics.
+An exemplar is neither checked nor copied: whoever makes one keeps to the limits of OpenMetrics, and changes it no more.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import accumulate
 
 import prometheus_client
@@ -28,11 +28,11 @@ class Counter(prometheus_client.Counter):
         self._amount = 0.0
         self._exemplar: Exemplar | None = None
 
-    def inc(self, amount: float = 1, exemplar: Mapping[str, str] | None = None) -> None:
+    def inc(self, amount: float = 1, exemplar: dict[str, str] | None = None) -> None:
         """Add to it."""
         self._amount += amount
         if exemplar:
-            self._exemplar = Exemplar(dict(exemplar), amount, time.time())
+            self._exemplar = Exemplar(exemplar, amount, time.time())
 
     def _child_samples(self) -> Iterable[Sample]:
         return (Sample("_total", {}, self._amount, None, self._exemplar),)
@@ -63,13 +63,13 @@ class Gauge(prometheus_client.Gauge):
 class Histogram(prometheus_client.Histogram):
     """How often which values were observed."""
 
-    def observe(self, amount: float, exemplar: Mapping[str, str] | None = None) -> None:
+    def observe(self, amount: float, exemplar: dict[str, str] | None = None) -> None:
         """Count a value."""
         bucket = bisect_left(self._upper_bounds, amount)
         self._counts[bucket] += 1
         self._amount += amount
         if exemplar:
-            self._exemplars[bucket] = Exemplar(dict(exemplar), amount, time.time())
+            self._exemplars[bucket] = Exemplar(exemplar, amount, time.time())
 
     def _metric_init(self) -> None:
         # How many values are in each bucket and in none before it; the last bucket has no bound.

@@ -154,6 +154,7 @@ def exemplar_of(trainjob: str, trace_id: str = "") -> dict[str, str]:
         trainjob: Its namespace and name, as `namespace/name`.
         trace_id: The trace that tells of it; empty if there is none.
     """
-    labels = {"trace_id": trace_id} if trace_id else {}
-    room = _EXEMPLAR_LIMIT - sum(len(name) + len(value) for name, value in labels.items()) - len("trainjob")
-    return {"trainjob": trainjob[:room], **labels}
+    room = _EXEMPLAR_LIMIT - len("trainjob")
+    if not trace_id:
+        return {"trainjob": trainjob[:room]}
+    return {"trainjob": trainjob[: room - len("trace_id") - len(trace_id)], "trace_id": trace_id}

@@ -171,8 +171,9 @@ class TrainJobObserver:
         job.reached |= now
         if news and not is_known:
             self._observe(key, facts, workload, runtime, news)
-        self._follow_suspension(key, job, runtime, is_known=is_known)
-        if workload is not None:
+        if facts.wants_suspend or facts.suspended or job.suspended_since is not None or job.never_resumed:
+            self._follow_suspension(key, job, runtime, is_known=is_known)
+        if workload is not None and (workload.restarts != job.restarts or workload.uid != job.workload):
             self._follow_restarts(job, workload, is_known=is_known)
         if job.uncounted_restarts and (facts.failure or facts.end or (workload is not None and workload.is_ready)):
             self._count_restarts(key, job, runtime)

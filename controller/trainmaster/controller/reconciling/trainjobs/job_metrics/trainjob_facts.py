@@ -77,22 +77,30 @@ def read_trainjob(raw: JsonObject) -> TrainJobFacts | None:
 
 
 def _read(raw: JsonObject) -> TrainJobFacts | None:
-    metadata, spec, status = raw["metadata"], raw["spec"], raw.get("status") or {}
+    metadata, spec, status = raw["metadata"], raw["spec"], raw.get("status")
     if (spec.get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
         return None
-    conditions: dict[Any, JsonObject] = {each.get("type"): each for each in status.get("conditions") or ()}
+    told = (
+        intern(metadata["uid"]),
+        intern(metadata.get("creationTimestamp") or ""),
+        metadata.get("generation") or 0,
+        intern(spec["runtimeRef"]["name"]),
+        "deletionTimestamp" in metadata,
+        spec.get("suspend") is True,
+        QUEUE_LABEL in (metadata.get("labels") or ()),
+    )
+    if not status:
+        return TrainJobFacts(*told)
+    has_jobs, progressed = bool(status.get("jobsStatus")), (status.get("trainerStatus") or {}).get("lastUpdatedTime")
+    if not status.get("conditions"):
+        return TrainJobFacts(*told, has_jobs=has_jobs, progressed=progressed or "")
+    conditions: dict[Any, JsonObject] = {each.get("type"): each for each in status["conditions"]}
     holding = {name: each for name, each in conditions.items() if each.get("status") == "True"}
     # The first end counts, and only one of them is ever set.
     end = next((each for each in (COMPLETE, FAILED) if each in holding), "")
     ending = holding.get(end, {})
     return TrainJobFacts(
-        uid=intern(metadata["uid"]),
-        created=intern(metadata.get("creationTimestamp") or ""),
-        generation=metadata.get("generation") or 0,
-        runtime=intern(spec["runtimeRef"]["name"]),
-        is_terminating="deletionTimestamp" in metadata,
-        wants_suspend=spec.get("suspend") is True,
-        is_queued=QUEUE_LABEL in (metadata.get("labels") or ()),
+        *told,
         suspended=SUSPENDED in holding,
         suspension_flipped=intern(conditions.get(SUSPENDED, {}).get("lastTransitionTime") or ""),
         end=end,
@@ -101,6 +109,6 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
         blocked=intern(holding.get(BLOCKED, {}).get("reason") or ""),
         failure=failure_of(holding) if end == FAILED or CONTAINER_FAILED in holding else None,
         waiting=intern(holding.get(WAITING, {}).get("reason") or ""),
-        has_jobs=bool(status.get("jobsStatus")),
-        progressed=(status.get("trainerStatus") or {}).get("lastUpdatedTime") or "",
+        has_jobs=has_jobs,
+        progressed=progressed or "",
     )

@@ -11,6 +11,8 @@ from functools import lru_cache
 from sys import intern
 from typing import NamedTuple, TypeAlias
 
+import orjson
+
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, DATASET_INITIALIZER, MODEL_INITIALIZER
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 from trainmaster.runtime.resource_requirements import accelerators_of
@@ -122,11 +124,18 @@ def _training(replicated_jobs: Iterable[JsonObject]) -> Iterator[ReplicatedJob]:
         spec = template["spec"]["template"]["spec"]
         devices: dict[str, int] = {}
         for container in spec.get("containers") or ():
-            for name, amount in accelerators_of(container.get("resources") or {}).items():
-                devices[name] = devices.get(name, 0) + amount
+            if resources := container.get("resources"):
+                for name, amount in _accelerators(orjson.dumps(resources)):
+                    devices[name] = devices.get(name, 0) + amount
         yield ReplicatedJob(
             each["name"], 1 if replicas is None else replicas, 1 if pods is None else pods, tuple(devices.items())
         )
+
+
+@lru_cache(1024)
+def _accelerators(resources: bytes) -> Amounts:
+    """Return what a container asks for; amounts are slow to read, and most containers ask for what others ask for."""
+    return tuple(accelerators_of(orjson.loads(resources)).items())
 
 
 @lru_cache(1024)
