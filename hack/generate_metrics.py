@@ -110,7 +110,8 @@ LABELS: Final = (
     Label("workqueue_", "controller", "The name of the controller", most="controllers"),
     Label("workqueue_", "name", "The same", most=1),
     Label(
-        "workqueue_", "priority", f"0, or less for what can wait; beyond 25 of them `{queue.TOO_MANY_PRIORITIES}`",
+        "workqueue_", "priority",
+        f"0, 100 for changes, -100 for what can wait; beyond 25 of them `{queue.TOO_MANY_PRIORITIES}`",
         most=queue.PRIORITIES_AT_MOST + 1,
     ),
     Label("rest_client_", "host", "Where the API server is", most=1),

@@ -9,7 +9,8 @@
 # - Modules are compiled, and nobody looks at the time of their files: the tree is read-only. So are those of the
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
 #   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is the client of
-#   kubernetes-asyncio, 25 MB, which only commands with --kubeconfig import.
+#   kubernetes-asyncio, 25 MB, which only commands with --kubeconfig import, and what no command does, 1 MB: version 1
+#   of pydantic, and what others compile C with.
 # - Shared objects lose their symbols for debuggers, 13 MB. Tests, and what only type checkers and Cython read, 2 MB, are
 #   left out.
 # - Twice the same with the same interpreter: SOURCE_DATE_EPOCH is the time of every file.
@@ -45,7 +46,7 @@ find "$directory/lib" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' \) -del
 find "$directory" -name '*.so' -exec strip --strip-unneeded {} +
 export PYTHONPYCACHEPREFIX="$directory/pycache"
 compile="$directory/bin/python -m compileall -q --invalidation-mode unchecked-hash"
-$compile -x '/kubernetes_asyncio/client/' "$directory/lib"
+$compile -x '/(kubernetes_asyncio/client|pydantic/v1|cffi|pycparser)/' "$directory/lib"
 "$directory/bin/python" -c '
 import sys
 import trainmaster.controller.cli.manager

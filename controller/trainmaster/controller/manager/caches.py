@@ -33,6 +33,7 @@ from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
 from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.echoes import Echoes
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
+from trainmaster.controller.reconciling.priorities import priority_of_other, priority_of_own, priority_of_owned
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     OWNER_INDEX,
@@ -188,17 +189,18 @@ class Caches:
         """
         self._queue = queue
         self._queues.append(queue)
-        _enqueue_on_change(self.trainjobs, _own_key, queue, echoes, resync=True)
+        _enqueue_on_change(self.trainjobs, _own_key, queue, priority_of_own, echoes=echoes, resync=True)
         listers = self.listers()
         owned = dict.fromkeys(informer for informer, watch in self._watches if watch.jobs is None)
         for informer in {**owned, self._config_maps: None}:
             keys_of = config_map_keys if informer is self._config_maps else owner_keys
-            _enqueue_on_change(informer, ConcernedKeys(keys_of, usual=usual_owner), queue, echoes)
+            concerned = ConcernedKeys(keys_of, usual=usual_owner)
+            _enqueue_on_change(informer, concerned, queue, priority_of_owned, echoes=echoes)
         for informer, watch in self._watches:
             if watch.jobs is not None:
-                _enqueue_on_change(informer, JobMapper(watch, listers), queue)
+                _enqueue_on_change(informer, JobMapper(watch, listers), queue, priority_of_other)
         for informer in self.runtimes.values():
-            _enqueue_on_change(informer, self._trainjobs_waiting_for(informer.resource), queue)
+            _enqueue_on_change(informer, self._trainjobs_waiting_for(informer.resource), queue, priority_of_other)
 
     def add_observer(self, observer: TrainJobObserver) -> None:
         """Have whoever follows TrainJobs told of each change of one, or of the JobSet of one."""
@@ -216,7 +218,7 @@ class Caches:
     def add_runtime_handlers(self, resource: Resource, queue: WorkQueue) -> None:
         """Have every change of a runtime put its own key into a queue."""
         self._queues.append(queue)
-        _enqueue_on_change(self.runtimes[resource], _own_key, queue, resync=True)
+        _enqueue_on_change(self.runtimes[resource], _own_key, queue, priority_of_own, resync=True)
 
     def _retry_now(self) -> None:
         for queue in self._queues:
@@ -312,15 +314,20 @@ def _own_key(change: Delta) -> Iterable[str]:
 
 
 def _enqueue_on_change(
-    informer: Informer, keys_of: MapFunc, queue: WorkQueue, echoes: Echoes | None = None, *, resync: bool = False
+    informer: Informer,
+    keys_of: MapFunc,
+    queue: WorkQueue,
+    priority_of: Callable[[Delta], int],
+    *,
+    echoes: Echoes | None = None,
+    resync: bool = False,
 ) -> None:
     def enqueue(change: Delta) -> None:
-        repeated = change.initial or change.resync
-        version = change.version
+        priority, version = priority_of(change), change.version
         for key in keys_of(change):
-            if echoes is None or version is None or repeated:
-                queue.add(key, priority=LOW_PRIORITY if repeated else 0)
+            if echoes is None or version is None or change.initial or change.resync:
+                queue.add(key, priority=priority)
             else:
-                echoes.add(key, version)
+                echoes.add(key, version, priority=priority)
 
     informer.add_event_handler(enqueue, resync=resync)

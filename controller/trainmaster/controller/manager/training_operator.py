@@ -51,6 +51,7 @@ from trainmaster.controller.reconciling.jobs.event_handlers import (
 from trainmaster.controller.reconciling.jobs.job_states import JobStates
 from trainmaster.controller.reconciling.jobs.observe import GroupVersionKind, JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
+from trainmaster.controller.reconciling.priorities import priority_of_own, priority_of_owned
 from trainmaster.controller.resources import job_resource, watched_resource
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
@@ -362,7 +363,7 @@ def _enqueue(informer: Informer, queue: WorkQueue, keys_of: Callable[[JsonObject
     concerned = ConcernedKeys(keys_of, usual=_usual_owner)
 
     def enqueue(change: Delta) -> None:
-        priority = LOW_PRIORITY if change.initial or change.resync else 0
+        priority = priority_of_own(change) if own else priority_of_owned(change)
         for key in (change.key,) if own else concerned(change):
             queue.add(key, priority=priority)
 

@@ -10,7 +10,7 @@ from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, ShutDown, WorkQueue
+from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, ShutDown, WorkQueue
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.metrics.registry import REGISTRY
 
@@ -390,3 +390,29 @@ def test_virtual_clock_fires_in_order(virtual: VirtualClock) -> None:
     virtual.call_at(1.5, note("never")).cancel()
     virtual.step(3)
     assert fired == [("a", 1), ("b", 2), ("c", 2)]
+
+
+def test_w29_changes_overtake_what_is_new_and_do_not_starve_it(queue: WorkQueue) -> None:
+    for number in range(8):
+        queue.add(f"change-{number}", priority=CHANGE_PRIORITY)
+    queue.add("old", priority=LOW_PRIORITY)
+    queue.add("new-0")
+    queue.add("new-1")
+    taken = [queue.take() for _ in range(11)]
+    others = {taken.index(key) for key in ("new-0", "new-1", "old")}
+    assert others == {3, 7, 10}
+    assert [key for key in taken if key and key.startswith("change")] == [f"change-{number}" for number in range(8)]
+
+
+def test_w29_a_flood_of_changes_leaves_a_share_to_what_is_new(queue: WorkQueue) -> None:
+    """However long the flood lasts: each key that is taken brings another change."""
+    for number in range(20):
+        queue.add(f"new-{number}")
+    taken = []
+    for number in range(80):
+        queue.add(f"change-{number}", priority=CHANGE_PRIORITY)
+        key = queue.take()
+        assert key is not None
+        queue.done(key)
+        taken.append(key)
+    assert [key for key in taken if key.startswith("new")] == [f"new-{number}" for number in range(20)]

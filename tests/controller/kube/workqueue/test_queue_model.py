@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, RAISED_IN_A_ROW, WorkQueue
 
 
 @dataclass
@@ -29,6 +29,7 @@ class Model:
     counter: int = 0
     waiting: dict[str, ModelKey] = field(default_factory=dict)
     running: dict[str, int] = field(default_factory=dict)
+    raised_in_a_row: int = 0
 
     def line_up(self, item: ModelKey) -> None:
         self.counter += 1
@@ -64,13 +65,15 @@ class Model:
         ]
         if not ready:
             return None
-        key = min(ready)[2]
+        others = [each for each in ready if each[0] >= 0]
+        key = min(others if others and self.raised_in_a_row >= RAISED_IN_A_ROW else ready)[2]
+        self.raised_in_a_row = self.raised_in_a_row + 1 if self.waiting[key].priority > 0 else 0
         self.running[key] = self.waiting.pop(key).priority
         return key
 
 
 KEYS = st.sampled_from("abcdef")
-PRIORITIES = st.sampled_from([LOW_PRIORITY, 0, 10])
+PRIORITIES = st.sampled_from([LOW_PRIORITY, 0, CHANGE_PRIORITY])
 
 
 class UnevenBackoff(KeyedBackoff):
@@ -148,7 +151,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
     @invariant()
     def what_lines_up_waits_and_is_not_being_worked_on(self) -> None:
         """W-1: every place that counts belongs to exactly one waiting key."""
-        places = [entry.key for _, ticket, entry in self.queue._ready if entry.ticket == ticket]
+        lines = [*self.queue._ready, *self.queue._raised]
+        places = [entry.key for _, ticket, entry in lines if entry.ticket == ticket]
         assert len(places) == len(set(places))
         assert set(places) <= self.queue._entries.keys() - self.queue._running.keys()
 
@@ -163,5 +167,5 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert self.queue.take() is None
 
 
-def test_w1_w2_w3_w4_w5_w7_w20_w21_w23_w24_w25_w26_w27_any_sequence_of_calls_behaves_as_the_model() -> None:
+def test_w1_w2_w3_w4_w5_w7_w20_w21_w23_w24_w25_w26_w27_w29_any_sequence_of_calls_behaves_as_the_model() -> None:
     run_state_machine_as_test(QueueAgainstModel, settings=settings(max_examples=100, stateful_step_count=60))

@@ -193,7 +193,7 @@ async def test_only_events_of_what_a_trainjob_consists_of_can_be_echoes(cluster:
         jobset["metadata"]["resourceVersion"] = "6"
         settle()
         await cluster.send(JOBSETS, event("DELETED", jobset))
-        assert queue.news() == [("team/demo", 0)]
+        assert queue.news() == [("team/demo", 100)]
         settle()
         caches.enqueue_all()
         assert queue.news() == [("team/demo", -100)]

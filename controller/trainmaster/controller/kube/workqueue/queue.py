@@ -7,12 +7,14 @@ Guarantees:
   when the worker is done.
 - W-4: `get` takes a key in one step; without its `done` it is not handed out again.
 - W-5, W-20: higher priorities first; within one priority first in, first out; workers are served in order as well.
+- W-29: of four keys in a row, one at least has no raised priority, if there is such a key. Those with a raised one so
+  wait for few others, however many there are, and can starve none.
 - W-27, W-28: after `shut_down` additions are ignored, what waits is dropped, and every `get` raises `ShutDown`. Nobody
   is left waiting, whatever happens at the same time.
 - W-7, W-21: a delayed key only ever moves to an earlier time; one that is ready stays ready. A key whose priority rises
   goes to the end of its new priority.
 - W-12, W-13: retries are rate-limited for each key by itself; `forget` starts that key over. Events are not.
-- W-22: `LOW_PRIORITY` is for what is not new.
+- W-22: `LOW_PRIORITY` is for what is not new, `CHANGE_PRIORITY` for changes of what others made of it.
 - W-23: a delayed key takes its place in the order when it becomes ready.
 - W-24: a key that is worked on may wait in the queue, but is not handed out before `done`.
 - W-25: of the backoff and a latest time, the earlier counts.
@@ -38,6 +40,18 @@ from trainmaster.runtime.jsontree import JsonObject
 
 LOW_PRIORITY: Final = -100
 """The priority of keys from the initial list and from resyncs (W-22)."""
+
+
+CHANGE_PRIORITY: Final = 100
+"""The priority of keys of which something has changed that was there before: somebody waits for that, and a burst of
+what is new must not hold it up. It is raised: above 0."""
+
+RAISED_IN_A_ROW: Final = 3
+"""So many keys of a raised priority are handed out before one of the others (W-29).
+
+A share and not an age from which a key would overtake others: in a burst thousands are of that age, and changes would
+wait for all of them again.
+"""
 
 
 class ShutDown(Exception):
@@ -101,6 +115,10 @@ class WorkQueue:
         self._entries: dict[str, _Entry] = {}
         self._running: dict[str, _Running] = {}
         self._ready: list[tuple[int, int, _Entry]] = []
+        self._raised: list[tuple[int, int, _Entry]] = []
+        """The line of the raised priorities."""
+
+        self._raised_in_a_row = 0
         self._delaying = DelayingQueue(self._clock, self._promote)
         self._tickets = itertools.count()
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -171,10 +189,11 @@ class WorkQueue:
         if self._closed:
             return None
         self._promote()
-        while self._ready:
-            _, ticket, entry = heapq.heappop(self._ready)
+        while line := self._next_line():
+            _, ticket, entry = heapq.heappop(line)
             if entry.ticket != ticket:
                 continue
+            self._raised_in_a_row = self._raised_in_a_row + 1 if line is self._raised else 0
             now = self._clock.monotonic()
             del self._entries[entry.key]
             self._running[entry.key] = _Running(entry.priority, now)
@@ -193,8 +212,7 @@ class WorkQueue:
         entry = self._entries.get(key)
         if entry is not None and entry.due is None:
             # The place it got when it was added: those who came later stay behind it.
-            heapq.heappush(self._ready, (-entry.priority, entry.ticket, entry))
-            self._wake()
+            self._push(entry)
 
     def state(self, *, limit: int) -> JsonObject:
         """Return what the queue holds, for people: counts, and of each state the first keys."""
@@ -234,6 +252,7 @@ class WorkQueue:
         self._entries.clear()
         self._delaying.clear()
         self._ready.clear()
+        self._raised.clear()
         while self._waiters:
             self._wake()
 
@@ -272,8 +291,17 @@ class WorkQueue:
         """Put a ready key at the end of its priority; while it is worked on, only note its place."""
         entry.ticket = next(self._tickets)
         if entry.key not in self._running:
-            heapq.heappush(self._ready, (-entry.priority, entry.ticket, entry))
-            self._wake()
+            self._push(entry)
+
+    def _push(self, entry: _Entry) -> None:
+        heapq.heappush(self._raised if entry.priority > 0 else self._ready, (-entry.priority, entry.ticket, entry))
+        self._wake()
+
+    def _next_line(self) -> list[tuple[int, int, _Entry]]:
+        """Return the line that is served next; an empty one if all are."""
+        if self._raised and (self._raised_in_a_row < RAISED_IN_A_ROW or not self._ready):
+            return self._raised
+        return self._ready
 
     def _delay(self, entry: _Entry, due: float) -> None:
         entry.due = due
