@@ -117,7 +117,7 @@ def check_that_resolving_is_pure(raw_job: JsonObject, raw_runtime: JsonObject) -
             results.append(str(failed).encode())
         else:
             results.append(orjson.dumps(objects))
-            _ruin(objects)
+            ruin(objects)
     assert (raw_job, raw_runtime) == before
     assert (job, on) == models
     assert results[0] == results[1]
@@ -141,13 +141,13 @@ def _check_jobset(objects: list[JsonObject], trainer: JsonObject) -> None:
     assert len(set(ports)) == len(ports), "a port is declared twice"
 
 
-def _ruin(node: object) -> None:
+def ruin(node: object) -> None:
     """Change everything in a tree that can be changed."""
     if isinstance(node, dict):
         for value in node.values():
-            _ruin(value)
+            ruin(value)
         node.clear()
     elif isinstance(node, list):
         for value in node:
-            _ruin(value)
+            ruin(value)
         node.clear()

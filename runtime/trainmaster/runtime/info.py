@@ -104,7 +104,7 @@ class PodSet:
 
     def container(self, name: str) -> JsonObject | None:
         """Find a main container by name."""
-        return _named(self.pod_spec.get("containers") or [], name)
+        return _named(self.job_template["spec"]["template"]["spec"].get("containers") or [], name)
 
     def any_container(self, name: str) -> JsonObject | None:
         """Find a container by name, main containers before init containers."""

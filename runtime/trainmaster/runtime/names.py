@@ -73,7 +73,7 @@ def dns_label(name: str) -> list[str]:
     Returns:
         What is wrong, one text for each problem; nothing if it is right.
     """
-    message = "must not contain dots" if _IS_SUBDOMAIN.fullmatch(name) else _LABEL_TEXT
+    message = "must not contain dots" if "." in name and _IS_SUBDOMAIN.fullmatch(name) else _LABEL_TEXT
     return _matches(name, _IS_LABEL, message, 63)
 
 

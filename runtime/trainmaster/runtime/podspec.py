@@ -66,7 +66,8 @@ def upsert_ports(container: JsonObject, ports: Iterable[JsonObject]) -> None:
     declared: list[JsonObject] = container.get("ports") or []
     for port in ports:
         same = (place for place, existing in enumerate(declared) if _same_port(existing, port))
-        _put(declared, next(same, len(declared)), port)
+        place = next(same, len(declared))
+        declared[place : place + 1] = [copy_tree(port)]
     if declared:
         container["ports"] = declared
 
@@ -111,16 +112,13 @@ def _upsert(holder: JsonObject, field: str, items: Iterable[JsonObject], *, key:
     for place, existing in enumerate(merged):
         places.setdefault(_scalar(existing.get(key)), place)
     for item in items:
-        _put(merged, places.setdefault(_scalar(item[key]), len(merged)), item)
+        place = places.setdefault(_scalar(item[key]), len(merged))
+        if place < len(merged):
+            merged[place] = copy_tree(item)
+        else:
+            merged.append(copy_tree(item))
     if merged:
         holder[field] = merged
-
-
-def _put(merged: list[JsonObject], place: int, item: JsonObject) -> None:
-    if place < len(merged):
-        merged[place] = copy_tree(item)
-    else:
-        merged.append(copy_tree(item))
 
 
 def _scalar(value: Any) -> Any:

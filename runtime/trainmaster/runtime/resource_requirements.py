@@ -51,10 +51,9 @@ def gpu_count(resources: JsonObject) -> int:
     """
     for part in ("requests", "limits"):
         amounts = resources.get(part) or {}
-        gpus = _first(amounts, [name for name in sorted(amounts) if "gpu" in name.lower()])
-        count = gpus or sum(
-            Quantity.parse(value).ceil() for name, value in amounts.items() if name.startswith(_MIG_PREFIX)
-        )
+        gpus = sorted([name for name in amounts if "gpu" in name.lower()])
+        slices = [name for name in amounts if name.startswith(_MIG_PREFIX)]
+        count = _first(amounts, gpus) or sum([Quantity.parse(amounts[name]).ceil() for name in slices])
         if count:
             return count
     return 0
@@ -144,8 +143,12 @@ def _of_requests_or_limits(resources: JsonObject, names: Iterable[str]) -> int:
 
 def _first(amounts: Mapping[str, Any], names: Iterable[str]) -> int:
     """Give the first amount that is not 0, rounded up."""
-    counts = (Quantity.parse(amounts[name]).ceil() for name in names if name in amounts)
-    return next((count for count in counts if count), 0)
+    for name in names:
+        if name in amounts:
+            count = Quantity.parse(amounts[name]).ceil()
+            if count:
+                return count
+    return 0
 
 
 def _requests(holder: Mapping[str, Any]) -> Resources:

@@ -231,8 +231,10 @@ class Framework:
 
     def lacks_kinds(self, plugin: Plugin, listers: Listers) -> Watch | None:
         """Return a kind that a plugin cannot do without and that the cluster does not serve."""
-        watches = self._needed.get(plugin.name, ())
-        return next((watch for watch in watches if not listers.is_served(watch.api_version, watch.kind)), None)
+        for watch in self._needed.get(plugin.name, ()):
+            if not listers.is_served(watch.api_version, watch.kind):
+                return watch
+        return None
 
     def require_kinds(self, plugin: Plugin, listers: Listers) -> None:
         """Refuse to do without a plugin's kinds.

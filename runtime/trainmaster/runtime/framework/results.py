@@ -75,20 +75,23 @@ def _object_of(desired: Any) -> JsonObject:
     if not isinstance(desired, Desired):
         raise TypeError(f"build must return Desired objects, not {type(desired).__name__}")
     try:
-        identity: tuple[object, ...] = desired.identity
+        api_version, kind, name = desired.identity
     except (AttributeError, KeyError, TypeError):
-        identity = ("", "", "")
-    if not all(isinstance(part, str) and part for part in identity):
+        api_version = kind = name = ""
+    if not (_is_text(api_version) and _is_text(kind) and _is_text(name)):
         raise ValueError("it built something without apiVersion, kind and metadata.name")
-    fault = path_segment(desired.object["metadata"]["name"])
+    fault = path_segment(name)
     if fault:
-        name = desired.object["metadata"]["name"]
-        raise ValueError(f"the name of a {desired.object['kind']}, {name!r:.80}, {' and '.join(fault)}")
-    what = f"{desired.object['kind']} {desired.object['metadata']['name']}"
+        raise ValueError(f"the name of a {kind}, {name!r:.80}, {' and '.join(fault)}")
+    what = f"{kind} {name}"
     if not isinstance(desired.when, ApplyWhen):
         raise TypeError(f"when to write {what} must be an ApplyWhen, not {desired.when!r}")
     copied: JsonObject = _json(desired.object, what)
     return copied
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and value != ""
 
 
 def field_results(result: Any) -> tuple[list[FieldError], list[FieldWarning]]:

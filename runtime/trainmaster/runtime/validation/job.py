@@ -112,7 +112,7 @@ def _check_env(env: list[JsonObject], path: str) -> Iterator[Problem]:
     yield from unique(path, env, _name)
     for position, variable in enumerate(env):
         name = variable["name"]
-        if not name or "=" in name or not all(" " <= character <= "~" for character in name):
+        if not name or "=" in name or not (name.isascii() and name.isprintable()):
             yield Problem(f"{path}[{position}].name", _VARIABLE_NAME)
         if variable.get("value") and variable.get("valueFrom"):
             yield Problem(f"{path}[{position}].valueFrom", "may not be specified when `value` is not empty")
