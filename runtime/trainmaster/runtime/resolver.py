@@ -9,10 +9,11 @@ whoever calls may share a runtime between TrainJobs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import orjson
 
@@ -42,6 +43,9 @@ from trainmaster.runtime.multislice import effective_replicas
 from trainmaster.runtime.resource_claims import add_claims, with_whole_claims
 from trainmaster.runtime.resource_requirements import merge_resources
 from trainmaster.runtime.strategicpatch import jobset_spec, strategic_merge_patches
+
+_LONGEST_KEPT: Final = 64 * 1024
+"""Bytes of a template whose canonical form is remembered; runtimes have a few thousand."""
 
 
 class JobInvalid(ValueError):
@@ -185,14 +189,23 @@ def _template_trees(
     """Return trees of their own of a runtime's JobSetSpec: as it is, and with the patches in canonical form."""
     source = runtime.spec.template or JobSetTemplate()
     try:
-        as_it_is: JsonObject = orjson.loads(source.spec_text)
-        if not patches:
-            return as_it_is, orjson.loads(source.canonical_text)
+        text = source.spec_text
     except TypeError as error:
         raise TemplateInvalid(f"spec.template.spec is no JSON: {error}") from error
-    template = _merge_patches(as_it_is, patches)
+    as_it_is: JsonObject = orjson.loads(text)
+    if not patches and len(text) <= _LONGEST_KEPT:
+        return as_it_is, orjson.loads(_canonical_text(text))
+    template = _merge_patches(as_it_is, patches) if patches else orjson.loads(text)
     canonicalize_jobset_spec(template)
     return as_it_is, template
+
+
+# Versions of runtimes are few, TrainJobs are many.
+@functools.lru_cache(maxsize=64)
+def _canonical_text(text: bytes) -> bytes:
+    template = orjson.loads(text)
+    canonicalize_jobset_spec(template)
+    return orjson.dumps(template)
 
 
 def _templates(patches: Iterable[RuntimePatch] | None) -> list[JsonObject]:

@@ -11,7 +11,7 @@ from pydantic import Field
 from trainmaster.runtime.api import constants
 from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, ObjectMeta, Strings
 from trainmaster.runtime.api.shapes import JobSetSpec, ProcessCount
-from trainmaster.runtime.canonical import canonicalize_jobset_spec, without_blanks
+from trainmaster.runtime.canonical import without_blanks
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -161,18 +161,6 @@ class JobSetTemplate(ApiModel):
             TypeError: It holds what no JSON has, or is nested too deeply.
         """
         return orjson.dumps(without_blanks(self.spec))
-
-    @functools.cached_property
-    def canonical_text(self) -> bytes:
-        """The same in canonical form, as it is before a TrainJob changes it.
-
-        Raises:
-            TypeError: As above.
-            TemplateInvalid: It holds something that no JobSet can hold.
-        """
-        spec = orjson.loads(self.spec_text)
-        canonicalize_jobset_spec(spec)
-        return orjson.dumps(spec)
 
 
 class RunPolicy(ApiModel):
