@@ -157,46 +157,58 @@ class RestClient:
 
     async def answer(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
         """Send a request once and return the answer as it is, refusals included."""
-        async with self._answered(request) as response:
-            return response.status, response.headers, await self._read(request, response)
+        identity = await self._ready(request)
+        response, body = await self._attempt(request, identity, refusals_too=True)
+        return response.status, response.headers, body
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a stream, and close its connection in the end."""
-        used = await self._identity()
+        used = await self._ready(request)
         try:
-            response = await self._opened(request)
+            response = await self._opened(request, used)
         except (Unauthorized, CertificateRejected):
             if not await self._renewed(used):
                 raise
-            response = await self._opened(request)
+            response = await self._opened(request, await self._ready(request))
         try:
             yield response.chunks()
         finally:
             response.close()
 
-    async def _opened(self, request: Request) -> Response:
+    async def _opened(self, request: Request, identity: _Identity) -> Response:
         """Open a stream, or raise why the server refuses to."""
-        headers = await self._prepare(request)
-        async with self._in_time(request):
-            response = await self._send(request, headers, streaming=True)
-            if response.status < 300:
-                self._note_right(request, response.status)
-                return response
-            try:
-                raise await self._refusal(request, response)
-            finally:
-                response.close()
+        try:
+            async with self._clock.timeout(self._timeout):
+                response = await self._send(request, identity, streaming=True)
+                if response.status < 300:
+                    self._note_right(request, response.status)
+                    return response
+                try:
+                    raise await self._refusal(request, response)
+                finally:
+                    response.close()
+        except TimeoutError as error:
+            raise self._too_late(request) from error
 
     async def _renewing(self, request: Request) -> bytes:
         """Send a request; if what we know of each other turns out to be stale, renew that and send it once more."""
-        used = await self._identity()
+        used = await self._ready(request)
         try:
-            return await self._attempt(request)
+            _, body = await self._attempt(request, used)
         except (Unauthorized, CertificateRejected):
             if not await self._renewed(used):
                 raise
-        return await self._attempt(request)
+            _, body = await self._attempt(request, await self._ready(request))
+        return body
+
+    async def _ready(self, request: Request) -> _Identity:
+        """Wait for the limit of this client, and then find out who we are; both have their own limits of time."""
+        if self._limiter is not None:
+            started = self._clock.monotonic()
+            await self._limiter.wait()
+            self._metrics.limited(request.method, self._clock.monotonic() - started)
+        return await self._identity()
 
     async def _identity(self) -> _Identity:
         """Return what we show the server, and what we accept from it."""
@@ -206,48 +218,38 @@ class RestClient:
         """Whether there is something else to try: what another request has found meanwhile, or what we find now."""
         return await self._identity() != used or await self._config.credentials.renew()
 
-    async def _attempt(self, request: Request) -> bytes:
-        async with self._answered(request) as response:
-            if response.status >= 300:
-                raise await self._refusal(request, response)
-            self._note_right(request, response.status)
-            return await self._read(request, response)
-
-    @asynccontextmanager
-    async def _answered(self, request: Request) -> AsyncIterator[Response]:
-        """Send a request, measure how long it takes until the block has read the answer, and close that."""
-        headers = await self._prepare(request)
+    async def _attempt(
+        self, request: Request, identity: _Identity, *, refusals_too: bool = False
+    ) -> tuple[Response, bytes]:
+        """Send a request once, and return the answer with its body; measures how long that takes."""
         started = self._clock.monotonic()
-        async with self._in_time(request):
-            response = await self._send(request, headers, streaming=False)
-            try:
-                yield response
-            finally:
-                response.close()
-                self._metrics.duration(request.method, self._clock.monotonic() - started)
-
-    @asynccontextmanager
-    async def _in_time(self, request: Request) -> AsyncIterator[None]:
         try:
             async with self._clock.timeout(self._timeout):
-                yield
+                response = await self._send(request, identity, streaming=False)
+                try:
+                    if not refusals_too:
+                        if response.status >= 300:
+                            raise await self._refusal(request, response)
+                        self._note_right(request, response.status)
+                    return response, await self._read(request, response)
+                finally:
+                    response.close()
+                    self._metrics.duration(request.method, self._clock.monotonic() - started)
         except TimeoutError as error:
-            raise RequestTimeout(
-                f"{self._where(request)}: no complete answer within {self._timeout:g} s; "
-                "the server or the network is overloaded or gone"
-            ) from error
+            raise self._too_late(request) from error
 
-    async def _prepare(self, request: Request) -> dict[str, str]:
-        """Wait for the limit of this client, and return the headers; both have their own limits of time."""
-        if self._limiter is not None:
-            started = self._clock.monotonic()
-            await self._limiter.wait()
-            self._metrics.limited(request.method, self._clock.monotonic() - started)
+    def _too_late(self, request: Request) -> RequestTimeout:
+        return RequestTimeout(
+            f"{self._where(request)}: no complete answer within {self._timeout:g} s; "
+            "the server or the network is overloaded or gone"
+        )
+
+    def _headers(self, request: Request, identity: _Identity) -> dict[str, str]:
         headers = {
             "Accept": request.accept,
             "Accept-Encoding": "identity",
             "User-Agent": self._user_agent,
-            **await self._config.headers(),
+            **identity[0],
         }
         if request.body is not None:
             headers["Content-Type"] = request.content_type
@@ -255,8 +257,9 @@ class RestClient:
             headers |= request.headers
         return headers
 
-    async def _send(self, request: Request, headers: Mapping[str, str], *, streaming: bool) -> Response:
+    async def _send(self, request: Request, identity: _Identity, *, streaming: bool) -> Response:
         """Send a request and return when the headers of its answer have arrived."""
+        headers = self._headers(request, identity)
         # Nothing may be awaited between the guard and the transport: its word holds for this moment.
         if self._guard is not None and request.method in WRITES:
             self._guard()

@@ -269,7 +269,7 @@ class Exchange:
                 ) from self._failure
             if self._connection is None:
                 raise StopAsyncIteration
-            await self._wait()
+            await self._change()
         pieces, self._pieces = self._pieces, []
         if self._unread > _UNREAD_AT_MOST and self._connection is not None:
             self._connection.go_on()
@@ -289,7 +289,7 @@ class Exchange:
         while self._parser.status < 200:
             if self._failure is not None:
                 raise self._failure
-            await self._wait()
+            await self._change()
 
     def feed(self, data: bytes) -> None:
         """Take bytes that have arrived."""
@@ -328,12 +328,10 @@ class Exchange:
         if connection is not None:
             connection.over(self, reusable=reusable)
 
-    async def _wait(self) -> None:
+    def _change(self) -> asyncio.Future[None]:
+        """Return what is done when there is something new."""
         self._waiting = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiting
-        finally:
-            self._waiting = None
+        return self._waiting
 
 
 def _set(waited_for: asyncio.Future[None] | None) -> None:

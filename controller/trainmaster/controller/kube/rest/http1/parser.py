@@ -131,19 +131,20 @@ class AnswerParser:
     def _find_end(self, status: int, *, is_1_0: bool) -> None:
         """Find out from the head how the answer ends (RFC 9112, 6.3)."""
         headers = self.headers
-        kept = "," + ",".join(headers.getall("Connection", ())).lower().replace(" ", "") + ","
-        self.reusable = ",close," not in kept and (not is_1_0 or ",keep-alive," in kept)
-        lengths = set(headers.getall("Content-Length", ()))
-        codings = headers.getall("Transfer-Encoding", ())
+        self.reusable = not is_1_0
+        if "Connection" in headers:
+            options = {option.strip().lower() for line in headers.getall("Connection") for option in line.split(",")}
+            self.reusable = "close" not in options and (not is_1_0 or "keep-alive" in options)
         if self._bodiless or status in _NO_BODY:
             return
-        if codings:
-            if is_1_0 or lengths or [coding.lower() for coding in codings] != ["chunked"]:
+        if "Transfer-Encoding" in headers:
+            codings = ",".join(headers.getall("Transfer-Encoding"))
+            if is_1_0 or "Content-Length" in headers or codings.lower() != "chunked":
                 raise MalformedAnswer("the headers of the answer contradict each other about its length")
             self._chunked = True
-        elif lengths:
-            length = lengths.pop()
-            if lengths or not (length.isascii() and length.isdecimal() and len(length) <= 15):
+        elif "Content-Length" in headers:
+            length, *others = set(headers.getall("Content-Length"))
+            if others or not (length.isascii() and length.isdecimal() and len(length) <= 15):
                 raise MalformedAnswer(f"the answer has the impossible length {length[:40]!r}")
             self._left = int(length)
         else:
@@ -166,24 +167,32 @@ class AnswerParser:
                     break
                 position += 2
                 self._left = 0
-            elif self._left == _TRAILERS:
-                after = self._take_trailer(data, position)
+            else:
+                trailing = self._left == _TRAILERS
+                after = self._take_trailer(data, position) if trailing else self._begin_chunk(data, position, pieces)
                 if after < 0:
                     break
                 position = after
-            else:
-                line = _CHUNK_LINE.match(data, position)
-                if line is None:
-                    if size - position > _CHUNK_LINE_LIMIT or data.find(b"\n", position) >= 0:
-                        raise MalformedAnswer(f"{data[position : position + 40]!r} begins no chunk of the answer")
-                    break
-                position = line.end()
-                self._left = int(line[1], 16) or _TRAILERS
         if self.complete:
             self._finish(size - position)
         else:
             self._held = data[position:]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _begin_chunk(self, data: bytes, position: int, pieces: list[bytes]) -> int:
+        """Read the line before a chunk, and the chunk if all of it is there; returns where to go on, or -1."""
+        line = _CHUNK_LINE.match(data, position)
+        if line is None:
+            if len(data) - position > _CHUNK_LINE_LIMIT or data.find(b"\n", position) >= 0:
+                raise MalformedAnswer(f"{data[position : position + 40]!r} begins no chunk of the answer")
+            return -1
+        begin, length = line.end(), int(line[1], 16)
+        end = begin + length
+        if length and data.startswith(b"\r\n", end):
+            pieces.append(data[begin:end])
+            return end + 2
+        self._left = length or _TRAILERS
+        return begin
 
     def _take_trailer(self, data: bytes, position: int) -> int:
         """Pass over one trailer, or the end of them; returns where it ends, or -1 if it has not arrived as a whole."""

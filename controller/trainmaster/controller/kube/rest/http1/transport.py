@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final, Self
 from urllib.parse import urlencode
 
@@ -92,7 +93,7 @@ class Http1Transport:
     ) -> bytes:
         target = f"{self._server.path}{path}"
         if params:
-            target = f"{target}{'&' if '?' in target else '?'}{urlencode(params)}"
+            target = f"{target}{'&' if '?' in target else '?'}{_query(tuple(params.items()))}"
         # Paths come escaped; another round of escaping or unescaping would name another object.
         if _NOT_IN_A_TARGET.search(target):
             raise ValueError(f"{target!r} cannot be the target of a request")
@@ -119,3 +120,9 @@ class Http1Transport:
                 self._heads.clear()
             self._heads[key] = head
         return head
+
+
+@lru_cache(maxsize=64)
+def _query(params: tuple[tuple[str, str], ...]) -> str:
+    """Escape parameters, which are the same for most requests of a kind."""
+    return urlencode(params)
