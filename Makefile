@@ -54,7 +54,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run docs test test-lowest test-frameworks plugin-tour deploy-test check bench profile tuning dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
+.PHONY: run docs test test-lowest test-frameworks plugin-tour deploy-test check bench instructions profile tuning dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -96,6 +96,10 @@ deploy-test: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.examples $(VENV)/.frameworks 
 
 bench: $(VENV)/.runtime ## Measure a manager that faces many TrainJobs: speed, CPU, memory, requests
 	$(BIN)/python -m bench $(ARGS)
+
+instructions: $(VENV)/.runtime ## Count the instructions of a manager for a TrainJob, and fail if they are clearly more than in the reference (Linux)
+	@hack/debian_packages.sh valgrind vgdb
+	$(BIN)/python -m bench.instructions $(ARGS)
 
 profile: $(VENV)/.runtime ## Tell what a manager that faces many TrainJobs takes CPU for: by cause, with ARGS="--functions 30" by function
 	$(BIN)/python -m profiling $(ARGS)

@@ -20,9 +20,10 @@ packages_of() {
   case $1 in
     prometheus | promtool) echo prometheus ;;
     pngquant) echo pngquant ;;
+    valgrind | vgdb) echo valgrind ;;
     chromium) echo chromium fontconfig-config fonts-dejavu-core ;;
     *)
-      echo "hack/debian_packages.sh knows no program $1; it knows chromium, pngquant, prometheus and promtool" >&2
+      echo "hack/debian_packages.sh knows no program $1; it knows chromium, pngquant, prometheus, promtool, valgrind and vgdb" >&2
       exit 2
       ;;
   esac
@@ -101,6 +102,7 @@ for program in "${missing[@]}"; do
 #!/bin/sh
 root=\$(cd "\$(dirname "\$0")/.." && pwd)
 LD_LIBRARY_PATH="$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" FONTCONFIG_FILE="\$root/fonts.conf" \\
+  VALGRIND_LIB="\$root/usr/libexec/valgrind" \\
   exec "\$root/$(path_of "$program")" "\$@"
 END
   chmod +x "$starter.new"

@@ -393,6 +393,15 @@ def _seeing(condition: str, appearances: _Appearances) -> Callable[[str, JsonObj
     return see
 
 
+@asynccontextmanager
+async def prepared_server(directory: Path, workload: Workload) -> AsyncIterator[tuple[Server, Api]]:
+    """Run a bare API server that has what jobs need, for whoever sends its own load."""
+    async with api_server(directory) as server, Api(await load_config(kubeconfig=str(server.kubeconfig))) as api:
+        await _install_definitions(api, workload)
+        await _prepare(api, workload)
+        yield server, api
+
+
 async def _install_definitions(api: Api, workload: Workload) -> None:
     for name in workload.definitions:
         definition = load_yaml(definition_file(name).read_bytes())
