@@ -95,12 +95,12 @@ def render() -> str:
 def main() -> int:
     """Run the command."""
     arguments = generator.parser(__doc__).parse_args()
-    before, begun, rest = TARGET.read_text(encoding="utf-8").partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    if not (begun and ended):
-        print(f"{TARGET} has lost its markers: {BEGIN.strip()} and {END.strip()}", file=sys.stderr)
+    try:
+        text = generator.spliced(TARGET.read_text(encoding="utf-8"), BEGIN, render(), END)
+    except generator.PlaceUnknown as error:
+        print(f"{TARGET}: {error}", file=sys.stderr)
         return 1
-    return generator.write({TARGET: f"{before}{BEGIN}{render()}{END}{after}"}, check=arguments.check)
+    return generator.write({TARGET: text}, check=arguments.check)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 import generator
-from tuning.report import PlaceUnknown, page
+from tuning.report import page
 from tuning.results import read
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -24,7 +24,7 @@ def main() -> int:
     arguments = generator.parser(__doc__).parse_args()
     try:
         text = page(TARGET.read_text(encoding="utf-8"), read(ROOT / "hack/tuning/results.json"))
-    except PlaceUnknown as error:
+    except generator.PlaceUnknown as error:
         print(f"{TARGET}: {error}", file=sys.stderr)
         return 1
     return generator.write({TARGET: text}, check=arguments.check)

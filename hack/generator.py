@@ -1,12 +1,14 @@
-"""What generators share: their command line, which writes files or with --check only compares, and their YAML."""
+"""What generators share: their command line, which writes files or with --check only compares; pages, of which they
+write a part; and their YAML."""
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
 
@@ -29,6 +31,40 @@ def write(files: Mapping[Path, str], *, check: bool) -> int:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(files[path], encoding="utf-8")
     return 1 if check and stale else 0
+
+
+class PlaceUnknown(Exception):
+    """A page and what is written into it do not fit; the message says how."""
+
+
+_PLACE: Final = re.compile(r"(<!-- Figures of (\w+): .*? -->\n)(?:.*?\n)??(<!-- End of figures\. -->\n)", re.DOTALL)
+
+
+def filled(text: str, contents: Mapping[str, str]) -> str:
+    """Return a page with contents in the places that have their names.
+
+    Raises:
+        PlaceUnknown: Contents and places do not fit.
+    """
+    places = [name for _, name, _ in _PLACE.findall(text)]
+    if sorted(places) != sorted(contents):
+        raise PlaceUnknown(
+            f"the page has places for figures of {', '.join(places)}, but there are {', '.join(contents)}"
+        )
+    return _PLACE.sub(lambda found: f"{found[1]}\n{contents[found[2]]}\n{found[3]}", text)
+
+
+def spliced(text: str, begin: str, content: str, end: str) -> str:
+    """Return a page with something else between two markers.
+
+    Raises:
+        PlaceUnknown: The page has lost its markers.
+    """
+    before, begun, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise PlaceUnknown(f"it has lost its markers: {begin.strip()} and {end.strip()}")
+    return f"{before}{begin}{content}{end}{after}"
 
 
 class Dumper(yaml.CSafeDumper):

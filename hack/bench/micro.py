@@ -20,6 +20,7 @@ import orjson
 
 from bench import samples
 from bench.lives import LIVES, count_lives, explain_waiting
+from bench.storm import EVENTS, longest_turn
 from trainmaster.controller.kube.cache.delta import ResourceEventHandlerFuncs
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import SystemClock
@@ -46,7 +47,10 @@ _TIMEOUT = 60.0
 def measure_pieces() -> dict[str, float]:
     """Measure every piece; returns figures by name."""
     events = b"".join(_frames(_EVENTS))
+    stall, storm = asyncio.run(longest_turn())
     return {
+        "micro.storm": storm / EVENTS * 1e6,
+        "micro.storm_stall": stall * 1000,
         "micro.resolve": _best(_resolutions) / _RESOLUTIONS * 1e6,
         "micro.framework": _framework() * 1e6,
         "micro.informer": _EVENTS / _best(lambda: asyncio.run(_deliver(events))),

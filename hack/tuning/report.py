@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from bench.figures import FIGURES
+from generator import filled
 from tuning.experiments import EXPERIMENTS, Experiment
 from tuning.results import Measurement, Results
 
@@ -52,12 +52,6 @@ _BURST: Final = 0.1
 _REQUESTS_EACH: Final = 2
 """Until a TrainJob has its JobSet."""
 
-_PLACE: Final = re.compile(r"(<!-- Figures of (\w+): .*? -->\n)(?:.*?\n)??(<!-- End of figures\. -->\n)", re.DOTALL)
-
-
-class PlaceUnknown(Exception):
-    """The page asks for figures that there are none of, or not for some that there are; the message names them."""
-
 
 def page(text: str, results: Results) -> str:
     """Return the page with all tables as the results have them.
@@ -65,11 +59,7 @@ def page(text: str, results: Results) -> str:
     Raises:
         PlaceUnknown: Tables and places do not fit.
     """
-    places = [name for _, name, _ in _PLACE.findall(text)]
-    wanted = ["machine", "sizing", *EXPERIMENTS]
-    if sorted(places) != sorted(wanted):
-        raise PlaceUnknown(f"the page has places for figures of {', '.join(places)}, but there are {', '.join(wanted)}")
-    return _PLACE.sub(lambda found: f"{found[1]}\n{_content(found[2], results)}\n{found[3]}", text)
+    return filled(text, {name: _content(name, results) for name in ("machine", "sizing", *EXPERIMENTS)})
 
 
 def _content(name: str, results: Results) -> str:

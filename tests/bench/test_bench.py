@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 from support.commands import Finished, client_of, eventually, processes_of, trainmaster
@@ -20,6 +21,9 @@ from bench.burst import Measured
 from bench.checkout import ready
 from bench.counting import AuditReader, Requests, requests_in_metrics
 from bench.figures import FIGURES, regressed, verdict
+from bench.growth import Growth
+from bench.instructions import TOLERATED, Reference, build, exceeded
+from bench.picture import picture
 from bench.reporting import Report, read_document
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
@@ -215,9 +219,9 @@ def test_durations_may_double_rates_may_halve_and_counts_may_not_grow() -> None:
 
 
 def test_budgets_of_many_jobs_say_nothing_about_few() -> None:
-    assert verdict("manager.peak_memory", 389, jobs=9_999) is None
-    assert verdict("manager.peak_memory", 389, jobs=10_000) is True
-    assert verdict("manager.peak_memory", 391, jobs=10_000) is False
+    assert verdict("manager.peak_memory", 199, jobs=9_999) is None
+    assert verdict("manager.peak_memory", 199, jobs=10_000) is True
+    assert verdict("manager.peak_memory", 201, jobs=10_000) is False
     assert verdict("create.requests", 2.5, jobs=1) is False
     assert verdict("start.ready", 1e9, jobs=10_000) is None
 
@@ -280,3 +284,42 @@ def test_metrics_stand_in_for_an_audit_log() -> None:
     )
     assert requests.counts == Counter({"POST": 4, "list snapshots": 1})
     assert (requests.single, requests.writes, requests.lists) == (4, 4, 1)
+
+
+def test_instructions_may_grow_a_little() -> None:
+    reference = {"create": 1000.0, "live": 2000.0}
+    assert exceeded({"create": 1000.0 * TOLERATED, "live": 1.0}, reference) == []
+    (line,) = exceeded({"create": 1001.0 * TOLERATED, "live": 2000.0}, reference)
+    assert line.startswith("create takes ")
+
+
+def test_a_reference_of_instructions_is_kept(tmp_path: Path) -> None:
+    reference = Reference("0" * 40, build(), {"create": 1000, "live": 2000}, 900)
+    reference.write(tmp_path / "reference.json")
+    assert Reference.read(tmp_path / "reference.json") == reference
+    (tmp_path / "odd.json").write_text('{"commit": "x"}')
+    for name in ("odd.json", "missing.json"):
+        with pytest.raises(BenchmarkFailed, match="make one with --renew"):
+            Reference.read(tmp_path / name)
+
+
+def test_growth_is_kept_and_drawn(tmp_path: Path) -> None:
+    growth = Growth({"python": "3.11"}, {200: {"create.cpu": 2.5, "life.cpu": 4.0}, 50_000: {"create.cpu": 2.6}})
+    growth.write(tmp_path / "growth.json")
+    assert Growth.read(tmp_path / "growth.json") == growth
+    drawn = ET.fromstring(picture(growth))
+    texts = {each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"200", "50,000", "creation", "whole life"} <= texts
+    assert "restart" not in texts, "it was not measured"
+    assert len([*drawn.iter("{http://www.w3.org/2000/svg}circle")]) == 3
+
+
+async def test_growth_has_every_size(tmp_path: Path) -> None:
+    file = tmp_path / "growth.json"
+    command = (sys.executable, "-m", "bench.growth", "--jobs", "3", "6", "--json", str(file))
+    process = await asyncio.create_subprocess_exec(*command)
+    async with asyncio.timeout(_TIMEOUT):
+        assert await process.wait() == 0
+    sizes = Growth.read(file).sizes
+    assert set(sizes) == {3, 6}
+    assert all({"create.cpu", "life.cpu", "manager.peak_memory"} <= figures.keys() for figures in sizes.values())

@@ -13,11 +13,12 @@ import pytest
 from bench.api import Api
 from bench.burst import Load, measure
 from bench.figures import FIGURES
+from generator import PlaceUnknown
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 from tuning.experiments import EXPERIMENTS, Experiment, Large, OfManyRuntimes, Variant
-from tuning.report import TITLES, PlaceUnknown, page
+from tuning.report import TITLES, page
 from tuning.results import Measurement, Results, read, write
 
 ROOT = Path(__file__).resolve().parents[2]
