@@ -150,6 +150,7 @@ class World:
         if (obj["apiVersion"], kind) in self.workloads:
             self.deleted_workloads.on_workload_event(change)
         store.update_resource_version(str(self._version))
+        self.reconciler.echoes.add(KEY, None, anew=True)
 
     def find(self, kind: str, name: str = "demo") -> JsonObject:
         """Read an object as the server has it."""
@@ -160,8 +161,8 @@ class World:
         store = self.stores[obj["apiVersion"], obj["kind"]]
         change = store.put(strip_managed_fields(copy_tree(obj)))
         store.update_resource_version(obj["metadata"].get("resourceVersion") or "1")
-        if change.version is not None:
-            self.reconciler.echoes.add(KEY, change.version)
+        looked_at = obj["kind"] == TRAINJOBS.kind or (obj["apiVersion"], obj["kind"]) in self.workloads
+        self.reconciler.echoes.add(KEY, change.version, anew=not looked_at)
 
     def store(self, obj: JsonObject) -> JsonObject:
         """Have the server store an object under a new version; the caches see it unless they lag."""

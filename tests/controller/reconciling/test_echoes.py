@@ -134,6 +134,24 @@ def test_a_key_that_is_asked_for_anyway_is_no_more_at_rest(bench: Bench) -> None
     assert bench.asked()
 
 
+def test_what_a_reconcile_does_not_look_at_has_it_take_nothing_for_known(bench: Bench) -> None:
+    bench.echoes.add(KEY, FOREIGN)
+    assert not bench.echoes.begin(KEY)
+    bench.echoes.add(KEY, None, anew=True)
+    bench.echoes.add(KEY, FOREIGN)
+    bench.echoes.end(KEY)
+    assert bench.echoes.begin(KEY)
+    bench.echoes.end(KEY)
+    assert not bench.echoes.begin(KEY)
+
+
+def test_an_echo_of_what_it_does_not_look_at_is_one_as_well(bench: Bench) -> None:
+    bench.reconcile(written())
+    bench.echoes.add(KEY, OWN, anew=True)
+    assert not bench.asked()
+    assert not bench.echoes.begin(KEY)
+
+
 def test_the_priority_of_what_is_held_back_is_kept(bench: Bench) -> None:
     bench.echoes.begin(KEY)
     bench.echoes.add(KEY, ("a", "1"), priority=-100)

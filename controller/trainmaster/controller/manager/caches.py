@@ -32,6 +32,7 @@ from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
 from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.echoes import Echoes
+from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.priorities import priority_of_other, priority_of_own, priority_of_owned
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
@@ -57,6 +58,9 @@ from trainmaster.runtime.listers import Watch
 
 MapFunc = Callable[[Delta], Iterable[str]]
 """Maps a change of one object to the keys of the objects to reconcile."""
+
+PriorityFunc = Callable[[Delta], int]
+"""Tells how urgent a change is."""
 
 OWN_WATCHES = [
     Watch(
@@ -164,7 +168,7 @@ class Caches:
                 self._watches += [(informer, watch) for watch in served if watch not in OWN_WATCHES]
         self._declared = {(watch.api_version, watch.kind) for watch in watches}
         self._config_maps = self._by_kind[CONFIG_MAP][0][1]
-        self._queue: WorkQueue | None = None
+        self._echoes: Echoes | None = None
         self._queues: list[WorkQueue] = []
 
     def stores(self) -> Mapping[GroupVersionKind, tuple[Resource, Store]]:
@@ -185,22 +189,24 @@ class Caches:
 
         Args:
             queue: It.
-            echoes: What of that is only the echo of what was written for a TrainJob.
+            echoes: What stands before it; by default something that knows of no echoes.
         """
-        self._queue = queue
+        self._echoes = echoes = Echoes(queue, Expectations()) if echoes is None else echoes
         self._queues.append(queue)
-        _enqueue_on_change(self.trainjobs, _own_key, queue, priority_of_own, echoes=echoes, resync=True)
+        _reconcile_on_change(self.trainjobs, _own_key, echoes, priority_of_own, resync=True)
         listers = self.listers()
         owned = dict.fromkeys(informer for informer, watch in self._watches if watch.jobs is None)
         for informer in {**owned, self._config_maps: None}:
             keys_of = config_map_keys if informer is self._config_maps else owner_keys
+            anew = informer not in self._workload_informers
             concerned = ConcernedKeys(keys_of, usual=usual_owner)
-            _enqueue_on_change(informer, concerned, queue, priority_of_owned, echoes=echoes)
+            _reconcile_on_change(informer, concerned, echoes, priority_of_owned, anew=anew)
         for informer, watch in self._watches:
             if watch.jobs is not None:
-                _enqueue_on_change(informer, JobMapper(watch, listers), queue, priority_of_other)
+                _reconcile_on_change(informer, JobMapper(watch, listers), echoes, priority_of_other, owned=False)
         for informer in self.runtimes.values():
-            _enqueue_on_change(informer, self._trainjobs_waiting_for(informer.resource), queue, priority_of_other)
+            waiting = self._trainjobs_waiting_for(informer.resource)
+            _reconcile_on_change(informer, waiting, echoes, priority_of_other, owned=False)
 
     def add_observer(self, observer: TrainJobObserver) -> None:
         """Have whoever follows TrainJobs told of each change of one, or of the JobSet of one."""
@@ -211,9 +217,9 @@ class Caches:
 
     def enqueue_all(self) -> None:
         """Have all TrainJobs reconciled again, after everything else: something that concerns them all has changed."""
-        if self._queue is not None:
+        if self._echoes is not None:
             for key in self.trainjobs.store.keys():  # noqa: SIM118 - a store is no mapping
-                self._queue.add(key, priority=LOW_PRIORITY)
+                self._echoes.add(key, None, anew=True, priority=LOW_PRIORITY)
 
     def add_runtime_handlers(self, resource: Resource, queue: WorkQueue) -> None:
         """Have every change of a runtime put its own key into a queue."""
@@ -314,20 +320,32 @@ def _own_key(change: Delta) -> Iterable[str]:
 
 
 def _enqueue_on_change(
-    informer: Informer,
-    keys_of: MapFunc,
-    queue: WorkQueue,
-    priority_of: Callable[[Delta], int],
-    *,
-    echoes: Echoes | None = None,
-    resync: bool = False,
+    informer: Informer, keys_of: MapFunc, queue: WorkQueue, priority_of: PriorityFunc, *, resync: bool = False
 ) -> None:
     def enqueue(change: Delta) -> None:
-        priority, version = priority_of(change), change.version
+        priority = priority_of(change)
         for key in keys_of(change):
-            if echoes is None or version is None or change.initial or change.resync:
-                queue.add(key, priority=priority)
-            else:
-                echoes.add(key, version, priority=priority)
+            queue.add(key, priority=priority)
 
     informer.add_event_handler(enqueue, resync=resync)
+
+
+def _reconcile_on_change(
+    informer: Informer,
+    keys_of: MapFunc,
+    echoes: Echoes,
+    priority_of: PriorityFunc,
+    *,
+    owned: bool = True,
+    anew: bool = False,
+    resync: bool = False,
+) -> None:
+    """Have TrainJobs reconciled: for changes of what they own, or for others, which are never an echo."""
+
+    def tell(change: Delta) -> None:
+        priority = priority_of(change)
+        version = change.version if owned and not (change.initial or change.resync) else None
+        for key in keys_of(change):
+            echoes.add(key, version, anew=anew or version is None, priority=priority)
+
+    informer.add_event_handler(tell, resync=resync)

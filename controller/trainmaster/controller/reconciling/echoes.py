@@ -6,8 +6,8 @@ So where that is certain, such an event puts no key into the queue; whatever is 
 Guarantees:
 - An event is an echo only if it shows an object in the very state, by UID and resource version, in which a write left
   it that nothing unseen can hide behind (see `Expectations.expect_write`), and if the reconcile that wrote it said at
-  its end that it left nothing to do. All other events put their key into the queue. Resyncs, deletions, timers and
-  failures do so past this module.
+  its end that it left nothing to do. All other events put their key into the queue, and so does whatever else asks for
+  a key; timers and failures do so past this module.
 - What comes while a key is reconciled is decided on at the end of that. The queue would hand the key out no earlier,
   and an event may overtake the answer of the write that it tells of.
 - An event that is no echo ends it for its key: what comes after it is no echo until the next reconcile.
@@ -33,32 +33,49 @@ class Echoes:
     def __init__(self, queue: WorkQueue, expectations: Expectations) -> None:
         self._queue = queue
         self._expectations = expectations
-        self._held: dict[str, dict[Version, int]] = {}
-        """What events have told of each key that is being reconciled, with the priority of each."""
+        self._held: dict[str, dict[Version | None, tuple[bool, int]]] = {}
+        """What events have told of each key that is being reconciled: each with `anew` and its priority."""
 
         self._settled: set[str] = set()
         """Keys of which echoes are to come."""
+
+        self._asked_anew: set[str] = set()
+        """Keys whose next reconcile is to take nothing for known."""
 
         self._last: tuple[str, Version] | None = None
         """The last echo: several handlers may tell of one event."""
 
     def __len__(self) -> int:
         """Count the keys of which something is remembered."""
-        return len(self._held) + len(self._settled)
+        return len(self._held) + len(self._settled) + len(self._asked_anew)
 
-    def add(self, key: str, version: Version, *, priority: int = 0) -> None:
-        """Have a key reconciled because an object of it has come to a version, unless that is an echo."""
+    def add(self, key: str, version: Version | None, *, anew: bool = False, priority: int = 0) -> None:
+        """Have a key reconciled because of an event, unless that is an echo.
+
+        Args:
+            key: The key.
+            version: The state that an object has come to; None: it is no event that could be an echo.
+            anew: Whether the reconcile is to take nothing for known, because of something that it does not look at.
+            priority: That of the key.
+        """
         held = self._held.get(key)
         if held is not None:
-            held[version] = max(priority, held.get(version, priority))
+            before = held.get(version, (anew, priority))
+            held[version] = (anew or before[0], max(priority, before[1]))
         elif not self._is_echo(key, version):
-            self._settled.discard(key)
-            self._queue.add(key, priority=priority)
+            self._add(key, anew=anew, priority=priority)
 
-    def begin(self, key: str) -> None:
-        """Say that the reconcile of a key begins, which sees all that came until now."""
+    def begin(self, key: str) -> bool:
+        """Say that the reconcile of a key begins, which sees all that came until now.
+
+        Returns:
+            Whether it is to take nothing for known.
+        """
         self._settled.discard(key)
         self._held[key] = {}
+        anew = key in self._asked_anew
+        self._asked_anew.discard(key)
+        return anew
 
     def settle(self, key: str) -> None:
         """Say that the reconcile of a key leaves nothing to do, as soon as the caches show what it wrote."""
@@ -67,12 +84,19 @@ class Echoes:
 
     def end(self, key: str) -> None:
         """Say that the reconcile of a key has ended, well or not."""
-        news = [priority for version, priority in self._held.pop(key).items() if not self._is_echo(key, version)]
-        if news:
-            self._settled.discard(key)
-            self._queue.add(key, priority=max(news))
+        for version, (anew, priority) in self._held.pop(key).items():
+            if not self._is_echo(key, version):
+                self._add(key, anew=anew, priority=priority)
 
-    def _is_echo(self, key: str, version: Version) -> bool:
+    def _add(self, key: str, *, anew: bool, priority: int) -> None:
+        self._settled.discard(key)
+        if anew:
+            self._asked_anew.add(key)
+        self._queue.add(key, priority=priority)
+
+    def _is_echo(self, key: str, version: Version | None) -> bool:
+        if version is None:
+            return False
         if self._last == (key, version):
             return True
         if key not in self._settled or not self._expectations.fulfil(key, version):

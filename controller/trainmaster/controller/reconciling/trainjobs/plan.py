@@ -91,6 +91,9 @@ class Plan:
     may_lack_jobs: bool = False
     """Whether there is something of that kind about the JobSet, also if it was not observed yet."""
 
+    lasts: bool = False
+    """Whether it stays the same while the workload runs: there is nothing else, and that one is left alone then."""
+
     skipped: Sequence[PluginFailed] | None = None
     """Failures of plugins without which it was planned; None: it was not resolved."""
 
@@ -138,6 +141,9 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
                 break
             _plan_object(desired, resolution.builders[desired.identity], observed, planned)
         _note_lack_of_jobs(resolution, observed, planned)
+        planned.lasts = len(resolution.objects) == 1 and all(
+            observed.is_workload(each.identity) and each.when is not ApplyWhen.ALWAYS for each in resolution.objects
+        )
     return planned
 
 

@@ -57,6 +57,7 @@ from trainmaster.controller.reconciling.trainjobs.deleted_workloads import Delet
 from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FirstFailureReporter
 from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.controller.reconciling.trainjobs.job_creation import JobCreation
+from trainmaster.controller.reconciling.trainjobs.lasting_plans import LastingPlans
 from trainmaster.controller.reconciling.trainjobs.observe import (
     GroupVersionKind,
     Observed,
@@ -133,6 +134,7 @@ class TrainJobReconciler:
         self.echoes = Echoes(queue, self._expectations)
         """What stands between the events of what belongs to TrainJobs and the queue."""
 
+        self._lasting_plans = LastingPlans()
         self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
         self._skipped_plugins = SkippedPlugins(recorder, clock)
         self._job_creation = JobCreation(client, clock)
@@ -167,7 +169,8 @@ class TrainJobReconciler:
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one TrainJob to its desired state."""
-        self.echoes.begin(key)
+        if self.echoes.begin(key):
+            self._lasting_plans.forget(key)
         try:
             return await self._reconcile(key)
         finally:
@@ -185,6 +188,7 @@ class TrainJobReconciler:
             self._status_writer.forget(key)
             self._job_creation.forget(key)
             self._failure_reporter.forget(key)
+            self._lasting_plans.forget(key)
             return DONE
         if (reason := why_unreadable(raw)) is not None:
             # Whatever its status says stays as it is.
@@ -261,6 +265,7 @@ class TrainJobReconciler:
             self._failure_reporter.note_status(key, status)
             if not observed.job.is_finished and finished(status.get("conditions") or []):
                 self._failure_reporter.forget(key)
+                self._lasting_plans.forget(key)
                 expires_in = seconds_to_live(observed, status, now)
         deadline = to_requeue(to_deadline) if not exceeded else None
         look_due = to_requeue(look_due)
@@ -279,6 +284,8 @@ class TrainJobReconciler:
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(problem) else None
         if problem is None and write_due is None and self._has_settled(observed, planned, expires_in):
             self.echoes.settle(key)
+            if planned.lasts and not any(each.uid for each in planned.applies):
+                self._lasting_plans.note(key, observed)
         dues = (write_due, status_due, deadline, expiry, waiting, look_due, retry, to_requeue(read_due))
         return next_outcome(dues, failure=failure, problem=problem)
 
@@ -309,6 +316,9 @@ class TrainJobReconciler:
         return None, None
 
     async def _plan(self, key: str, observed: Observed, exceeded: bool, now: datetime) -> Plan:
+        if not exceeded and not observed.job.is_finished and self._lasting_plans.lasts(key, observed):
+            return Plan(skipped=())
+        self._lasting_plans.forget(key)
         decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=now)
         if self._plugin_threads is not None:
             try:
