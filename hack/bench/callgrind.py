@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -94,11 +93,3 @@ async def counted_manager(kubeconfig: Path, directory: Path, of: Program) -> Asy
     )
     async with manager(kubeconfig, directory, configuration={}, plugins={}, program=counted) as running:
         yield Counter(running, out)
-
-
-async def idle(counter: Counter, seconds: float) -> float:
-    """Return the instructions a second of a manager that has nothing to do."""
-    began = time.monotonic()
-    await counter.count()
-    await asyncio.sleep(seconds)
-    return await counter.count() / (time.monotonic() - began)

@@ -22,7 +22,7 @@ from bench.checkout import ready
 from bench.counting import AuditReader, Requests, requests_in_metrics
 from bench.figures import FIGURES, regressed, verdict
 from bench.growth import Growth
-from bench.instructions import TOLERATED, Reference, build, exceeded
+from bench.instructions import TOLERATED, Reference, build, exceeded, undisturbed
 from bench.picture import picture
 from bench.reporting import Report, read_document
 from trainmaster.controller.kube.rest.errors import NotFound
@@ -291,6 +291,10 @@ def test_instructions_may_grow_a_little() -> None:
     assert exceeded({"create": 1000.0 * TOLERATED, "live": 1.0}, reference) == []
     (line,) = exceeded({"create": 1001.0 * TOLERATED, "live": 2000.0}, reference)
     assert line.startswith("create takes ")
+
+
+def test_what_happens_by_the_clock_does_not_count() -> None:
+    assert undisturbed([5400, 5410, 19_300, 5420, 5430, 13_900, 5400, 5440]) == pytest.approx(5400, rel=0.01)
 
 
 def test_a_reference_of_instructions_is_kept(tmp_path: Path) -> None:
