@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import platform
 import statistics
 import subprocess
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import orjson
+import structlog
 
 from bench.api import Api, BenchmarkFailed
 from bench.burst import prepared_server
@@ -42,7 +44,7 @@ WARM_UP: Final = 10
 """TrainJobs whose lives are not counted: what is done once is done then."""
 
 TOLERATED: Final = 1.05
-"""How many times the reference a count may be. Runs of one commit on a busy machine differed by less than 2 %."""
+"""How many times the reference a count may be. Runs of one commit, beside other work or not, differed by 1 %."""
 
 _SETTLES: Final = 0.5
 """Seconds that what a report causes may take after the last answer."""
@@ -146,6 +148,7 @@ def main() -> int:
     parser.add_argument("--reference", type=Path, default=REFERENCE, metavar="FILE", help="default: %(default)s")
     parser.add_argument("--renew", action="store_true", help="make what is counted now the reference")
     arguments = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     try:
         if arguments.renew:
             return _renew(arguments.reference, jobs=arguments.jobs)
