@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.jobset_faults import GAPS, JOB_FAULTS, JOBSET_FAULTS, POD, container
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import FRAMEWORK, FakeListers
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import ValidationResult, validate_trainjob
+from trainmaster.runtime.validation.jobset import may_lack_jobs, validate_jobset
 
 JOBSET = "spec: Forbidden: the JobSet that this TrainJob becomes would be refused: spec.replicatedJobs"
 JOBS = (
@@ -145,3 +148,51 @@ def test_references_between_replicated_jobs_are_followed() -> None:
 
 def test_what_has_an_odd_shape_is_refused_as_such() -> None:
     assert "is not shaped like" in refusal(container(ports=[{"containerPort": "http"}]))
+
+
+_AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "nvidia.com/gpu", "hugepages-2Mi"]), st.just("1"))
+_CONTAINERS = st.lists(
+    st.fixed_dictionaries(
+        {"name": st.sampled_from(["node", "side"])},
+        optional={
+            "image": st.sampled_from(["", "train:1"]),
+            "volumeMounts": st.lists(
+                st.fixed_dictionaries({"name": st.sampled_from(["a", "b"]), "mountPath": st.just("/x")}), max_size=2
+            ),
+            "resources": st.fixed_dictionaries({}, optional={"limits": _AMOUNTS, "requests": _AMOUNTS}),
+        },
+    ),
+    max_size=2,
+)
+_PODS = st.fixed_dictionaries(
+    {"containers": _CONTAINERS},
+    optional={
+        "initContainers": _CONTAINERS,
+        "volumes": st.lists(st.fixed_dictionaries({"name": st.sampled_from(["a", "b"])}), max_size=2),
+        "restartPolicy": st.sampled_from(["Never", "Always"]),
+    },
+)
+
+
+@given(pods=st.lists(_PODS, max_size=2), claims=st.lists(st.sampled_from(["a", "b"]), max_size=1))
+def test_a_jobset_may_lack_jobs_if_something_is_missing_that_is_warned_of(
+    pods: list[JsonObject], claims: list[str]
+) -> None:
+    """It is asked of every TrainJob, so it looks for less than a validation, and must find the same."""
+    jobs = [
+        {"name": f"job-{number}", "template": {"spec": {"template": {"spec": pod}}}} for number, pod in enumerate(pods)
+    ]
+    policies = [{"templates": [{"metadata": {"name": name}} for name in claims]}]
+    spec = {"replicatedJobs": jobs, "volumeClaimPolicies": policies}
+    jobset = {"kind": "JobSet", "metadata": {"name": "demo"}, "spec": spec}
+    told = [str(problem) for problem in validate_jobset(jobset, {})]
+    assert may_lack_jobs(jobset) == any(text.startswith(UNLESS) for text in told)
+
+
+@pytest.mark.parametrize("odd", [{}, {"spec": None}, {"spec": {"replicatedJobs": [{"name": "node"}]}}])
+def test_what_is_not_admitted_lacks_no_jobs(odd: JsonObject) -> None:
+    assert not may_lack_jobs({"kind": "JobSet", "metadata": {"name": "demo"}, **odd})
+
+
+def test_other_kinds_have_no_jobs_to_lack() -> None:
+    assert not may_lack_jobs({"kind": "PodGroup", "metadata": {"name": "demo"}, "spec": {"replicatedJobs": [{}]}})

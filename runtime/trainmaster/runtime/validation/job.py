@@ -40,6 +40,28 @@ def check_job_template(template: JsonObject, path: str, mountable: set[str]) -> 
     yield from check_pod_template(job_spec["template"], f"{path}.template", mountable)
 
 
+def is_incomplete(template: JsonObject, mountable: set[str]) -> bool:
+    """Tell whether the check of a JobTemplateSpec, with these arguments, finds that something is missing."""
+    spec = template["spec"]["template"]["spec"]
+    containers: list[JsonObject] = spec.get("containers") or []
+    if volumes := spec.get("volumes"):
+        mountable = mountable | {volume["name"] for volume in volumes}
+    return not containers or any(
+        _lacks_something(container, mountable) for container in [*containers, *(spec.get("initContainers") or ())]
+    )
+
+
+def _lacks_something(container: JsonObject, mountable: set[str]) -> bool:
+    if not container.get("image"):
+        return True
+    for mount in container.get("volumeMounts") or ():
+        if mount.get("name") not in mountable:
+            return True
+    resources = container.get("resources") or {}
+    limits = resources.get("limits") or {}
+    return any(name not in limits and name not in _OVERCOMMITTED for name in resources.get("requests") or ())
+
+
 def number(holder: JsonObject, field: str) -> int:
     """Read a number that is 1 by default."""
     value = holder.get(field, 1)
