@@ -8,9 +8,8 @@
 #   without hack/ and deploy/webhooks, so that there is nothing of the embedded cluster in it.
 # - Modules are compiled, and nobody looks at the time of their files: the tree is read-only. So are those of the
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
-#   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is the client of
-#   kubernetes-asyncio, 25 MB, which only commands with --kubeconfig import, and what no command does, 1 MB: version 1
-#   of pydantic, and what others compile C with.
+#   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is what no
+#   command imports: the client of kubernetes-asyncio, 25 MB, version 1 of pydantic, and what others compile C with.
 # - Shared objects lose their symbols for debuggers, 13 MB. Tests, and what only type checkers and Cython read, 2 MB, are
 #   left out.
 # - Twice the same with the same interpreter: SOURCE_DATE_EPOCH is the time of every file.

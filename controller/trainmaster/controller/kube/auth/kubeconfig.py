@@ -17,12 +17,17 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 import yaml
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException, kube_config
-from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigMerger
 
 from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT, ExecCredential, run_exec_plugin
 from trainmaster.controller.kube.auth.kubeconfig_fields import WRITE_AGAIN, check_fields
+from trainmaster.controller.kube.auth.kubeconfig_library import (
+    ConfigException,
+    ConfigNode,
+    Configuration,
+    FileOrData,
+    KubeConfigLoader,
+    KubeConfigMerger,
+)
 from trainmaster.controller.kube.auth.oidc import PROVIDER_TIMEOUT, refresh_tokens
 from trainmaster.controller.kube.auth.refresh import REFRESH_PERIOD, RefreshingCredentials
 from trainmaster.controller.kube.auth.tls import TlsFiles, TlsReloader
@@ -136,7 +141,7 @@ class KubeconfigCredentials(RefreshingCredentials):
             ) from error
 
 
-class _Loader(kube_config.KubeConfigLoader):
+class _Loader(KubeConfigLoader):
     """The loader of the library, with our ways to get credentials; its private names are what it offers to override."""
 
     cert_file: str | None
@@ -145,7 +150,7 @@ class _Loader(kube_config.KubeConfigLoader):
     def __init__(self, merged: Any, *, context: str | None, clock: Clock) -> None:
         super().__init__(config_dict=merged, config_base_path=None, active_context=context)
         if self._user is None:  # the library reads from it all the same
-            self._user = kube_config.ConfigNode("no user", {})
+            self._user = ConfigNode("no user", {})
         self._clock = clock
         self._plugin: ExecCredential | None = None
         self._user_as_read = copy.deepcopy(self._user_fields)
@@ -214,9 +219,7 @@ class _Loader(kube_config.KubeConfigLoader):
 
 
 def _as_file(content: str) -> str | None:
-    return kube_config.FileOrData(
-        {"content": content}, None, data_key_name="content", base64_file_content=False
-    ).as_file()
+    return FileOrData({"content": content}, None, data_key_name="content", base64_file_content=False).as_file()
 
 
 def _expires_soon(expires: datetime | None, clock: Clock) -> bool:

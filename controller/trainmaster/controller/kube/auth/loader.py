@@ -65,7 +65,7 @@ async def load_config(
 async def _from_kubeconfig(paths: str, *, context: str | None, source: str, clock: Clock) -> RestConfig:
     if not _any_exists(paths):
         raise ConfigurationError(f"kubeconfig {paths} (from {source}) does not exist; {_HINT}")
-    # Importing kubernetes_asyncio takes a third of a second, which those who need no kubeconfig should not pay.
+    # Its library is of no use to those who need no kubeconfig, as a manager in a pod.
     from trainmaster.controller.kube.auth.kubeconfig import KubeconfigCredentials  # noqa: PLC0415 - see above
 
     credentials = KubeconfigCredentials(paths, context=context, source=source, clock=clock)
