@@ -280,23 +280,22 @@ class RestClient:
 
     async def _read(self, request: Request, response: Response) -> bytes:
         """Read a body up to the ceiling."""
-        announced = response.headers.get("Content-Length", "")
-        size = int(announced) if announced.isdecimal() else 0
         parts: list[bytes] = []
-        if size <= self._response_limit:
-            size = 0
-            async for chunk in response.chunks():
-                size += len(chunk)
-                if size > self._response_limit:
-                    break
-                parts.append(chunk)
-        if size > self._response_limit:
+        size = least = 0
+        async for chunk in response.chunks():
+            size += len(chunk)
+            if len(parts) == 1:  # what comes in one piece need not be announced
+                least = _announced(response)
+            if max(size, least) > self._response_limit:
+                break
+            parts.append(chunk)
+        if max(size, least) > self._response_limit:
             raise ResponseTooLarge(
                 f"{self._where(request)}: the answer exceeds {self._response_limit} bytes; "
                 "narrow the selector or read it in pages"
             )
         self._metrics.response(request.method, size=size)
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def _refusal(self, request: Request, response: Response) -> ApiError:
         """Make the error of a refused request; of an endless body only the beginning is read."""
@@ -336,6 +335,12 @@ class RestClient:
     def _where(self, request: Request) -> str:
         """Name a request; without its parameters, which may be long and change each time."""
         return f"{request.method} {self._config.server}{request.path}"
+
+
+def _announced(response: Response) -> int:
+    """Return how long a body will be, or 0 if its headers do not tell."""
+    length = response.headers.get("Content-Length", "")
+    return int(length) if length.isdecimal() else 0
 
 
 def _code(error: KubeError) -> str:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
+from typing import Final
 from urllib.parse import quote
 
 from trainmaster.controller.kube.rest.errors import InvalidName
 from trainmaster.runtime.names import path_segment
+
+_UNRESERVED: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
+"""What stands in a path as it is: nearly every name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,26 @@ class Resource:
             raise ValueError(f"{self.name} {name!r} needs a namespace")
         if subresource and not name:
             raise ValueError(f"the subresource {subresource!r} of {self.name} needs an object name")
-        for what, segment in (("namespace", namespace), (f"{self.kind} name", name)):
-            problems = path_segment(segment) if segment else []
-            if problems:
-                raise InvalidName(f'invalid {what} "{segment}": {", ".join(problems)}')
-        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        collection = ["namespaces", namespace, self.plural] if namespace else [self.plural]
-        return "/".join([root, *(quote(part, safe="") for part in (*collection, name, subresource) if part)])
+        path = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        if namespace:
+            path = f"{path}/namespaces/{_segment('namespace', namespace)}"
+        path = f"{path}/{_escaped(self.plural)}"
+        if name:
+            path = f"{path}/{_segment(f'{self.kind} name', name)}"
+        return f"{path}/{_escaped(subresource)}" if subresource else path
+
+
+def _segment(what: str, name: str) -> str:
+    """Return a name as it stands in a path, if it may."""
+    if _UNRESERVED.fullmatch(name):
+        return name
+    if problems := path_segment(name):
+        raise InvalidName(f'invalid {what} "{name}": {", ".join(problems)}')
+    return quote(name, safe="")
+
+
+def _escaped(part: str) -> str:
+    return part if _UNRESERVED.fullmatch(part) else quote(part, safe="")
 
 
 CONFIGMAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)

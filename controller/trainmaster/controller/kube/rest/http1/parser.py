@@ -23,8 +23,15 @@ _CHUNK_LINE_LIMIT: Final = 2**12
 _NO_BODY: Final = frozenset({204, 304})
 
 _VERSION: Final = b"HTTP/1."
-_STATUS_LINE: Final = re.compile(r"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [^\r\n]*)?(?=\r\n|\Z)")
-_FIELD: Final = re.compile(r"\r\n([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n]*)")
+_HEAD: Final = re.compile(
+    rb"HTTP/1\.([01]) ([1-5][0-9]{2})(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*"
+)
+_FIELD: Final = re.compile(r"\r\n([^:]+):[ \t]*([^\r\n]*)")
+"""In a head that is well-formed."""
+
+_FRAMING: Final = re.compile(rb"\r\n(connection|content-length|transfer-encoding):[ \t]*([^\r\n]*)", re.IGNORECASE)
+"""The fields that tell how an answer ends."""
+
 _CHUNK_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[^\r\n]*)?\r\n")
 
 _LINE_BREAK: Final = -1
@@ -47,12 +54,13 @@ class AnswerParser:
     __slots__ = (
         "_bodiless",
         "_chunked",
+        "_head",
+        "_headers",
         "_held",
         "_left",
         "_trailing",
         "_until_close",
         "complete",
-        "headers",
         "reusable",
         "status",
     )
@@ -60,15 +68,24 @@ class AnswerParser:
     def __init__(self, *, bodiless: bool = False) -> None:
         self.status = 0
         """Zero until the head has arrived."""
-        self.headers: CIMultiDict[str] = CIMultiDict()
         self.complete = False
         self.reusable = False
         """Whether the connection can carry another request after this answer."""
+        self._head = b""
+        self._headers: CIMultiDict[str] | None = None
         self._bodiless = bodiless
         self._chunked = self._until_close = False
         self._left = 0
         self._trailing = 0
         self._held = b""
+
+    @property
+    def headers(self) -> CIMultiDict[str]:
+        """The headers; taken apart when they are first asked for, which they seldom are."""
+        if self._headers is None:
+            fields = _FIELD.findall(self._head.decode("utf-8", "surrogateescape"))
+            self._headers = CIMultiDict([(name, value.rstrip(" \t")) for name, value in fields])
+        return self._headers
 
     def feed(self, data: bytes) -> bytes:
         """Take bytes as they come, and return what is in them of the body."""
@@ -109,43 +126,40 @@ class AnswerParser:
         if end < 0:
             self._held = head
             return -1
-        text = head.decode("utf-8", "surrogateescape")
-        line = _STATUS_LINE.match(text)
-        fields = _FIELD.findall(text)
-        # Each line break begins a field, and is a whole one: what no field has taken is none.
-        if (
-            line is None
-            or not text.count("\r\n") == text.count("\r") == text.count("\n") == len(fields)
-            or "\0" in text
-        ):
+        well_formed = _HEAD.fullmatch(head)
+        if well_formed is None:
+            text = head.decode("utf-8", "surrogateescape")
             raise MalformedAnswer(f"the headers of the answer are malformed: they begin with {text[:80]!r}")
-        status = int(line[2])
+        status = int(well_formed[2])
         if status == 101:
             raise MalformedAnswer("the answer is in another protocol, which was not asked for")
         if status >= 200:
-            self.headers = CIMultiDict([(name, value.rstrip(" \t")) for name, value in fields])
-            self._find_end(status, is_1_0=line[1] == "0")
+            self._head = head
+            self._find_end(status, is_1_0=well_formed[1] == b"0")
         self.status = status
         return end + 4
 
     def _find_end(self, status: int, *, is_1_0: bool) -> None:
         """Find out from the head how the answer ends (RFC 9112, 6.3)."""
-        headers = self.headers
+        fields: dict[bytes, list[bytes]] = {}
+        for name, value in _FRAMING.findall(self._head):
+            fields.setdefault(name.lower(), []).append(value.rstrip(b" \t"))
         self.reusable = not is_1_0
-        if "Connection" in headers:
-            options = {option.strip().lower() for line in headers.getall("Connection") for option in line.split(",")}
-            self.reusable = "close" not in options and (not is_1_0 or "keep-alive" in options)
+        if b"connection" in fields:
+            options = {option.strip().lower() for line in fields[b"connection"] for option in line.split(b",")}
+            self.reusable = b"close" not in options and (not is_1_0 or b"keep-alive" in options)
         if self._bodiless or status in _NO_BODY:
             return
-        if "Transfer-Encoding" in headers:
-            codings = ",".join(headers.getall("Transfer-Encoding"))
-            if is_1_0 or "Content-Length" in headers or codings.lower() != "chunked":
+        if b"transfer-encoding" in fields:
+            codings = b",".join(fields[b"transfer-encoding"])
+            if is_1_0 or b"content-length" in fields or codings.lower() != b"chunked":
                 raise MalformedAnswer("the headers of the answer contradict each other about its length")
             self._chunked = True
-        elif "Content-Length" in headers:
-            length, *others = set(headers.getall("Content-Length"))
-            if others or not (length.isascii() and length.isdecimal() and len(length) <= 15):
-                raise MalformedAnswer(f"the answer has the impossible length {length[:40]!r}")
+        elif b"content-length" in fields:
+            length, *others = set(fields[b"content-length"])
+            if others or not (length.isdigit() and len(length) <= 15):
+                text = length[:40].decode("utf-8", "surrogateescape")
+                raise MalformedAnswer(f"the answer has the impossible length {text!r}")
             self._left = int(length)
         else:
             self._until_close, self.reusable = True, False
