@@ -16,14 +16,21 @@ fields than we want because the server adds defaults, or because we used to want
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
-from functools import lru_cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from trainmaster.controller.reconciling.managedfields import Path, as_object, parse_element
+from trainmaster.controller.reconciling.managedfields import (
+    Identity,
+    Path,
+    as_object,
+    identity_of,
+    is_hashable,
+    key_names,
+)
+from trainmaster.controller.reconciling.unchanged import is_unchanged
 from trainmaster.runtime.jsontree import JsonObject
 
 _IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata"})
@@ -62,6 +69,8 @@ def drift(desired: JsonObject, observed: JsonObject, *, owned_fields: JsonObject
     """
     if owned_fields is None:
         return Drift.CERTAIN
+    if all(is_unchanged(*section) for *section, _ in _sections(desired, observed, owned_fields)):
+        return Drift.NONE
     worst = Drift.NONE
     for difference in differences(desired, observed, owned_fields):
         if difference.drift is Drift.CERTAIN:
@@ -72,15 +81,22 @@ def drift(desired: JsonObject, observed: JsonObject, *, owned_fields: JsonObject
 
 def differences(desired: JsonObject, observed: JsonObject, owned_fields: JsonObject) -> Iterator[Difference]:
     """Find the places at which applying `desired` would change `observed`, or may; see `drift`."""
+    for section in _sections(desired, observed, owned_fields):
+        yield from _compare_maps(*section)
+
+
+def _sections(
+    desired: JsonObject, observed: JsonObject, owned_fields: JsonObject
+) -> Iterator[tuple[JsonObject, JsonObject, JsonObject, Path]]:
+    """Return the maps that are compared: all but what identifies the object, and the metadata without that."""
     fields = {element: below for element, below in owned_fields.items() if element != "f:metadata"}
-    yield from _compare_maps(_without(desired, _IDENTITY), observed, fields, ())
-    metadata = _without(desired["metadata"], _UNTRACKED_METADATA)
+    yield _without(desired, _IDENTITY), observed, fields, ()
     fields = {
         element: below
         for element, below in as_object(owned_fields.get("f:metadata")).items()
         if element[2:] not in _UNTRACKED_METADATA
     }
-    yield from _compare_maps(metadata, observed["metadata"], fields, ("f:metadata",))
+    yield _without(desired["metadata"], _UNTRACKED_METADATA), observed["metadata"], fields, ("f:metadata",)
 
 
 def _without(obj: JsonObject, names: frozenset[str]) -> JsonObject:
@@ -143,14 +159,14 @@ def _missing(desired: Any, observed: JsonObject, path: Path) -> Iterator[Differe
 def _compare_lists(desired: list[Any], observed: list[Any], fields: JsonObject, path: Path) -> Iterator[Difference]:
     """Compare lists whose items are owned one by one: maps by some of their fields, or the members of a set."""
     elements = [element for element in fields if element != "."]
-    keys = _key_names(elements)
+    keys = key_names(elements)
     wanted, live = _positions(desired, keys), _positions(observed, keys)
     if wanted is None or live is None:
         yield Difference(path, Drift.CERTAIN)
         return
     places: dict[int, int] = {}
     for element in elements:
-        identity = _identity(element)
+        identity = identity_of(element)
         position = wanted.get(identity) if identity in wanted else _incomplete(wanted, identity)
         if position is None:
             yield Difference((*path, element), Drift.CERTAIN)
@@ -169,48 +185,23 @@ def _compare_lists(desired: list[Any], observed: list[Any], fields: JsonObject, 
         yield Difference(path, Drift.POSSIBLE)
 
 
-_Identity: TypeAlias = tuple[Any, ...]
-"""What identifies an item of a list: the values of its keys, or of a set the value itself."""
-
-
-def _key_names(elements: Iterable[str]) -> tuple[str, ...] | None:
-    """Return the fields that identify the items of a list; None for a set."""
-    for element in elements:
-        keys = parse_element(element) if element.startswith("k:") else None
-        if isinstance(keys, dict):
-            return tuple(keys)
-    return None
-
-
-@lru_cache(maxsize=4096)
-def _identity(element: str) -> _Identity | None:
-    """Read the identity in a path element; the same few of them come again and again."""
-    value = parse_element(element)
-    identity = tuple(value.values()) if element.startswith("k:") and isinstance(value, dict) else (value,)
-    return identity if _is_hashable(identity) else None
-
-
-def _positions(items: list[Any], keys: tuple[str, ...] | None) -> dict[_Identity | None, int] | None:
+def _positions(items: list[Any], keys: tuple[str, ...] | None) -> dict[Identity | None, int] | None:
     """Return where the items of a list are; None if they are no items of such a list."""
-    found: dict[_Identity | None, int] = {}
+    found: dict[Identity | None, int] = {}
     for position, item in enumerate(items):
         if keys is None:
-            identity: _Identity = (item,)
+            identity: Identity = (item,)
         elif isinstance(item, dict):
             identity = tuple(map(item.get, keys))
         else:
             return None
-        if not _is_hashable(identity):
+        if not is_hashable(identity):
             return None
         found[identity] = position
     return found
 
 
-def _is_hashable(identity: _Identity) -> bool:
-    return not any(isinstance(value, dict | list) for value in identity)
-
-
-def _incomplete(wanted: Mapping[_Identity | None, int], identity: _Identity | None) -> int | None:
+def _incomplete(wanted: Mapping[Identity | None, int], identity: Identity | None) -> int | None:
     """Find an item that leaves a part of its identity to the server, which fills it in (a port's protocol)."""
     for candidate, position in wanted.items():
         if candidate and identity and len(candidate) == len(identity) > 1 and None in candidate:

@@ -5,7 +5,8 @@ Clients may write there what they like, so whatever has another shape than it sh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from trainmaster.runtime.api.constants import FIELD_MANAGER
@@ -14,6 +15,9 @@ from trainmaster.runtime.jsontree import JsonObject
 
 Path: TypeAlias = tuple[str, ...]
 """The path of a field, in the elements of FieldsV1: `f:spec`, `k:{"name":"node"}`."""
+
+Identity: TypeAlias = tuple[Any, ...]
+"""What identifies an item of a list: the values of its keys, or of a set the value itself."""
 
 OWNED_FIELDS: Final = "ownedFields"
 """Where, in the metadata, `strip_managed_fields` keeps what we own of an object."""
@@ -92,6 +96,30 @@ def parse_element(element: str) -> Any:
         return load_json(element[2:])
     except JsonError:
         return None
+
+
+def key_names(elements: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the fields that identify the items of a list; None for a set."""
+    return next(filter(None, map(_key_names, elements)), None)
+
+
+@lru_cache(maxsize=4096)
+def _key_names(element: str) -> tuple[str, ...] | None:
+    keys = parse_element(element) if element.startswith("k:") else None
+    return tuple(keys) if isinstance(keys, dict) else None
+
+
+@lru_cache(maxsize=4096)
+def identity_of(element: str) -> Identity | None:
+    """Read the identity in a path element; the same few of them come again and again."""
+    value = parse_element(element)
+    identity = tuple(value.values()) if element.startswith("k:") and isinstance(value, dict) else (value,)
+    return identity if is_hashable(identity) else None
+
+
+def is_hashable(identity: Identity) -> bool:
+    """Tell whether this identifies anything: keys of lists are plain values."""
+    return not any(isinstance(value, dict | list) for value in identity)
 
 
 def as_object(value: Any) -> JsonObject:
