@@ -236,7 +236,12 @@ async def run_process(
     *,
     interpreter: Sequence[str] = (sys.executable,),
 ) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """Run a module with arguments, with some variables besides our own, until the block ends."""
+    """Run a module with arguments, with some variables besides our own, until the block ends.
+
+    It keeps its bytecode, as an installed program does, whatever our environment says: to compile everything at each
+    start would take a second.
+    """
+    inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with log.open("ab") as output:
         process = subprocess.Popen(  # noqa: S603, ASYNC220 - our own program; starting it takes a millisecond
             # As a file: the environment of another commit may not have that module.
@@ -245,7 +250,7 @@ async def run_process(
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env={**os.environ, **(environment or {})},
+            env={**inherited, **(environment or {})},
         )
     try:
         yield process

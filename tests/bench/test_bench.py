@@ -24,6 +24,7 @@ from bench.figures import FIGURES, regressed, verdict
 from bench.growth import Growth
 from bench.instructions import TOLERATED, Reference, build, exceeded, undisturbed
 from bench.picture import picture
+from bench.processes import run_process
 from bench.reporting import Report, read_document
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
@@ -327,3 +328,15 @@ async def test_growth_has_every_size(tmp_path: Path) -> None:
     sizes = Growth.read(file).sizes
     assert set(sizes) == {3, 6}
     assert all({"create.cpu", "life.cpu", "manager.peak_memory"} <= figures.keys() for figures in sizes.values())
+
+
+async def test_a_program_keeps_its_bytecode_whatever_our_environment_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise each start of a manager would compile all modules, as no installed one does."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    (tmp_path / "told.py").write_text("import sys; print(sys.dont_write_bytecode)", encoding="utf-8")
+    log = tmp_path / "log"
+    async with run_process(["told"], log, {"PYTHONPATH": str(tmp_path)}) as process:
+        await asyncio.to_thread(process.wait, 60)
+    assert log.read_text(encoding="utf-8").strip() == "False"
