@@ -36,8 +36,11 @@ def owner_reference(job: TrainJob) -> JsonObject:
 
 def is_controlled_by(obj: JsonObject, owner: Owner) -> bool:
     """Tell whether an owner is the controller of an object: by UID, since a name may have been used before (E-5)."""
-    references = obj["metadata"].get("ownerReferences") or []
-    return any(reference.get("controller") and reference.get("uid") == owner.metadata.uid for reference in references)
+    # No generator: this is asked of every object that is looked at.
+    for reference in obj["metadata"].get("ownerReferences") or ():
+        if reference.get("controller") and reference.get("uid") == owner.metadata.uid:
+            return True
+    return False
 
 
 def is_left_over(obj: JsonObject, kind: str, owner: Owner) -> bool:

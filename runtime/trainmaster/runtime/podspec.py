@@ -110,9 +110,11 @@ def _upsert(holder: JsonObject, field: str, items: Iterable[JsonObject], *, key:
     # Both may be long: where no schema sets a limit, a TrainJob or a runtime has tens of thousands of variables.
     places: dict[Any, int] = {}
     for place, existing in enumerate(merged):
-        places.setdefault(_scalar(existing.get(key)), place)
+        value = existing.get(key)
+        places.setdefault(value if type(value) is str else _scalar(value), place)
     for item in items:
-        place = places.setdefault(_scalar(item[key]), len(merged))
+        value = item[key]
+        place = places.setdefault(value if type(value) is str else _scalar(value), len(merged))
         if place < len(merged):
             merged[place] = copy_tree(item)
         else:

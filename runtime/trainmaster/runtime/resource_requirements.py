@@ -50,7 +50,9 @@ def gpu_count(resources: JsonObject) -> int:
         QuantityError: One of the amounts is no quantity.
     """
     for part in ("requests", "limits"):
-        amounts = resources.get(part) or {}
+        amounts = resources.get(part)
+        if not amounts:
+            continue
         gpus = sorted([name for name in amounts if "gpu" in name.lower()])
         slices = [name for name in amounts if name.startswith(_MIG_PREFIX)]
         count = _first(amounts, gpus) or sum([Quantity.parse(amounts[name]).ceil() for name in slices])

@@ -208,7 +208,10 @@ class TrainJobStatus(ApiModel):
 
     def condition(self, condition_type: str) -> Condition | None:
         """Return the condition of that type."""
-        return next((condition for condition in self.conditions if condition.type == condition_type), None)
+        for condition in self.conditions:
+            if condition.type == condition_type:
+                return condition
+        return None
 
 
 class TrainJob(ApiModel):
@@ -232,6 +235,7 @@ class TrainJob(ApiModel):
     @property
     def is_finished(self) -> bool:
         """Whether the job has completed or failed; a finished job never runs again."""
-        return any(
-            condition.is_true for condition in self.status.conditions if condition.type in constants.FINAL_CONDITIONS
-        )
+        for condition in self.status.conditions:
+            if condition.type in constants.FINAL_CONDITIONS and condition.is_true:
+                return True
+        return False

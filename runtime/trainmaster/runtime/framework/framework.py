@@ -308,7 +308,8 @@ class Framework:
         configs = self._configs(info, job=job.metadata.uid)
         serving = self.serving(info, job, without=without)
         for plugin in serving:
-            self.require_kinds(plugin, listers)
+            if plugin.name in self._needed:
+                self.require_kinds(plugin, listers)
         names = {plugin.name for plugin in serving}
         return ResolutionRun(self._calls, info, job, listers, serving=names, configs=configs, tracer=tracer)
 

@@ -61,7 +61,7 @@ def validate_jobset(obj: JsonObject, runtime_template: JsonObject) -> Iterator[F
 def may_lack_jobs(obj: JsonObject) -> bool:
     """Tell whether the Jobs of a JobSet may be refused although it was admitted itself; other kinds have none.
 
-    It looks for nothing but what is missing, and takes an eighth of the time of a check: it is asked for every TrainJob.
+    It looks for nothing but what is missing, in an eighth of the time of a check: it is asked of every TrainJob.
     """
     if obj["kind"] != JOBSET_KIND:
         return False
