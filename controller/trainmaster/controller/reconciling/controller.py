@@ -186,18 +186,20 @@ class Controller:
 
     async def _process(self, key: str) -> ResultLabel:
         namespace, _, name = key.rpartition("/")
-        with structlog.contextvars.bound_contextvars(
+        # `bound_contextvars` takes three times as long: it reads all that is bound before.
+        bound = structlog.contextvars.bind_contextvars(
             controller=self.name, namespace=namespace, name=name, reconcile_id=secrets.token_hex(4)
-        ):
-            self._series.active_workers.inc()
-            started = self._clock.monotonic()
-            try:
-                result = self._requeue(key, await self._run_reconcile(key))
-            finally:
-                self._series.active_workers.dec()
-                self._series.duration.observe(self._clock.monotonic() - started)
-            self._series.reconciles[result].inc()
-            return result
+        )
+        self._series.active_workers.inc()
+        started = self._clock.monotonic()
+        try:
+            result = self._requeue(key, await self._run_reconcile(key))
+        finally:
+            self._series.active_workers.dec()
+            self._series.duration.observe(self._clock.monotonic() - started)
+            structlog.contextvars.reset_contextvars(**bound)
+        self._series.reconciles[result].inc()
+        return result
 
     async def _run_reconcile(self, key: str) -> Outcome | None:
         """Run the reconcile; None means that it failed."""
