@@ -126,13 +126,13 @@ class QuickClock(SystemClock):
 
 
 @asynccontextmanager
-async def serving(context: ssl.SSLContext | None = None) -> AsyncIterator[FakeServer]:
+async def serving(context: ssl.SSLContext | None = None, port: int = 0) -> AsyncIterator[FakeServer]:
     fake = FakeServer()
     app = web.Application(client_max_size=2**26)
     app.router.add_route("*", "/{tail:.*}", fake.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
+    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=context)
     await site.start()
     host, port = runner.addresses[0][:2]
     fake.url = f"http{'s' if context else ''}://{host}:{port}"
@@ -149,10 +149,10 @@ async def server() -> AsyncIterator[FakeServer]:
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Callable[[ssl.SSLContext], Awaitable[FakeServer]]]:
-    """Start servers with TLS."""
+async def serve() -> AsyncIterator[Callable[..., Awaitable[FakeServer]]]:
+    """Start servers, with TLS or on a port that is known before."""
     async with AsyncExitStack() as stack:
-        yield lambda context: stack.enter_async_context(serving(context))
+        yield lambda *arguments, **options: stack.enter_async_context(serving(*arguments, **options))
 
 
 @pytest.fixture

@@ -134,17 +134,17 @@ async def test_r29_foreign_objects_are_skipped(server: Any, informer: Informer, 
 
 
 async def test_r25_a_server_that_is_down_at_the_start_is_waited_for(
-    server: Any, clock: Any, until: Until, unused_tcp_port: int
+    serve: Any, clock: Any, until: Until, unused_tcp_port: int
 ) -> None:
     """Keeps trying; streaming or not makes no difference to a refused connection."""
     config = RestConfig(server=f"http://127.0.0.1:{unused_tcp_port}")
     async with KubeClient(config, user_agent="test", clock=clock, tries=1) as client:
         informer = Informer(client, PODS, clock=clock)
-        server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
         async with running(informer):
             await until(lambda: len(clock.slept) >= 3)
             assert not informer.has_synced
-            config.server = server.url
+            server = await serve(port=unused_tcp_port)
+            server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
             await until(lambda: informer.has_synced)
 
 
