@@ -248,10 +248,12 @@ class World:
         *,
         subresource: str = "",
         field_manager: str,
+        managed_fields: bool = True,
     ) -> JsonObject:
         if not subresource:
             return self._patch_spec(resource, name, patch)
         assert (resource.kind, subresource, field_manager) == ("TrainJob", "status", "trainer")
+        assert not managed_fields, "nobody reads them"
         self.requests.append("patch status")
         self.patches.append(patch)
         old = self.find("TrainJob", name)

@@ -112,6 +112,7 @@ class StatusWriter:
                 patch,
                 subresource="status",
                 field_manager=FIELD_MANAGER,
+                managed_fields=False,
             )
         except NotFound:
             return None

@@ -155,6 +155,8 @@ class Informer:
                     label_selector=label_selector,
                     field_selector=field_selector,
                     metadata_only=metadata_only,
+                    # What would be dropped at once is not even decoded.
+                    managed_fields=transform is not strip_managed_fields,
                 ),
                 partition,
                 optional=optional,

@@ -57,6 +57,8 @@ class Collection:
     label_selector: str | None = None
     field_selector: str | None = None
     metadata_only: bool = False
+    managed_fields: bool = True
+    """Whether events are needed with the record of who set which field."""
 
     def accepts(self, obj: Any) -> bool:
         """Whether an object is one of those requested, which are brought into shape; others stop nothing (R-29).
@@ -119,6 +121,7 @@ class ListWatcher(ListClient, Protocol):
         timeout_seconds: float,
         send_initial_events: bool = False,
         metadata_only: bool = False,
+        managed_fields: bool = True,
     ) -> AbstractAsyncContextManager[WatchStream]:
         """Open a watch."""
 

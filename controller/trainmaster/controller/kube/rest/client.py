@@ -211,14 +211,16 @@ class KubeClient:
         content_type: str = _MERGE_PATCH,
         subresource: str | None = None,
         field_manager: str | None = None,
+        managed_fields: bool = True,
     ) -> JsonObject:
-        """Patch an object."""
+        """Patch an object; without `managed_fields` the answer does not tell who set which field."""
         return await self._object(
             "PATCH",
             resource.path(namespace, name, subresource),
             params=_params(fieldManager=field_manager),
             body=patch,
             content_type=content_type,
+            managed_fields=managed_fields,
         )
 
     async def delete(
@@ -249,8 +251,12 @@ class KubeClient:
         timeout_seconds: float,
         send_initial_events: bool = False,
         metadata_only: bool = False,
+        managed_fields: bool = True,
     ) -> AsyncIterator[WatchStream]:
-        """Open a watch; with `send_initial_events` it starts with the present state (R-2)."""
+        """Open a watch; with `send_initial_events` it starts with the present state (R-2).
+
+        Without `managed_fields` its objects come without theirs, which costs half of the time to decode them.
+        """
         params = _params(
             watch="true",
             resourceVersion=resource_version or None,
@@ -263,7 +269,12 @@ class KubeClient:
         )
         accept = _METADATA if metadata_only else JSON
         async with self.stream(resource.path(namespace), params, accept=accept) as chunks:
-            yield WatchStream(chunks, clock=self._clock, inactivity_limit=self._inactivity_limit)
+            yield WatchStream(
+                chunks,
+                clock=self._clock,
+                inactivity_limit=self._inactivity_limit,
+                managed_fields=managed_fields,
+            )
 
     def stream(
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "*/*"
@@ -304,6 +315,7 @@ class KubeClient:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
+        managed_fields: bool = True,
         repeatable: bool = False,
     ) -> JsonObject:
         """Send a request, with retries, and return the object that answers it."""
@@ -315,6 +327,7 @@ class KubeClient:
                 body=None if body is None else orjson.dumps(body),
                 content_type=content_type,
                 accept=accept,
+                managed_fields=managed_fields,
                 repeatable=repeatable,
             )
         )

@@ -28,6 +28,7 @@ import structlog
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
 from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,
     ApiError,
@@ -77,6 +78,9 @@ class Request:
     headers: Mapping[str, str] | None = None
     """More headers than those that every request has."""
 
+    managed_fields: bool = True
+    """Whether the object that answers is of interest with its managedFields."""
+
     repeatable: bool = False
     """Whether performing it twice comes to the same as performing it once."""
 
@@ -117,7 +121,7 @@ class RestClient:
     def decode(self, request: Request, answer: bytes) -> JsonObject:
         """Decode the object that answered a request: whole, or as far as a write needs to know what came of it."""
         try:
-            decoded = orjson.loads(answer)
+            decoded = orjson.loads(answer) if request.managed_fields else loads_without_managed_fields(answer)
         except orjson.JSONDecodeError as error:
             try:
                 decoded, _ = read_object(answer)

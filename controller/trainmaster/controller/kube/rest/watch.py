@@ -22,6 +22,7 @@ from typing import Final, NamedTuple, TypeVar
 import orjson
 
 from trainmaster.controller.kube.clock import Clock, Timer
+from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
 from trainmaster.controller.kube.rest.errors import (
     MalformedResponse,
     ResponseTooLarge,
@@ -152,11 +153,13 @@ class WatchStream:
         clock: Clock,
         inactivity_limit: float = INACTIVITY_LIMIT,
         line_limit: int = LINE_LIMIT,
+        managed_fields: bool = True,
     ) -> None:
         self._chunks = chunks
         self._timer = InactivityTimer(clock, inactivity_limit)
         self._inactivity_limit = inactivity_limit
         self._splitter = LineSplitter(limit=line_limit)
+        self._managed_fields = managed_fields
 
     async def __aiter__(self) -> AsyncIterator[WatchEvent]:
         """Yield events until the server ends the stream."""
@@ -164,13 +167,13 @@ class WatchStream:
             while (chunk := await self._next_chunk()) is not None:
                 for line in self._splitter.feed(chunk):
                     if line.strip():
-                        yield decode_event(line)
+                        yield decode_event(line, managed_fields=self._managed_fields)
         finally:
             self._timer.close()
         rest = self._splitter.rest().strip()
         if rest:
             try:
-                event = decode_event(rest)
+                event = decode_event(rest, managed_fields=self._managed_fields)
             except MalformedResponse as error:
                 raise StreamBroken(f"the watch ended inside a frame, after {len(rest)} bytes of it") from error
             yield event
@@ -182,10 +185,10 @@ class WatchStream:
             raise StreamSilent(f"the watch carried nothing for {self._inactivity_limit:g} s") from error
 
 
-def decode_event(line: bytes) -> WatchEvent:
-    """Decode one frame; an ERROR frame raises what it says."""
+def decode_event(line: bytes, *, managed_fields: bool = True) -> WatchEvent:
+    """Decode one frame, with or without managedFields; an ERROR frame raises what it says."""
     try:
-        frame = orjson.loads(line)
+        frame = orjson.loads(line) if managed_fields else loads_without_managed_fields(line, "object")
     except orjson.JSONDecodeError as error:
         try:
             frame = read_frame(line)
