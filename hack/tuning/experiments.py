@@ -184,7 +184,7 @@ EXPERIMENTS: Final[Mapping[str, Experiment]] = MappingProxyType(
                 runs={1_000: 3},
                 variants=tuple(
                     Variant(name, {"prepare": _slow_writes, **_workers(number)})
-                    for name, number in (("16 workers, the default", 16), ("4 workers", 4), ("64 workers", 64))
+                    for name, number in (("16 workers", 16), ("4 workers", 4), ("64 workers", 64))
                 ),
                 figures=_SPEED,
             ),

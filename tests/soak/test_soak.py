@@ -26,8 +26,8 @@ from support.proxy import FaultProxy
 from support.training import apply_runtime, runtime
 from support.vitals import Vitals, measure, typical
 
+from trainmaster.controller.kube.rest.concurrency_limit import MAXIMUM
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
-from trainmaster.controller.manager.controllers import TRAINJOB_WORKERS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import GARBAGE_COLLECTION
@@ -177,9 +177,9 @@ async def test_a_manager_survives_trouble(tmp_path: Path, capsys: pytest.Capture
     async with soaking(tmp_path) as soak, asyncio.TaskGroup() as group:
         looking = [group.create_task(soak.world.run()), group.create_task(soak.watch())]
         await soak.settle()
-        # All but one of a controller's workers start with its first key.
+        # All but one of a controller's workers start when there are keys, and some of them stay.
         idle = await soak.measure()
-        idle = replace(idle, tasks=idle.tasks + TRAINJOB_WORKERS - 1)
+        idle = replace(idle, tasks=idle.tasks + MAXIMUM - 1)
         crowd = Crowd(soak.world, seed=SEED, rest=FORM.rest)
         living = group.create_task(crowd.run(FORM.places))
         await asyncio.sleep(FORM.peace)

@@ -85,7 +85,7 @@ def test_sizes_are_beside_each_other_and_lead_to_limits() -> None:
 
 
 def test_writing_twice_changes_nothing_and_what_was_there_before_goes() -> None:
-    results = _results(rates={"16 workers, the default": [100.0]})
+    results = _results(rates={"16 workers": [100.0]})
     once = page(_page(slow="\nan old table\n\n"), results)
     assert "an old table" not in once
     assert page(once, results) == once

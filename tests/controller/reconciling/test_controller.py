@@ -59,7 +59,7 @@ class Bench:
         reconcile: Callable[[str], Awaitable[Outcome]],
         name: str,
         *,
-        workers: int = 2,
+        workers: int | Callable[[], int] = 2,
         timeout: float = 60,
         **options: Any,
     ) -> None:
@@ -118,6 +118,43 @@ async def test_k2_as_many_reconciles_run_at_once_as_there_are_workers_and_no_mor
         await bench.clock.advance(0)
         assert bench.results() == {"success": 6}
         assert bench.metric("active_workers") == 0
+
+
+async def test_k2_a_number_of_workers_that_changes_is_kept_within() -> None:
+    """More begin with the next key; those that are too many end what they are at and take no other."""
+    active: set[str] = set()
+    most: list[int] = []
+    allowed = 2
+    turn = asyncio.Semaphore(0)
+
+    async def reconcile(key: str) -> Outcome:
+        active.add(key)
+        most.append(len(active))
+        await turn.acquire()
+        active.discard(key)
+        return DONE
+
+    async def end(number: int) -> None:
+        for _ in range(number):
+            turn.release()
+        await bench.clock.advance(0)
+
+    async with running(reconcile, "k2-changing", workers=lambda: allowed) as bench:
+        for number in range(30):
+            bench.queue.add(f"team/{number}")
+        await bench.clock.advance(1)
+        assert len(active) == bench.metric("max_concurrent_reconciles") == 2
+        allowed = 6
+        await end(1)
+        assert len(active) == bench.metric("max_concurrent_reconciles") == 6
+        allowed = 3
+        await end(3)
+        assert len(active) == 3
+        await end(10)
+        assert len(active) == bench.metric("max_concurrent_reconciles") == 3
+        assert max(most) == 6
+        await end(30)
+        assert bench.results() == {"success": 30}
 
 
 async def test_k2_a_reconcile_that_hangs_is_cancelled_and_retried() -> None:

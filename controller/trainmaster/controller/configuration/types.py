@@ -155,8 +155,9 @@ class Controller(_Section):
         default_factory=dict,
         description="How many objects of a kind are reconciled at once, by `TrainJob.trainer.kubeflow.org`, "
         "`TrainingRuntime.trainer.kubeflow.org`, `ClusterTrainingRuntime.trainer.kubeflow.org`, and "
-        "`PyTorchJob.kubeflow.org` and so on.",
-        json_schema_extra={"default": "16 TrainJobs, 16 of each other kind of jobs, 1 runtime"},
+        "`PyTorchJob.kubeflow.org` and so on. Of kinds of jobs that are not named as many as the API server answers "
+        "without delay: from 16 to 64, fewer where it refuses.",
+        json_schema_extra={"default": "found for each kind of jobs, 1 runtime"},
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainmaster.controller.configuration import Configuration
@@ -24,9 +25,6 @@ from trainmaster.runtime.framework import Framework
 if TYPE_CHECKING:
     from trainmaster.controller.tracing.tracing import Tracing
 
-TRAINJOB_WORKERS = 16
-"""Reconciles wait for the server most of the time, so many fit into one process."""
-
 RUNTIME_WORKERS = 1
 
 
@@ -47,7 +45,7 @@ def make_controllers(
     The observer follows the TrainJobs from now on, and counts from the moment in which this process leads.
     """
 
-    def workers(resource: Resource, default: int) -> int:
+    def workers(resource: Resource, default: int | Callable[[], int]) -> int | Callable[[], int]:
         configured = configuration.controller.group_kind_concurrency
         return configured.get(f"{resource.kind}.{resource.group}", default)
 
@@ -82,7 +80,7 @@ def make_controllers(
             "trainjob_controller",
             trainjobs.reconcile,
             queue,
-            workers=workers(TRAINJOBS, TRAINJOB_WORKERS),
+            workers=workers(TRAINJOBS, lambda: client.concurrency_limit.limit),
             on_start=on_start,
             unobserved=trainjobs.unobserved,
             clock=clock,

@@ -69,9 +69,6 @@ log = structlog.get_logger(__name__)
 DISCOVERY_INTERVAL: Final = 30.0
 """Seconds between two questions whether a kind is served that was not; no connection is kept for as long."""
 
-JOB_WORKERS: Final = 16
-"""Reconciles wait for the server most of the time, so many fit into one process."""
-
 _PRIORITY_CLASSES: Final = Watch(
     "scheduling.k8s.io/v1", "PriorityClass", "priorityclasses", namespaced=False, optional=True
 )
@@ -282,7 +279,7 @@ class TrainingOperator:
             name,
             reconciler.reconcile,
             queue,
-            workers=self._concurrency.get(f"{kind.kind}.{kind.group}", JOB_WORKERS),
+            workers=self._concurrency.get(f"{kind.kind}.{kind.group}", lambda: self._client.concurrency_limit.limit),
             on_start=on_start,
             unobserved=reconciler.unobserved,
             clock=self._clock,

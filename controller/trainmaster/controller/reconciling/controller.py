@@ -2,8 +2,9 @@
 
 Guarantees:
 - K-1: `require_unique_names` refuses controllers that would share a name, and with it their metrics.
-- K-2: at most `workers` reconciles run at once, and as many do if there are keys; one that takes longer than `timeout`
-  on the injected clock is cancelled and retried.
+- K-2: at most `workers` reconciles run at once, and as many do if there are keys; where that number changes, there are
+  more from the next key on, and those that are too many end after theirs. One that takes longer than `timeout` on the
+  injected clock is cancelled and retried.
 - K-3: what follows from how a reconcile ended, with the label of its result:
 
       an exception         again with backoff                  error
@@ -101,7 +102,7 @@ class Controller:
         name: Unique in the process; a label of metrics and logs.
         reconcile: Called with a key; never twice at the same time for one key.
         queue: Where keys come from; belongs to this controller.
-        workers: How many keys are reconciled at the same time.
+        workers: How many keys are reconciled at the same time; a function is asked each time.
         on_start: Called before the first reconcile: from now on this process leads.
         unobserved: Names the keys that should have been reconciled again after a write of theirs.
         timeout: Seconds that one reconcile may take.
@@ -115,7 +116,7 @@ class Controller:
         reconcile: Reconcile,
         queue: WorkQueue,
         *,
-        workers: int = 1,
+        workers: int | Callable[[], int] = 1,
         on_start: Callable[[], object] = lambda: None,
         unobserved: Callable[[], Iterable[str]] = tuple,
         timeout: float = RECONCILE_TIMEOUT,
@@ -125,14 +126,15 @@ class Controller:
         self.name = name
         self.queue = queue
         self._reconcile = reconcile
-        self._workers = workers
+        self._allowed = workers if callable(workers) else lambda: workers
+        self._workers = 0
         self._on_start = on_start
         self._unobserved = unobserved
         self._timeout = timeout
         self._clock = clock or SystemClock()
         self._tracer = tracer
         self._series: ControllerSeries = controller_series(name)
-        self._series.max_concurrent.set(workers)
+        self._series.max_concurrent.set(self._allowed())
 
     async def run(self) -> None:
         """Work until the queue is shut down; until there is a first key, one worker waits for all of them."""
@@ -141,12 +143,7 @@ class Controller:
         async with asyncio.TaskGroup() as tasks:
             looking = tasks.create_task(self._add_unobserved(), name=f"{self.name}-unobserved")
             async with asyncio.TaskGroup() as workers:
-
-                def start_rest() -> None:
-                    for number in range(1, self._workers):
-                        workers.create_task(self._run_worker(), name=f"{self.name}-{number}")
-
-                workers.create_task(self._run_worker(on_first_key=start_rest), name=f"{self.name}-0")
+                self._start_worker(workers)
             looking.cancel()
 
     async def _add_unobserved(self) -> None:
@@ -156,15 +153,20 @@ class Controller:
                 log.debug("nothing was heard of what was written for a key, looking again", key=key)
                 self.queue.add(key, priority=LOW_PRIORITY)
 
-    async def _run_worker(self, on_first_key: Callable[[], None] | None = None) -> None:
+    def _start_worker(self, workers: asyncio.TaskGroup) -> None:
+        workers.create_task(self._run_worker(workers), name=f"{self.name}-{self._workers}")
+        self._workers += 1
+
+    async def _run_worker(self, workers: asyncio.TaskGroup) -> None:
         while True:
             try:
                 key = await self.queue.get()
             except ShutDown:
                 return
-            if on_first_key is not None:
-                on_first_key()
-                on_first_key = None
+            allowed = self._allowed()
+            self._series.max_concurrent.set(allowed)
+            while self._workers < allowed:
+                self._start_worker(workers)
             try:
                 if self._tracer is None:
                     await self._process(key)
@@ -175,6 +177,9 @@ class Controller:
             # A settled object is reconciled without a single wait, and a queue full of them answers without one, too:
             # thousands of keys, as after a start, would be one step of the event loop.
             await self._clock.sleep(0)
+            if self._workers > self._allowed():
+                self._workers -= 1
+                return
 
     async def _trace(self, key: str, tracer: ReconcileTracer) -> None:
         with tracer.reconcile(key) as span:

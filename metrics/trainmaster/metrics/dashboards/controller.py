@@ -32,7 +32,7 @@ _QUEUES: Final = Row(
         Panel(
             title="Wait in queues",
             description="How long keys are ready before a worker takes them. Above a second users notice. If all "
-            "workers are busy, raise controller.groupKindConcurrency; if requests wait for their limit, "
+            "workers are busy, see requests below; if these wait for their limit, "
             "clientConnection.qps and burst; if the event loop lags, give the manager CPU.",
             queries=quantiles(queue.QUEUE_DURATION, "controller"),
             unit="s",
@@ -65,8 +65,8 @@ _QUEUES: Final = Row(
         ),
         Panel(
             title="Busy workers",
-            description="Which part of the workers is busy. At 100 % keys wait: raise controller.groupKindConcurrency, "
-            "unless the event loop lags or requests wait for their limit, which more workers make worse.",
+            description="Which part of the workers is busy. At 100 % keys wait: for the API server, for CPU, "
+            "or for the limit of requests. Their number is found, unless controller.groupKindConcurrency says it.",
             queries=(
                 Query(
                     total(controller.ACTIVE_WORKERS, "controller") / total(controller.MAX_CONCURRENT, "controller"),

@@ -117,8 +117,8 @@ _CONTROLLERS_ROW: Final = Row(
         ),
         Panel(
             title="Keys in queues", may_be_empty="no kind of kubeflow.org/v1 is served",
-            description="Jobs that wait for a worker. If it stays up, raise the concurrency of the kind: "
-            "controller.groupKindConcurrency.",
+            description="Jobs that wait for a worker. If it stays up, the API server is slow, or CPU is short; or "
+            "controller.groupKindConcurrency says that too few of the kind run at once.",
             queries=(Query(waiting_keys(**_CONTROLLERS), "{{controller}}"),),
         ),
     ),

@@ -22,6 +22,7 @@ from typing import Any, Final, Self
 import orjson
 
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
+from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
@@ -77,6 +78,9 @@ class KubeClient:
         self._inactivity_limit = inactivity_limit
         self._clock = clock or SystemClock()
         self._transport = transport or http_transport(config, clock=self._clock, connections=connections)
+        self.concurrency_limit = ConcurrencyLimit(self._clock.monotonic())
+        """How many writes the server should have at once, as its answers tell."""
+
         self._rest = RestClient(
             config,
             self._transport,
@@ -86,6 +90,7 @@ class KubeClient:
             response_limit=response_limit,
             retry_policy=RetryPolicy(tries=tries, random=random, sleep=self._clock.sleep),
             limiter=limiter,
+            concurrency_limit=self.concurrency_limit,
             guard=guard,
             missing_rights=missing_rights,
         )

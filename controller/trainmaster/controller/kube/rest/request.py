@@ -26,6 +26,7 @@ import orjson
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
@@ -99,6 +100,7 @@ class RestClient:
         response_limit: int,
         retry_policy: RetryPolicy,
         limiter: RateLimiter | None,
+        concurrency_limit: ConcurrencyLimit,
         guard: Callable[[], None] | None,
         missing_rights: MissingRights | None,
     ) -> None:
@@ -110,6 +112,7 @@ class RestClient:
         self._response_limit = response_limit
         self._retry_policy = retry_policy
         self._limiter = limiter
+        self._concurrency_limit = concurrency_limit
         self._guard = guard
         self._missing_rights = missing_rights
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
@@ -238,8 +241,13 @@ class RestClient:
                     return response, await self._read(request, response)
                 finally:
                     response.close()
-                    self._metrics.duration(request.method, self._clock.monotonic() - started)
+                    now = self._clock.monotonic()
+                    self._metrics.duration(request.method, now - started)
+                    if request.method in WRITES:
+                        self._concurrency_limit.answered(sent=started, now=now, status=response.status)
         except TimeoutError as error:
+            if request.method in WRITES:
+                self._concurrency_limit.answered(sent=started, now=self._clock.monotonic(), status=None)
             raise self._too_late(request) from error
 
     def _too_late(self, request: Request) -> RequestTimeout:

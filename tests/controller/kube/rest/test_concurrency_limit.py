@@ -1,0 +1,133 @@
+"""The limit of writes in flight, against simulated servers in virtual time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.virtualtime import VirtualClock
+
+from trainmaster.controller.kube.rest.concurrency_limit import INITIAL, MAXIMUM, MINIMUM, PERIOD, ConcurrencyLimit
+
+
+@dataclass
+class Server:
+    """Performs `parallel` writes at once, and is sent as many as the limit allows."""
+
+    parallel: int = 1000
+    takes: float = 0.01
+    refuses_above: int = 10**9
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    done: int = 0
+    refused: int = 0
+    waits: list[float] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.limit = ConcurrencyLimit(self.clock.monotonic())
+
+    def work(self, seconds: float, *, wanted: Callable[[], int] = lambda: 10**9) -> None:
+        end = self.clock.monotonic() + seconds
+        in_flight: list[tuple[float, float, int]] = []
+        free = [self.clock.monotonic()] * self.parallel
+        while in_flight or self.clock.monotonic() < end:
+            now = self.clock.monotonic()
+            while now < end and len(in_flight) < min(self.limit.limit, wanted()):
+                if sum(status == 200 for _, _, status in in_flight) >= self.refuses_above:
+                    heapq.heappush(in_flight, (now + self.takes, now, 429))
+                else:
+                    ends = max(now, heapq.heappop(free)) + self.takes
+                    heapq.heappush(free, ends)
+                    heapq.heappush(in_flight, (ends, now, 200))
+            ends, sent, status = heapq.heappop(in_flight)
+            self.clock.step(ends - now)
+            self.limit.answered(sent=sent, now=ends, status=status)
+            self.done += status == 200
+            self.refused += status == 429
+            self.waits.append(ends - sent)
+            self.limits.append(self.limit.limit)
+
+
+def test_a_server_that_performs_many_at_once_is_sent_many() -> None:
+    server = Server()
+    server.work(2.0)
+    assert server.limits[-1] == MAXIMUM
+    assert server.done > 0.9 * 2.0 * MAXIMUM / server.takes
+
+
+@pytest.mark.parametrize("parallel", [20, 30, 40])
+def test_it_settles_where_the_server_is_never_idle_and_a_third_waits(parallel: int) -> None:
+    server = Server(parallel, takes=0.02)
+    server.work(PERIOD + 2.0)
+    assert server.done > 0.98 * (PERIOD + 2.0) * parallel / server.takes
+    assert max(server.limits) <= 1.75 * parallel
+    assert sum(server.waits) / len(server.waits) < 1.6 * server.takes
+
+
+@pytest.mark.parametrize("parallel", [1, 4, 16])
+def test_a_server_that_performs_few_at_once_is_not_sent_many_more_than_ever(parallel: int) -> None:
+    server = Server(parallel, takes=0.02)
+    server.work(PERIOD + 2.0)
+    assert server.done > 0.98 * (PERIOD + 2.0) * parallel / server.takes
+    assert min(server.limits) >= INITIAL
+    assert max(server.limits) <= 1.75 * INITIAL
+
+
+def test_a_server_that_refuses_is_sent_fewer_and_one_that_recovers_more() -> None:
+    server = Server(refuses_above=10)
+    server.work(5.0)
+    assert MINIMUM <= server.limits[-1] <= 11
+    assert server.refused < 0.05 * server.done
+    server.refuses_above = 10**9
+    server.work(PERIOD)
+    assert server.limits[-1] == MAXIMUM
+
+
+def test_writes_that_run_into_their_timeout_take_it_down_to_the_minimum() -> None:
+    limit = ConcurrencyLimit(now=0.0)
+    for second in range(200):
+        limit.answered(sent=second, now=second + 30.0, status=None)
+    assert limit.limit == MINIMUM
+
+
+def test_a_server_that_becomes_slower_is_not_taken_for_a_busy_one_for_long() -> None:
+    server = Server()
+    server.work(2.0)
+    server.takes = 0.1
+    server.work(2.0)
+    assert server.limits[-1] == INITIAL
+    server.work(PERIOD)
+    assert server.limits[-1] == MAXIMUM
+
+
+def test_one_slow_answer_decides_nothing() -> None:
+    server = Server()
+    for _ in range(2):
+        began = server.clock.monotonic()
+        server.clock.step(5.0)
+        server.limit.answered(sent=began, now=server.clock.monotonic(), status=200)
+        server.work(1.0)
+    assert server.limits[-1] == MAXIMUM
+
+
+def test_it_does_not_grow_while_it_is_not_made_use_of() -> None:
+    server = Server()
+    server.work(5.0, wanted=lambda: 2)
+    assert max(server.limits) == INITIAL
+
+
+_STATUSES = st.sampled_from([None, 200, 201, 404, 409, 429, 500, 503, 504])
+
+
+@given(st.lists(st.tuples(st.floats(0, 60), st.floats(0, 60), _STATUSES), max_size=500))
+def test_whatever_the_answers_it_keeps_its_bounds(answers: list[tuple[float, float, int | None]]) -> None:
+    now = 0.0
+    limit = ConcurrencyLimit(now)
+    for later, seconds, status in answers:
+        now += later
+        limit.answered(sent=now - seconds, now=now, status=status)
+        assert MINIMUM <= limit.limit <= MAXIMUM
