@@ -248,8 +248,17 @@ class JobWorld:
         return self._store({**(old or {}), **obj, "metadata": {**obj["metadata"], **kept}})
 
     async def patch(
-        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, subresource: str, field_manager: str
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        patch: JsonObject,
+        *,
+        subresource: str,
+        field_manager: str,
+        managed_fields: bool,
     ) -> JsonObject:
+        assert not managed_fields, "nobody reads them"
         assert (resource, namespace, subresource, field_manager) == (self.resource, "team", "status", "trainer")
         self._ask("patch status")
         old = self.server.get((resource.kind, name))
