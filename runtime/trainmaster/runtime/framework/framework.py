@@ -281,7 +281,7 @@ class Framework:
         while True:
             try:
                 without = {each.plugin for each in skipped}
-                run = self._run(info, self._given(job), listers, tracer, without=without)
+                run = self._run(info, job, listers, tracer, without=without)
                 for phase in ENFORCING:
                     for plugin in by_phase[phase]:
                         if plugin.name in run.serving:
@@ -306,12 +306,13 @@ class Framework:
     ) -> ResolutionRun:
         # All of it before a plugin may change what it is read from.
         configs = self._configs(info, job=job.metadata.uid)
-        serving = self.serving(info, job, without=without)
+        given = self._given(job)
+        serving = self.serving(info, given, without=without)
         for plugin in serving:
             if plugin.name in self._needed:
                 self.require_kinds(plugin, listers)
         names = {plugin.name for plugin in serving}
-        return ResolutionRun(self._calls, info, job, listers, serving=names, configs=configs, tracer=tracer)
+        return ResolutionRun(self._calls, info, job, listers, given=given, serving=names, configs=configs, tracer=tracer)
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers

@@ -34,8 +34,9 @@ class ResolutionRun:
     Args:
         calls: Calls the plugins.
         info: What they change.
-        job: What they get of the TrainJob.
+        job: The TrainJob.
         listers: The cluster.
+        given: What they get of the TrainJob.
         serving: The names of those that serve the TrainJob.
         configs: Policies `custom` of the runtime, by the plugin of each.
         tracer: Is shown each step.
@@ -48,6 +49,7 @@ class ResolutionRun:
         job: TrainJob,
         listers: Listers,
         *,
+        given: TrainJob,
         serving: Collection[str],
         configs: Mapping[str, Any],
         tracer: Tracer | None,
@@ -57,7 +59,7 @@ class ResolutionRun:
         self.builders: dict[tuple[str, str, str], str] = {}
         self._calls = calls
         self._info = info
-        self._arguments = {"info": info, "job": job, "listers": listers, "config": None}
+        self._arguments = {"info": info, "job": given, "listers": listers, "config": None}
         self._configs = configs
         self._tracer = tracer
         self._uid = job.metadata.uid

@@ -77,12 +77,15 @@ class Connection(asyncio.Protocol):
         """
         if self._tls is None:
             return
-        self._handshake = asyncio.get_running_loop().create_future()
         if self._socket is None or self._socket.is_closing():
             raise ConnectionAbortedError("the connection was closed")
+        self._handshake = asyncio.get_running_loop().create_future()
         self._step_of_handshake(b"")
-        await self._handshake
-        self._handshake = None
+        try:
+            await self._handshake
+        finally:
+            # Nobody waits any more: what becomes of the connection is no failure of the handshake.
+            self._handshake = None
 
     async def exchange(self, request: bytes, *, where: str, bodiless: bool) -> Exchange:
         """Send a request and return when the head of its answer has arrived, or why none will has been found out.
