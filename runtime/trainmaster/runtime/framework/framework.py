@@ -312,7 +312,9 @@ class Framework:
             if plugin.name in self._needed:
                 self.require_kinds(plugin, listers)
         names = {plugin.name for plugin in serving}
-        return ResolutionRun(self._calls, info, job, listers, given=given, serving=names, configs=configs, tracer=tracer)
+        return ResolutionRun(
+            self._calls, info, job, listers, given=given, serving=names, configs=configs, tracer=tracer
+        )
 
     def validate(
         self, info: Info, job: TrainJob, old: TrainJob | None, listers: Listers
