@@ -8,6 +8,8 @@ Guarantees:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -42,21 +44,29 @@ def _is_list_unchanged(desired: Any, observed: Any, fields: Any) -> bool:
     """Tell the same of a list of maps that are owned one by one."""
     if not isinstance(desired, list) or not isinstance(observed, list) or not isinstance(fields, dict):
         return False
-    owned = {identity_of(element): below for element, below in fields.items() if element != "."}
-    names = key_names(fields)
-    if names is None or not len(desired) == len(observed) == len(owned) == len(fields) - ("." in fields):
+    names, owners = _keys(tuple(fields))
+    if names is None or not len(desired) == len(observed) == len(owners) == len(fields) - ("." in fields):
         return False
     try:
         identities = _identities(observed, names)
+        if len(set(identities)) != len(identities):
+            return False  # each is owned for itself
         if identities != (_identities(desired, names) if len(names) == 1 else _completed(desired, identities, names)):
             return False
         for wanted, live, identity in zip(desired, observed, identities, strict=True):
-            below = owned.pop(identity)
+            below = fields[owners[identity]]
             if not (is_unchanged(wanted, live, below) if below else wanted == live):
                 return False
     except (AttributeError, KeyError, TypeError):
         return False  # an item is no map, lacks a key or has one that is no plain value, or is not owned
     return True
+
+
+# The lists of what is made from one runtime have items of the same names, and each list is looked at as a whole.
+@lru_cache(maxsize=1024)
+def _keys(elements: tuple[str, ...]) -> tuple[tuple[str, ...] | None, Mapping[Identity | None, str]]:
+    """Return the fields that identify the items of a list, None for a set, and its elements by what they identify."""
+    return key_names(elements), {identity_of(element): element for element in elements if element != "."}
 
 
 def _identities(items: list[JsonObject], names: tuple[str, ...]) -> list[Identity]:
