@@ -75,6 +75,19 @@ def test_two_items_that_leave_their_protocol_to_the_server_are_left_to_the_long_
     assert not is_unchanged(desired, {"ports": ports}, {"f:ports": owned})
 
 
+def test_an_item_that_is_there_twice_does_not_stand_for_another_one_that_is_owned() -> None:
+    items = [{"name": "A"}, {"name": "A"}]
+    owned: JsonObject = {f'k:{{"name":"{name}"}}': {"f:name": {}} for name in "AB"}
+    assert not is_unchanged({"items": items}, {"items": items}, {"f:items": owned})
+
+
+def test_lists_that_have_the_same_items_are_looked_at_each_for_itself() -> None:
+    """What is owned of the items of one is not what is owned of those of another."""
+    items = [{"name": "A", "value": "1"}]
+    for below, expected in (({"f:name": {}, "f:value": {}}, True), ({"f:name": {}}, False)) * 2:
+        assert is_unchanged({"items": items}, {"items": items}, {"f:items": {'k:{"name":"A"}': below}}) is expected
+
+
 # Small trees with few names, so that what is desired, there and owned often agree, and often nearly do.
 
 NAMES = st.sampled_from("ab")
