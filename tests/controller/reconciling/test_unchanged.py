@@ -84,7 +84,8 @@ def test_an_item_that_is_there_twice_does_not_stand_for_another_one_that_is_owne
 def test_lists_that_have_the_same_items_are_looked_at_each_for_itself() -> None:
     """What is owned of the items of one is not what is owned of those of another."""
     items = [{"name": "A", "value": "1"}]
-    for below, expected in (({"f:name": {}, "f:value": {}}, True), ({"f:name": {}}, False)) * 2:
+    cases: list[tuple[JsonObject, bool]] = [({"f:name": {}, "f:value": {}}, True), ({"f:name": {}}, False)]
+    for below, expected in cases * 2:
         assert is_unchanged({"items": items}, {"items": items}, {"f:items": {'k:{"name":"A"}': below}}) is expected
 
 
