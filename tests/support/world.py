@@ -8,6 +8,7 @@ from typing import Any, cast
 from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -150,7 +151,13 @@ class World:
         if (obj["apiVersion"], kind) in self.workloads:
             self.deleted_workloads.on_workload_event(change)
         store.update_resource_version(str(self._version))
+        self._delay_of(change)
         self.reconciler.echoes.add(KEY, None, anew=True)
+
+    def _delay_of(self, change: Delta) -> float:
+        """Have the reconciler take note of a change as the manager does, of JobSets."""
+        kind = (change.new or change.old or {}).get("kind")
+        return self.reconciler.delay_of([KEY], change) if kind == JOBSETS.kind else 0.0
 
     def find(self, kind: str, name: str = "demo") -> JsonObject:
         """Read an object as the server has it."""
@@ -162,7 +169,7 @@ class World:
         change = store.put(strip_managed_fields(copy_tree(obj)))
         store.update_resource_version(obj["metadata"].get("resourceVersion") or "1")
         looked_at = obj["kind"] == TRAINJOBS.kind or (obj["apiVersion"], obj["kind"]) in self.workloads
-        self.reconciler.echoes.add(KEY, change.version, anew=not looked_at)
+        self.reconciler.echoes.add(KEY, change.version, anew=not looked_at, delay=self._delay_of(change))
 
     def store(self, obj: JsonObject) -> JsonObject:
         """Have the server store an object under a new version; the caches see it unless they lag."""

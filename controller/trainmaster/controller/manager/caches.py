@@ -62,6 +62,9 @@ MapFunc = Callable[[Delta], Iterable[str]]
 PriorityFunc = Callable[[Delta], int]
 """Tells how urgent a change is."""
 
+DelayFunc = Callable[[Sequence[str], Delta], float]
+"""Tells how many seconds keys may wait that a change concerns."""
+
 OWN_WATCHES = [
     Watch(
         each.api_version,
@@ -184,12 +187,15 @@ class Caches:
         """Listers over all caches."""
         return StoreListers(self.stores(), workloads=self.workloads)
 
-    def add_trainjob_handlers(self, queue: WorkQueue, echoes: Echoes | None = None) -> None:
+    def add_trainjob_handlers(
+        self, queue: WorkQueue, echoes: Echoes | None = None, *, delay_of: DelayFunc | None = None
+    ) -> None:
         """Have every change put the keys of the TrainJobs that it concerns into a queue.
 
         Args:
             queue: It.
             echoes: What stands before it; by default something that knows of no echoes.
+            delay_of: Asked of each change of a JobSet how many seconds the TrainJobs that it concerns may wait.
         """
         self._echoes = echoes = Echoes(queue, Expectations()) if echoes is None else echoes
         self._queues.append(queue)
@@ -200,7 +206,8 @@ class Caches:
             keys_of = config_map_keys if informer is self._config_maps else owner_keys
             anew = informer not in self._workload_informers
             concerned = ConcernedKeys(keys_of, usual=usual_owner)
-            _reconcile_on_change(informer, concerned, echoes, priority_of_owned, anew=anew)
+            delays = delay_of if _kind_of(informer.resource) == (JOBSET_API_VERSION, JOBSET_KIND) else None
+            _reconcile_on_change(informer, concerned, echoes, priority_of_owned, anew=anew, delay_of=delays)
         for informer, watch in self._watches:
             if watch.jobs is not None:
                 _reconcile_on_change(informer, JobMapper(watch, listers), echoes, priority_of_other, owned=False)
@@ -339,13 +346,16 @@ def _reconcile_on_change(
     owned: bool = True,
     anew: bool = False,
     resync: bool = False,
+    delay_of: DelayFunc | None = None,
 ) -> None:
     """Have TrainJobs reconciled: for changes of what they own, or for others, which are never an echo."""
 
     def tell(change: Delta) -> None:
         priority = priority_of(change)
         version = change.version if owned and not (change.initial or change.resync) else None
-        for key in keys_of(change):
-            echoes.add(key, version, anew=anew or version is None, priority=priority)
+        keys = tuple(keys_of(change))
+        delay = 0.0 if delay_of is None else delay_of(keys, change)
+        for key in keys:
+            echoes.add(key, version, anew=anew or version is None, priority=priority, delay=delay)
 
     informer.add_event_handler(tell, resync=resync)

@@ -68,7 +68,7 @@ def make_controllers(
         deleted_workloads=caches.deleted_workloads,
         plugin_threads=plugin_threads,
     )
-    caches.add_trainjob_handlers(queue, trainjobs.echoes)
+    caches.add_trainjob_handlers(queue, trainjobs.echoes, delay_of=trainjobs.delay_of)
     caches.add_observer(observer)
 
     def on_start() -> None:

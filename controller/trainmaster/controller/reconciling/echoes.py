@@ -49,7 +49,9 @@ class Echoes:
         """Count the keys of which something is remembered."""
         return len(self._held) + len(self._settled) + len(self._asked_anew)
 
-    def add(self, key: str, version: Version | None, *, anew: bool = False, priority: int = 0) -> None:
+    def add(
+        self, key: str, version: Version | None, *, anew: bool = False, priority: int = 0, delay: float = 0.0
+    ) -> None:
         """Have a key reconciled because of an event, unless that is an echo.
 
         Args:
@@ -57,13 +59,14 @@ class Echoes:
             version: The state that an object has come to; None: it is no event that could be an echo.
             anew: Whether the reconcile is to take nothing for known, because of something that it does not look at.
             priority: That of the key.
+            delay: Seconds that this may wait, for what comes in between to be reconciled together with it.
         """
         held = self._held.get(key)
         if held is not None:
             before = held.get(version, (anew, priority))
             held[version] = (anew or before[0], max(priority, before[1]))
         elif not self._is_echo(key, version):
-            self._add(key, anew=anew, priority=priority)
+            self._add(key, anew=anew, priority=priority, delay=delay)
 
     def begin(self, key: str) -> bool:
         """Say that the reconcile of a key begins, which sees all that came until now.
@@ -88,11 +91,14 @@ class Echoes:
             if not self._is_echo(key, version):
                 self._add(key, anew=anew, priority=priority)
 
-    def _add(self, key: str, *, anew: bool, priority: int) -> None:
+    def _add(self, key: str, *, anew: bool, priority: int, delay: float = 0.0) -> None:
         self._settled.discard(key)
         if anew:
             self._asked_anew.add(key)
-        self._queue.add(key, priority=priority)
+        if delay:
+            self._queue.add_after(key, delay, priority=priority)
+        else:
+            self._queue.add(key, priority=priority)
 
     def _is_echo(self, key: str, version: Version | None) -> bool:
         if version is None:

@@ -91,11 +91,8 @@ class StatusWriter:
         if patch is None:
             self._due.pop(key, None)
             return None
-        if self._only_counters(old, new):
-            now = self._clock.monotonic()
-            due = self._due.setdefault(key, now + COUNTERS_INTERVAL)
-            if now < due:
-                return due - now
+        if self._only_counters(old, new) and (delay_of_counters := self.seconds_to_counters(key)):
+            return delay_of_counters
         content = without_times(new)
         metadata = raw["metadata"]
         delay = self._write_backoff.delay(metadata["uid"], _STATUS, content)
@@ -123,6 +120,11 @@ class StatusWriter:
         self._expectations.expect_write(key, written, self._store, own=True, foreseen=as_sent)
         self._write_backoff.record_write(metadata["uid"], _STATUS, content)
         return None
+
+    def seconds_to_counters(self, key: str) -> float:
+        """Take it that counters of a key are to be written; return the seconds until they may be."""
+        now = self._clock.monotonic()
+        return max(self._due.setdefault(key, now + COUNTERS_INTERVAL) - now, 0.0)
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""

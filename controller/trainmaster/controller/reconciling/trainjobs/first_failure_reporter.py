@@ -191,6 +191,11 @@ class FirstFailureReporter:
             del self._jobs[key]  # it was only slow to get ready
         return job.first_failures, None if due is None else max(due - self._clock.monotonic(), 0.0)
 
+    def note_counts(self, key: str, jobset: JsonObject) -> None:
+        """Take note of counts of a JobSet which the status of its TrainJob is to tell of later."""
+        counts = counts_of((jobset.get("status") or {}).get("replicatedJobsStatus") or ())
+        self._counts[key] = (jobset["metadata"]["uid"], counts)
+
     def note_status(self, key: str, status: JsonObject) -> None:
         """Take note of what the status of a TrainJob tells from now on."""
         known = self._counts.get(key)

@@ -27,6 +27,9 @@ class LastingPlans:
     def __len__(self) -> int:
         return len(self._made_from)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._made_from
+
     def note(self, key: str, observed: Observed) -> None:
         """Take note that nothing is to be written any more for a TrainJob, while its workload runs."""
         self._made_from[key] = _digest(observed.raw)

@@ -10,13 +10,14 @@ Guarantees:
 - What is large is planned in a thread, while the event loop goes on, and so is everything where plugins of others take
   part. What plugins read meanwhile is what the caches hold by then: newer than what was observed, never half of it, and
   of no other effect than a later reconcile.
+- Pods that come up one by one cost a reconcile each second, not one each (see `counter_changes`).
 - F-3: owner references and garbage collection suffice for cleaning up, so there is no finalizer.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import replace
@@ -27,6 +28,7 @@ from typing import Final
 import structlog
 
 from trainmaster.controller.condition_types import TIME_TO_LIVE_EXPIRED
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -52,6 +54,7 @@ from trainmaster.controller.reconciling.outcomes import (
 from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter, unreadable
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
+from trainmaster.controller.reconciling.trainjobs.counter_changes import CounterChanges
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FirstFailureReporter
@@ -135,6 +138,7 @@ class TrainJobReconciler:
         """What stands between the events of what belongs to TrainJobs and the queue."""
 
         self._lasting_plans = LastingPlans()
+        self._counter_changes = CounterChanges()
         self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
         self._skipped_plugins = SkippedPlugins(recorder, clock)
         self._job_creation = JobCreation(client, clock)
@@ -166,6 +170,22 @@ class TrainJobReconciler:
     def unobserved(self) -> list[str]:
         """Name the keys that should have been reconciled again after a write of theirs."""
         return self._expectations.unobserved()
+
+    def delay_of(self, keys: Sequence[str], change: Delta) -> float:
+        """Take note of a change of a JobSet; return the seconds that the TrainJobs which it concerns may wait for it.
+
+        They may if nothing is to be done but to write counters, some time. What plugins of others make of these nobody
+        knows.
+        """
+        if not self._counter_changes.note(change) or change.new is None or self._plugin_threads is not None:
+            return 0.0
+        if change.initial or change.resync or len(keys) != 1:
+            return 0.0
+        (key,) = keys
+        if key not in self._lasting_plans:
+            return 0.0
+        self._failure_reporter.note_counts(key, change.new)
+        return self._status_writer.seconds_to_counters(key)
 
     async def reconcile(self, key: str) -> Outcome:
         """Bring one TrainJob to its desired state."""

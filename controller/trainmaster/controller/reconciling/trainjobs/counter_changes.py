@@ -1,0 +1,51 @@
+"""Counter changes: events of JobSets that tell of nothing but how many pods do what.
+
+The pods of a job come up one by one, and each of them is an event of its JobSet. The counts are written at most once a
+second (see `StatusWriter`), so a reconcile for each of these events would find out that it has to wait.
+
+Guarantees:
+- A change is one of counters only if the JobSet is what its last event showed but for the counts of its Jobs, if no
+  count tells of a failure, and if none is gone.
+- What is remembered are some four hundred bytes for each JobSet that is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails
+from trainmaster.controller.reconciling.write_backoff import digest
+from trainmaster.runtime.jsontree import JsonObject
+
+_COUNTS = "replicatedJobsStatus"
+
+
+class CounterChanges:
+    """Remembers, by its key, what the last event of each JobSet has shown."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[bytes, dict[str, Counts]]] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def note(self, change: Delta) -> bool:
+        """Take note of what became of a JobSet; tell whether nothing but counters did, and none for the worse."""
+        jobset = change.new
+        if jobset is None:
+            self._seen.pop(change.key, None)
+            return False
+        before = self._seen.get(change.key)
+        counts = counts_of((jobset.get("status") or {}).get(_COUNTS) or ())
+        self._seen[change.key] = now = (_all_but_counters(jobset), counts)
+        return before is not None and before[0] == now[0] and not _is_for_the_worse(before[1], counts)
+
+
+def _is_for_the_worse(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> bool:
+    return not before.keys() <= now.keys() or fails(before, now)
+
+
+def _all_but_counters(jobset: JsonObject) -> bytes:
+    status = {field: value for field, value in (jobset.get("status") or {}).items() if value and field != _COUNTS}
+    return digest([{**jobset["metadata"], "resourceVersion": None}, jobset.get("spec"), status])

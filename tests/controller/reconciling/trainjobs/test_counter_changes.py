@@ -1,0 +1,136 @@
+"""Counts of pods: one reconcile a second however many events tell of them, and none of what else happens waits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from support.objects import runtime_object, trainjob_object
+from support.world import World, jobset_of, world_with
+
+from trainmaster.controller.kube.cache.store import Store, object_key
+from trainmaster.controller.plugins.guard import PluginGuard
+from trainmaster.controller.reconciling.status_writer import COUNTERS_INTERVAL
+from trainmaster.controller.reconciling.trainjobs.counter_changes import CounterChanges
+from trainmaster.runtime.info import Info
+from trainmaster.runtime.jsontree import JsonObject
+
+COMPLETED = {
+    "conditions": [{"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}],
+    "replicatedJobsStatus": [{"name": "node", "succeeded": 1}],
+}
+
+
+def counting(**counts: int) -> JsonObject:
+    return {"replicatedJobsStatus": [{"name": "node", **counts}]}
+
+
+async def built() -> World:
+    """A TrainJob whose JobSet is built, and has reported that it has Jobs."""
+    world = world_with()
+    await world.work()
+    world.requests.clear()
+    return world
+
+
+def counts_in(status: Mapping[str, Any]) -> int:
+    (node,) = status["jobsStatus"]
+    return int(node["ready"])
+
+
+async def test_pods_that_come_up_one_by_one_are_one_reconcile_a_second() -> None:
+    world = await built()
+    for pods in range(1, 9):
+        world.change("JobSet", status=counting(active=8, ready=pods))
+        assert await world.work() == 0
+        await world.clock.advance(COUNTERS_INTERVAL / 10)
+    await world.clock.advance(COUNTERS_INTERVAL)
+    assert await world.work() == 1
+    assert world.requests == ["patch status"]
+    assert counts_in(world.find("TrainJob")["status"]) == 8
+    await world.clock.advance(3600)
+    assert await world.work() == 0
+
+
+async def test_what_waits_is_written_with_the_end_of_the_job_and_then_no_more() -> None:
+    world = await built()
+    world.change("JobSet", status=counting(active=1, ready=1))
+    assert await world.work() == 0
+    world.change("JobSet", status=COMPLETED)
+    assert await world.work() == 1
+    assert world.conditions["Complete"]["status"] == "True"
+    await world.clock.advance(3600)
+    assert await world.work() == 0
+    assert world.requests == ["patch status"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (counting(active=2, ready=2), counting(active=2, ready=1)),
+        (counting(active=2, ready=2), counting(active=1, ready=1, failed=1)),
+        (counting(active=2, ready=2), {"replicatedJobsStatus": []}),
+        (counting(active=2, ready=2), {**counting(active=2, ready=2), "restarts": 1}),
+        (
+            counting(active=2, ready=2),
+            {**counting(), "conditions": [{"type": "Suspended", "status": "True", "reason": "", "message": ""}]},
+        ),
+    ],
+    ids=["a-pod-is-gone", "a-job-has-failed", "no-jobs", "a-restart", "a-condition"],
+)
+async def test_what_is_more_than_counting_waits_for_nothing(before: JsonObject, after: JsonObject) -> None:
+    world = await built()
+    world.change("JobSet", status=before)
+    assert await world.work() == 0
+    world.change("JobSet", status=after)
+    assert await world.work() == 1
+
+
+async def test_a_change_of_the_jobset_itself_waits_for_nothing() -> None:
+    world = await built()
+    world.change("JobSet", status=counting(active=1))
+    assert await world.work() == 0
+    jobset = world.find("JobSet")
+    jobset["metadata"]["labels"] = {**jobset["metadata"].get("labels", {}), "example.com/team": "vision"}
+    jobset["status"] = counting(active=1, ready=1)
+    world.store(jobset)
+    assert await world.work() == 1
+
+
+async def test_a_change_of_the_trainjob_waits_for_no_counters() -> None:
+    world = await built()
+    world.change("JobSet", status=counting(active=1, ready=1))
+    assert await world.work() == 0
+    world.change("TrainJob", spec={**world.find("TrainJob")["spec"], "suspend": True})
+    assert await world.work() >= 1
+    assert world.find("JobSet")["spec"]["suspend"] is True
+
+
+async def test_nothing_waits_where_a_plugin_of_others_may_read_counts() -> None:
+    class Others:
+        name = "others"
+
+        def enforce_ml_policy(self, info: Info) -> None:
+            """Do nothing."""
+
+    guard = PluginGuard({"others"}, time_limit=60.0, failures=99, period=60.0)
+    world = World(Others(), guard=guard)
+    try:
+        world.put(trainjob_object(), runtime_object())
+        await world.work()
+        world.change("JobSet", status=counting(active=1, ready=1))
+        assert await world.work() == 1
+    finally:
+        world.close()
+        guard.close()
+
+
+def test_of_jobsets_that_are_gone_nothing_is_remembered() -> None:
+    store, changes = Store(), CounterChanges()
+    jobset = {**jobset_of("uid-1"), "status": counting(active=1)}
+    assert not changes.note(store.put(jobset))
+    assert changes.note(store.put({**jobset, "status": counting(active=1, ready=1)}))
+    assert not changes.note(store.delete(object_key(jobset)))
+    assert len(changes) == 0
+    assert not changes.note(store.put(jobset))
