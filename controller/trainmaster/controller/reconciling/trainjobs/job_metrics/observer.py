@@ -240,17 +240,19 @@ class TrainJobObserver:
                 self._metrics.jobs.add(-1, *job.counted)
             self._metrics.jobs.add(1, *counted)
             job.counted = counted
-        asked = _NOTHING_ASKED
-        if workload is not None and not facts.end:
+        if workload is None or facts.end:
+            self._ask(job, _NOTHING_ASKED)
+        else:
             waiting_state = State.SUSPENDED if facts.wants_suspend else State.WAITING
-            asked = _Asked(runtime, workload.running, workload.waiting, waiting_state)
-        self._ask(job, asked)
+            self._ask(job, _Asked(runtime, workload.running, workload.waiting, waiting_state))
 
     def _ask(self, job: _Job, asked: _Asked) -> None:
         """Count what a job asks for now instead of what it asked for before."""
         if asked != job.asked:
-            self._count(job.asked, -1)
-            self._count(asked, 1)
+            if job.asked is not _NOTHING_ASKED:
+                self._count(job.asked, -1)
+            if asked is not _NOTHING_ASKED:
+                self._count(asked, 1)
             job.asked = asked
 
     def _forget(self, key: str, job: _Job) -> None:

@@ -81,8 +81,11 @@ def read_workload(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts
 
 def _read(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts | None:
     metadata, status = raw["metadata"], raw.get("status") or {}
-    owner = next((each["uid"] for each in metadata.get("ownerReferences") or () if each.get("controller")), None)
-    if owner is None:
+    for reference in metadata.get("ownerReferences") or ():
+        if reference.get("controller"):
+            owner = reference["uid"]
+            break
+    else:
         return None
     uid, generation = metadata["uid"], metadata.get("generation") or 0
     if known is not None and (known.uid, known.generation) == (uid, generation):
@@ -101,17 +104,8 @@ def _read(raw: JsonObject, known: WorkloadFacts | None) -> WorkloadFacts | None:
         if missing > 0:
             is_ready = False
             waiting = _with(waiting, job, missing)
-    return WorkloadFacts(
-        owner=intern(owner),
-        uid=uid,
-        generation=generation,
-        created=intern(metadata.get("creationTimestamp") or ""),
-        replicated_jobs=jobs,
-        is_ready=is_ready,
-        restarts=status.get("restarts") or 0,
-        running=running,
-        waiting=waiting,
-    )
+    created, restarts = intern(metadata.get("creationTimestamp") or ""), status.get("restarts") or 0
+    return WorkloadFacts(intern(owner), uid, generation, created, jobs, is_ready, restarts, running, waiting)
 
 
 def _training(replicated_jobs: Iterable[JsonObject]) -> Iterator[ReplicatedJob]:
