@@ -15,7 +15,7 @@ How a request is sent is the matter of `RestClient`; over what, that of `Transpo
 from __future__ import annotations
 
 import random as randomness
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Self
 
@@ -27,7 +27,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.kube.rest.request import JSON, Request, RestClient
+from trainmaster.controller.kube.rest.request import JSON, NO_PARAMS, Request, RestClient
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.retry import TRIES, RetryPolicy
 from trainmaster.controller.kube.rest.transport import CONNECTIONS, Transport
@@ -101,6 +101,7 @@ class KubeClient:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._transport.__aexit__(*exc_info)
+        self._rest.close()
 
     async def get(
         self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False
@@ -285,7 +286,7 @@ class KubeClient:
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "*/*"
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a stream of bytes, for instance the log of a pod; only its opening has a timeout."""
-        return self._rest.stream(Request(method="GET", path=path, params=params or {}, accept=accept))
+        return self._rest.stream(Request(method="GET", path=path, params=params or NO_PARAMS, accept=accept))
 
     async def raw(
         self,
@@ -303,7 +304,7 @@ class KubeClient:
             Request(
                 method=method,
                 path=path,
-                params=params or {},
+                params=params or NO_PARAMS,
                 body=body,
                 content_type=content_type,
                 accept=accept,
@@ -311,7 +312,7 @@ class KubeClient:
             )
         )
 
-    async def _object(
+    def _object(
         self,
         method: str,
         path: str,
@@ -322,13 +323,13 @@ class KubeClient:
         accept: str = JSON,
         managed_fields: bool = True,
         repeatable: bool = False,
-    ) -> JsonObject:
+    ) -> Awaitable[JsonObject]:
         """Send a request, with retries, and return the object that answers it."""
-        return await self._rest.object(
+        return self._rest.object(
             Request(
                 method=method,
                 path=path,
-                params=params or {},
+                params=params or NO_PARAMS,
                 body=None if body is None else orjson.dumps(body),
                 content_type=content_type,
                 accept=accept,

@@ -18,8 +18,8 @@ from __future__ import annotations
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 import orjson
@@ -29,6 +29,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.deadlines import Deadlines
 from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
 from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,
@@ -60,19 +61,20 @@ log = structlog.get_logger(__name__)
 JSON: Final = "application/json"
 WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
+NO_PARAMS: Final[Mapping[str, str]] = MappingProxyType({})
+
 _Identity: TypeAlias = tuple[Mapping[str, str], ssl.SSLContext | None]
 
 _ERROR_BODY_LIMIT: Final = 2**20
 """A `Status` is a few KiB; what is longer is not one, and its beginning says what it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(NamedTuple):
     """One request, before it has credentials."""
 
     method: str
     path: str
-    params: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = NO_PARAMS
     body: bytes | None = None
     content_type: str = JSON
     accept: str = JSON
@@ -116,6 +118,11 @@ class RestClient:
         self._guard = guard
         self._missing_rights = missing_rights
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
+        self._deadlines = Deadlines(clock, timeout)
+
+    def close(self) -> None:
+        """Give up the timer of timeouts; the client can be opened again, on another event loop too."""
+        self._deadlines.close()
 
     async def object(self, request: Request) -> JsonObject:
         """Send a request, with retries, and decode the object that answers it."""
@@ -186,7 +193,7 @@ class RestClient:
     async def _opened(self, request: Request, identity: _Identity) -> Response:
         """Open a stream, or raise why the server refuses to."""
         try:
-            async with self._clock.timeout(self._timeout):
+            with self._deadlines.begin():
                 response = await self._send(request, identity, streaming=True)
                 if response.status < 300:
                     self._note_right(request, response.status)
@@ -231,7 +238,7 @@ class RestClient:
         """Send a request once, and return the answer with its body; measures how long that takes."""
         started = self._clock.monotonic()
         try:
-            async with self._clock.timeout(self._timeout):
+            with self._deadlines.begin():
                 response = await self._send(request, identity, streaming=False)
                 try:
                     if not refusals_too:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -85,7 +86,9 @@ def _segment(what: str, name: str) -> str:
     return quote(name, safe="")
 
 
+@lru_cache(maxsize=256)
 def _escaped(part: str) -> str:
+    """Return a part of a path that the API has chosen, one of a few dozen, as it stands there."""
     return part if _UNRESERVED.fullmatch(part) else quote(part, safe="")
 
 

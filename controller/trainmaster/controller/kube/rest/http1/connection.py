@@ -80,8 +80,8 @@ class Connection(asyncio.Protocol):
         if self._socket is None or self._socket.is_closing():
             raise ConnectionAbortedError("the connection was closed")
         self._handshake = asyncio.get_running_loop().create_future()
-        self._step_of_handshake(b"")
         try:
+            self._step_of_handshake(b"")
             await self._handshake
         finally:
             # Nobody waits any more: what becomes of the connection is no failure of the handshake.

@@ -24,7 +24,6 @@ from trainmaster.controller.kube.rest.http1.parser import MalformedAnswer
 from trainmaster.controller.kube.rest.http1.pool import Pool
 from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, Response
 
-_NOT_IN_A_TARGET: Final = re.compile(r"[^!-~]")
 _NOT_IN_A_HEADER: Final = re.compile(r"[\x00\r\n]")
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _HEADS_AT_MOST: Final = 64
@@ -49,7 +48,8 @@ class Http1Transport:
         self._connect_timeout = connect_timeout
         self._requests: Pool | None = None
         self._watches: Pool | None = None
-        self._heads: dict[tuple[tuple[str, str], ...], bytes] = {}
+        self._heads: dict[tuple[str, ...], bytes] = {}
+        """By the names of headers, followed by their values."""
 
     async def __aenter__(self) -> Self:
         dialer = Dialer(self._server, self._config, clock=self._clock, timeout=self._connect_timeout)
@@ -95,7 +95,7 @@ class Http1Transport:
         if params:
             target = f"{target}{'&' if '?' in target else '?'}{_query(tuple(params.items()))}"
         # Paths come escaped; another round of escaping or unescaping would name another object.
-        if _NOT_IN_A_TARGET.search(target):
+        if not (target.isascii() and target.isprintable()) or " " in target:
             raise ValueError(f"{target!r} cannot be the target of a request")
         start = f"{method} {target or '/'} HTTP/1.1\r\n".encode("ascii")
         if body is None:
@@ -105,7 +105,7 @@ class Http1Transport:
 
     def _head(self, headers: Mapping[str, str]) -> bytes:
         """Return the headers that have nothing to do with the body, as bytes."""
-        key = tuple(headers.items())
+        key = (*headers, *headers.values())
         head = self._heads.get(key)
         if head is None:
             lines = {"Host": self._server.netloc}

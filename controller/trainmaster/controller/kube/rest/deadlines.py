@@ -1,0 +1,93 @@
+"""Timeouts of equal length, of many requests at a time: one timer for all of them.
+
+Guarantees:
+- Each ends its block as `asyncio.timeout` does: by a cancellation that becomes a `TimeoutError`, unless somebody else
+  has cancelled the task as well.
+- A block that ends in time costs no timer: those that began earlier are due earlier, so that only the oldest is waited
+  for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+
+from trainmaster.controller.kube.clock import Clock, Timer
+
+
+class Deadlines:
+    """The deadlines of blocks that may all take as long.
+
+    Args:
+        clock: The time.
+        limit: Seconds.
+    """
+
+    def __init__(self, clock: Clock, limit: float) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._running: dict[Deadline, None] = {}
+        """In the order in which they began."""
+        self._timer: Timer | None = None
+
+    def begin(self) -> Deadline:
+        """Return what ends a `with` block of this task when its time has passed."""
+        return Deadline(self)
+
+    def close(self) -> None:
+        """Forget the timer; blocks that still run have no deadline any more."""
+        self._running.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def add(self, deadline: Deadline) -> None:
+        """Take note of a block that begins."""
+        deadline.due = self._clock.monotonic() + self._limit
+        self._running[deadline] = None
+        if self._timer is None:
+            self._timer = self._clock.call_at(deadline.due, self._tick)
+
+    def remove(self, deadline: Deadline) -> None:
+        """Take note of a block that has ended."""
+        self._running.pop(deadline, None)
+
+    def _tick(self) -> None:
+        self._timer = None
+        now = self._clock.monotonic()
+        for deadline in list(self._running):
+            if now < deadline.due:
+                self._timer = self._clock.call_at(deadline.due, self._tick)
+                return
+            del self._running[deadline]
+            deadline.expire()
+
+
+class Deadline:
+    """The deadline of one block."""
+
+    __slots__ = ("_cancelling", "_deadlines", "_expired", "_task", "due")
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
+        self._deadlines = deadlines
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._expired = False
+        self.due = 0.0
+
+    def __enter__(self) -> None:
+        self._deadlines.add(self)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._deadlines.remove(self)
+        if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def expire(self) -> None:
+        """End the block."""
+        self._expired = True
+        self._task.cancel()
