@@ -75,13 +75,25 @@ def test_no_failure_of_an_exchange_is_left_to_nobody(steps: list[str], size: int
     assert asyncio.run(run()) == []
 
 
-async def test_nobody_waits_for_a_handshake_whose_first_step_cannot_be_sent() -> None:
-    connection = connected(tls=True)
+def closed(connection: Connection) -> None:
+    assert isinstance(connection._socket, MagicMock)
+    connection._socket.is_closing.return_value = True
+
+
+def broken(connection: Connection) -> None:
     assert isinstance(connection._socket, MagicMock)
     connection._socket.write.side_effect = RuntimeError("the event loop does not write")
+
+
+@pytest.mark.parametrize(("prepare", "error"), [(closed, ConnectionAbortedError), (broken, RuntimeError)])
+async def test_nobody_waits_for_a_handshake_that_has_not_begun(
+    prepare: Callable[[Connection], None], error: type[Exception]
+) -> None:
+    connection = connected(tls=True)
+    prepare(connection)
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
-    with pytest.raises(RuntimeError):
+    with pytest.raises(error):
         await connection.shake_hands()
     connection.connection_lost(None)
     del connection
