@@ -224,7 +224,10 @@ class World:
             raise self.unreadable_events
         return {"items": copy_tree(self.cluster_events)}
 
-    async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
+    async def apply(
+        self, resource: Resource, obj: JsonObject, *, field_manager: str, managed_fields: bool
+    ) -> JsonObject:
+        assert not managed_fields, "nobody reads them"
         assert field_manager == "trainer"
         self.requests.append(f"apply {obj['kind']}")
         if self.refusal is not None:

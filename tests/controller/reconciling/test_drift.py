@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.controller.reconciling.drift import Drift, drift
+from trainmaster.controller.reconciling.drift import Drift, drift, drift_of_created
 from trainmaster.controller.reconciling.managedfields import owned_fields_of
 from trainmaster.devcluster.apiserver.apply import apply, update
 from trainmaster.devcluster.apiserver.schema import Schema
@@ -313,3 +313,40 @@ def test_c12_drift_is_what_an_apply_would_change(
     again = drift(desired, after, owned_fields=owned_fields_of(after, "trainer"))
     assert again is not Drift.CERTAIN
     assert applied(after, desired, "trainer") == after
+
+
+@given(desired=st.builds(thing, SPECS, MAPS))
+def test_c12_what_was_created_is_known_to_be_as_applied(desired: JsonObject) -> None:
+    """Without a look at who owns what: whatever the server has filled in, nobody else has had a hand in it."""
+    created = applied(None, desired, "trainer")
+    found = drift_of_created(desired, without_owners(created))
+    again = applied(created, desired, "trainer")
+    if found is Drift.NONE:
+        assert again == created
+    assert found >= drift(desired, created, owned_fields=owned_fields_of(created, "trainer"))
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, Drift.NONE),
+        ({"suspend": True}, Drift.CERTAIN),
+        ({"replicatedJobs": []}, Drift.CERTAIN),
+        ({"replicatedJobs": [{"name": "node", "ports": [{"containerPort": 1}], "args": ["b", "a"]}]}, Drift.CERTAIN),
+        ({"replicatedJobs": DESIRED["spec"]["replicatedJobs"], "network": {"subdomain": "demo"}}, Drift.NONE),
+        (
+            {
+                "replicatedJobs": [
+                    {"name": "node", "ports": [{"containerPort": 1, "protocol": "TCP"}], "args": ["a", "b"]}
+                ]
+            },
+            Drift.POSSIBLE,
+        ),
+    ],
+    ids=["nothing", "a-value", "no-items", "an-order", "a-field-of-the-server", "a-default-in-a-list-without-names"],
+)
+def test_an_admission_that_makes_something_else_of_what_is_created_is_noticed(change: JsonObject, found: Drift) -> None:
+    created = copy.deepcopy(DESIRED)
+    created["metadata"] |= {"uid": "u", "resourceVersion": "9"}
+    created["spec"] |= change
+    assert drift_of_created(DESIRED, created) is found

@@ -16,7 +16,7 @@ fields than we want because the server adds defaults, or because we used to want
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -76,6 +76,33 @@ def drift(desired: JsonObject, observed: JsonObject, *, owned_fields: JsonObject
         if difference.drift is Drift.CERTAIN:
             return Drift.CERTAIN
         worst = difference.drift
+    return worst
+
+
+def drift_of_created(desired: Any, created: Any) -> Drift:
+    """Tell whether applying `desired` again would change what an apply of it has just created: all of that is owned.
+
+    An empty map, and a list of items without names, may be owned as a whole, so that what the server has filled in
+    would be taken away.
+    `Drift.CERTAIN` means here that nobody can tell without knowing what is owned.
+    """
+    if desired == created:
+        return Drift.NONE
+    worst = Drift.NONE
+    if isinstance(desired, dict) and isinstance(created, dict) and desired.keys() <= created.keys():
+        pairs: Iterable[tuple[Any, Any]] = ((wanted, created[name]) for name, wanted in desired.items())
+        if not desired:
+            worst = Drift.POSSIBLE
+    elif isinstance(desired, list) and isinstance(created, list) and len(desired) == len(created):
+        pairs = zip(desired, created, strict=True)
+        if not all(isinstance(each, dict) and "name" in each for each in desired):
+            worst = Drift.POSSIBLE
+    else:
+        return Drift.CERTAIN
+    for pair in pairs:
+        worst = max(worst, drift_of_created(*pair))
+        if worst is Drift.CERTAIN:
+            break
     return worst
 
 

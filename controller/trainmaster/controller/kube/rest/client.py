@@ -191,8 +191,11 @@ class KubeClient:
         field_manager: str,
         force: bool = True,
         subresource: str | None = None,
+        managed_fields: bool = True,
     ) -> JsonObject:
         """Apply an object on the server: the full set of fields that `field_manager` wants to own.
+
+        Without `managed_fields` the answer does not tell who set which field.
 
         One that names the UID of what it changes is sent again if its answer is lost. One that may create is not: what
         it made may have been deleted meanwhile, with the owner that it was made for. With the resource version `ABSENT`
@@ -205,6 +208,7 @@ class KubeClient:
             body=obj,
             content_type=_APPLY,
             repeatable="uid" in obj["metadata"],
+            managed_fields=managed_fields,
         )
 
     async def patch(

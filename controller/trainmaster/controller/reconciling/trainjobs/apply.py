@@ -42,7 +42,7 @@ from trainmaster.controller.kube.rest.errors import (
 )
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.drift import Drift, drift
+from trainmaster.controller.reconciling.drift import Drift, drift_of_created
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.managedfields import owned_fields_of
 from trainmaster.controller.reconciling.owned_objects import check_owner, delete_owner, owner_rules, write_owned
@@ -249,7 +249,7 @@ class Applier:
             return False  # whoever set that may want to be heard
         if apply.create:
             return True
-        found = drift(apply.object, created, owned_fields=owned_fields_of(created, FIELD_MANAGER))
+        found = drift_of_created(apply.object, created)
         if found is Drift.POSSIBLE:
             self._settled[created["metadata"]["uid"]] = digest(apply.object)
         return found is not Drift.CERTAIN
