@@ -47,5 +47,7 @@ def _is_for_the_worse(before: Mapping[str, Counts], now: Mapping[str, Counts]) -
 
 
 def _all_but_counters(jobset: JsonObject) -> bytes:
+    metadata = {**jobset["metadata"], "resourceVersion": None}
+    spec = None if metadata.get("generation") else jobset.get("spec")  # each change of a spec is another generation
     status = {field: value for field, value in (jobset.get("status") or {}).items() if value and field != _COUNTS}
-    return digest([{**jobset["metadata"], "resourceVersion": None}, jobset.get("spec"), status])
+    return digest([metadata, spec, status])
