@@ -134,3 +134,22 @@ def test_of_jobsets_that_are_gone_nothing_is_remembered() -> None:
     assert not changes.note(store.delete(object_key(jobset)))
     assert len(changes) == 0
     assert not changes.note(store.put(jobset))
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        1.5,
+        "odd",
+        [1],
+        {"replicatedJobsStatus": 7},
+        {"replicatedJobsStatus": [None, {}]},
+        counting(active="many"),  # type: ignore[arg-type]
+    ],
+)
+def test_an_odd_status_waits_for_nothing(status: Any) -> None:
+    store, changes = Store(), CounterChanges()
+    jobset = {**jobset_of("uid-1"), "status": counting(active=1)}
+    changes.note(store.put(jobset))
+    assert not changes.note(store.put({**jobset, "status": status}))
+    assert not changes.note(store.put(jobset))

@@ -32,22 +32,26 @@ class CounterChanges:
 
     def note(self, change: Delta) -> bool:
         """Take note of what became of a JobSet; tell whether nothing but counters did, and none for the worse."""
-        jobset = change.new
-        if jobset is None:
-            self._seen.pop(change.key, None)
+        before = self._seen.pop(change.key, None)
+        if change.new is None:
             return False
-        before = self._seen.get(change.key)
-        counts = counts_of((jobset.get("status") or {}).get(_COUNTS) or ())
-        self._seen[change.key] = now = (_all_but_counters(jobset), counts)
-        return before is not None and before[0] == now[0] and not _is_for_the_worse(before[1], counts)
+        try:
+            rest, counts = _read(change.new)
+            only_counters = before is not None and before[0] == rest and not _is_for_the_worse(before[1], counts)
+        except (AttributeError, KeyError, TypeError):
+            return False  # its status is none that a JobSet has
+        self._seen[change.key] = rest, counts
+        return only_counters
 
 
 def _is_for_the_worse(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> bool:
     return not before.keys() <= now.keys() or fails(before, now)
 
 
-def _all_but_counters(jobset: JsonObject) -> bytes:
+def _read(jobset: JsonObject) -> tuple[bytes, dict[str, Counts]]:
+    """Return what stands for all of a JobSet but its counts, and these."""
     metadata = {**jobset["metadata"], "resourceVersion": None}
     spec = None if metadata.get("generation") else jobset.get("spec")  # each change of a spec is another generation
-    status = {field: value for field, value in (jobset.get("status") or {}).items() if value and field != _COUNTS}
-    return digest([metadata, spec, status])
+    status = jobset.get("status") or {}
+    rest = {field: value for field, value in status.items() if value and field != _COUNTS}
+    return digest([metadata, spec, rest]), counts_of(status.get(_COUNTS) or ())

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from trainmaster.controller.kube.rest.http1.connection import Connection
 
+CONTEXT = ssl.create_default_context()
 STEPS = ("cancel", "lose", "reset", "garbage", "turn", "resume")
 
 
 def connected(*, tls: bool) -> Connection:
     socket = MagicMock(asyncio.Transport)
     socket.is_closing.return_value = False
-    context = ssl.create_default_context() if tls else None
-    connection = Connection(MagicMock(), context=context, server_hostname="server")
+    connection = Connection(MagicMock(), context=CONTEXT if tls else None, server_hostname="server")
     connection.connection_made(socket)
     return connection
 
@@ -51,7 +51,7 @@ async def complaints_of(connection: Connection, waiting: Awaitable[Any], steps: 
     assert task.done()
     _ = task.cancelled() or task.exception()
     del task, take, waiting
-    gc.collect()
+    gc.collect(1)  # what this has made is young; all of a process that has run other tests takes a second each time
     await asyncio.sleep(0)
     return complaints
 
