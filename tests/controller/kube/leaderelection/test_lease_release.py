@@ -138,6 +138,8 @@ async def test_l12_every_end_is_the_same_end(api: LeaseServer, virtual: VirtualC
     assert lost.working
     lost.client.cut = True
     await virtual.advance(20)
+    with pytest.raises(LeaseLost):
+        lost.task.result()
     assert asyncio.all_tasks() == before
     assert value_of("leader_election_master_status", {"name": "ends"}) == 0
 
