@@ -25,6 +25,7 @@ from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.cache.store import Store, split_key
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
@@ -311,6 +312,7 @@ def _informer_for(
         metadata_only=scope.metadata_only,
         optional=all(watch.optional for watch in watches),
         transform=strip_foreign_objects if scope.owned_only else strip_managed_fields,
+        managed_fields=ManagedFields.TEXT,
         name=None if first else f"{resource.name}[{scope}]",
     )
 

@@ -29,6 +29,7 @@ from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import ControllerRecorder, EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
@@ -292,7 +293,9 @@ class TrainingOperator:
         kind = resource.api_version, resource.kind
         if kind not in self._children:
             name = f"{resource.name}[jobs]"
-            informer = self._informer(resource, transform=transform, name=name, **options)
+            informer = self._informer(
+                resource, transform=transform, managed_fields=ManagedFields.TEXT, name=name, **options
+            )
             informer.store.add_indexer(OWNER_INDEX, owner_uids)
             self._children[kind] = informer
         return self._children[kind]

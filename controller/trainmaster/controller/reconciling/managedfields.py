@@ -9,6 +9,8 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
+import orjson
+
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
@@ -20,26 +22,71 @@ Identity: TypeAlias = tuple[Any, ...]
 """What identifies an item of a list: the values of its keys, or of a set the value itself."""
 
 OWNED_FIELDS: Final = "ownedFields"
-"""Where, in the metadata, `strip_managed_fields` keeps what we own of an object."""
+"""Where, in the metadata, `strip_managed_fields` keeps what we own of an object: the text of that entry."""
+
+_NAME: Final = f'"manager":"{FIELD_MANAGER}"'
 
 
 def strip_managed_fields(obj: JsonObject) -> JsonObject:
-    """Strip an object that we apply of its managedFields; what we own ourselves stays, under `OWNED_FIELDS`."""
+    """Strip an object that we apply of its managedFields, a list or its text; our own entry stays (`owned_fields`).
+
+    It is not decoded, because most events are never asked for it.
+    """
     metadata = obj["metadata"]
-    if "managedFields" in metadata:
-        owned = owned_fields_of(obj, FIELD_MANAGER)
-        if owned is not None:
-            metadata[OWNED_FIELDS] = owned
-        del metadata["managedFields"]
+    fields = metadata.pop("managedFields", None)
+    entry = _our_entry_in(fields) if isinstance(fields, str) else _our_entry_of(fields)
+    if entry is not None:
+        metadata[OWNED_FIELDS] = entry
     return obj
+
+
+def owned_fields(obj: JsonObject) -> JsonObject | None:
+    """Return what we own by apply of a stripped object, apart from the status; None if we never applied it."""
+    text = obj["metadata"].get(OWNED_FIELDS)
+    if text is None:
+        return None
+    # What cannot be read is as before a first apply: the next one brings order.
+    return owned_fields_of({"metadata": {"managedFields": [_decoded(text)]}}, FIELD_MANAGER)
+
+
+def _our_entry_in(text: str) -> str | None:
+    """Cut our entry out of the text of managedFields."""
+    # An entry holds no list, and quotes within strings are escaped: this is found between two entries alone.
+    first, *others = text[1:-1].split('},{"')
+    entries = [first, *(f'{{"{each}' for each in others)]
+    for number, entry in enumerate(entries, 1):
+        if _NAME in entry and '"operation":"Apply"' in entry and '"subresource":' not in entry:
+            return entry if number == len(entries) else f"{entry}}}"
+    return _our_entry_of(_decoded(text)) if FIELD_MANAGER in text else None  # it may be written in another way
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return load_json(text)
+    except JsonError:
+        return None
+
+
+def _our_entry_of(fields: Any) -> str | None:
+    for entry in _entries({"metadata": {"managedFields": fields}}):
+        if _is_of(entry, FIELD_MANAGER):
+            try:
+                return orjson.dumps(entry).decode()
+            except orjson.JSONEncodeError:
+                return None  # nested more deeply than anybody reads
+    return None
 
 
 def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:
     """Extract what a manager owns by apply, apart from the status; None if it never applied the object."""
     for entry in _entries(obj):
-        if entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource"):
+        if _is_of(entry, manager):
             return as_object(entry.get("fieldsV1"))
     return None
+
+
+def _is_of(entry: JsonObject, manager: str) -> bool:
+    return entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
 
 
 def _entries(obj: JsonObject) -> Iterator[JsonObject]:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
+from trainmaster.controller.kube.rest.decoding import ManagedFields, loads_without_managed_fields
 from trainmaster.controller.kube.rest.watch import decode_event
 
 # What brackets and quotes there may be where the end is looked for, and the key itself in other places.
@@ -63,6 +63,6 @@ def test_a_text_that_was_cut_off_is_not_decoded(cut: int) -> None:
 def test_of_an_event_they_are_not_even_looked_at() -> None:
     """Half of a character is one that no decoder takes."""
     line = b'{"type":"ADDED","object":{"kind":"A","metadata":{"name":"a","managedFields":[{"f:\\ud800":{}}]}}}'
-    event = decode_event(line, managed_fields=False)
+    event = decode_event(line, managed_fields=ManagedFields.DROPPED)
     assert event.object == {"kind": "A", "metadata": {"name": "a"}}
     assert event.size == len(line)

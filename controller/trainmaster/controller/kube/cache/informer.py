@@ -48,6 +48,7 @@ from trainmaster.controller.kube.cache.partition import Lookout, Partition
 from trainmaster.controller.kube.cache.reflector import Reflector
 from trainmaster.controller.kube.cache.store import Store, kept, object_key
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
+from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.metrics.cache import InformerMetrics
@@ -89,6 +90,7 @@ class Informer:
         metadata_only: Whether metadata is enough.
         optional: Whether it is nothing special if the server does not serve it.
         transform: Trims objects before they are stored.
+        managed_fields: What it needs of those; as text it gets them in events, and decoded in lists.
         name: Its name in metrics and logs; that of the resource, unless another informer has that.
         outages: What keeps other informers from being filled as well, of which one of them tells.
         start_after: What a namespace has to wait for before it is read.
@@ -110,6 +112,7 @@ class Informer:
         metadata_only: bool = False,
         optional: bool = False,
         transform: Transform = strip_managed_fields,
+        managed_fields: ManagedFields = ManagedFields.DECODED,
         name: str | None = None,
         outages: Outages | None = None,
         start_after: Callable[[str], Awaitable[object]] | None = None,
@@ -156,7 +159,7 @@ class Informer:
                     field_selector=field_selector,
                     metadata_only=metadata_only,
                     # What would be dropped at once is not even decoded.
-                    managed_fields=transform is not strip_managed_fields,
+                    managed_fields=ManagedFields.DROPPED if transform is strip_managed_fields else managed_fields,
                 ),
                 partition,
                 optional=optional,

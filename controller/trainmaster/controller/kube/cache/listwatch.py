@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import structlog
 
 from trainmaster.controller.kube.cache.delta import Entry
+from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.errors import (
     ApiError,
     Forbidden,
@@ -57,8 +58,8 @@ class Collection:
     label_selector: str | None = None
     field_selector: str | None = None
     metadata_only: bool = False
-    managed_fields: bool = True
-    """Whether events are needed with the record of who set which field."""
+    managed_fields: ManagedFields = ManagedFields.DECODED
+    """What is needed, in events, of the record of who set which field."""
 
     def accepts(self, obj: Any) -> bool:
         """Whether an object is one of those requested, which are brought into shape; others stop nothing (R-29).
@@ -121,7 +122,7 @@ class ListWatcher(ListClient, Protocol):
         timeout_seconds: float,
         send_initial_events: bool = False,
         metadata_only: bool = False,
-        managed_fields: bool = True,
+        managed_fields: ManagedFields = ManagedFields.DECODED,
     ) -> AbstractAsyncContextManager[WatchStream]:
         """Open a watch."""
 

@@ -24,6 +24,7 @@ import orjson
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
@@ -261,11 +262,11 @@ class KubeClient:
         timeout_seconds: float,
         send_initial_events: bool = False,
         metadata_only: bool = False,
-        managed_fields: bool = True,
+        managed_fields: ManagedFields = ManagedFields.DECODED,
     ) -> AsyncIterator[WatchStream]:
         """Open a watch; with `send_initial_events` it starts with the present state (R-2).
 
-        Without `managed_fields` its objects come without theirs, which costs half of the time to decode them.
+        Objects that come without their managedFields, or with their text, cost half of the time to decode them.
         """
         params = _params(
             watch="true",

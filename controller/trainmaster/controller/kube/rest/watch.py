@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, TypeVar
 import orjson
 
 from trainmaster.controller.kube.clock import Clock, Timer
-from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
+from trainmaster.controller.kube.rest.decoding import ManagedFields, loads_without_managed_fields
 from trainmaster.controller.kube.rest.errors import (
     MalformedResponse,
     ResponseTooLarge,
@@ -153,7 +153,7 @@ class WatchStream:
         clock: Clock,
         inactivity_limit: float = INACTIVITY_LIMIT,
         line_limit: int = LINE_LIMIT,
-        managed_fields: bool = True,
+        managed_fields: ManagedFields = ManagedFields.DECODED,
     ) -> None:
         self._chunks = chunks
         self._timer = InactivityTimer(clock, inactivity_limit)
@@ -185,10 +185,14 @@ class WatchStream:
             raise StreamSilent(f"the watch carried nothing for {self._inactivity_limit:g} s") from error
 
 
-def decode_event(line: bytes, *, managed_fields: bool = True) -> WatchEvent:
-    """Decode one frame, with or without managedFields; an ERROR frame raises what it says."""
+def decode_event(line: bytes, *, managed_fields: ManagedFields = ManagedFields.DECODED) -> WatchEvent:
+    """Decode one frame, with as much of managedFields as is needed; an ERROR frame raises what it says."""
     try:
-        frame = orjson.loads(line) if managed_fields else loads_without_managed_fields(line, "object")
+        if managed_fields is ManagedFields.DECODED:
+            frame = orjson.loads(line)
+        else:
+            keep_text = managed_fields is ManagedFields.TEXT
+            frame = loads_without_managed_fields(line, "object", keep_text=keep_text)
     except orjson.JSONDecodeError as error:
         try:
             frame = read_frame(line)

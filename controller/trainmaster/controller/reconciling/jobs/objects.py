@@ -21,7 +21,7 @@ from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
 from trainmaster.controller.reconciling.jobs.status import JobEvent
 from trainmaster.controller.reconciling.jobs.types import Apply, Creation, Plan
-from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
+from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import Job
@@ -102,10 +102,7 @@ def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
         planned.problem = planned.problem or name_taken(obj["kind"], name, observed.job)
     elif is_terminating(existing):
         planned.waiting = True
-    elif (
-        not other.creates_only
-        and drift(obj, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS)) is Drift.CERTAIN
-    ):
+    elif not other.creates_only and drift(obj, existing, owned_fields=owned_fields(existing)) is Drift.CERTAIN:
         planned.applies.append(Apply(obj, uid=existing["metadata"]["uid"]))
 
 
@@ -122,7 +119,7 @@ def plan_pod_group(observed: Observed, gang: GangScheduler, planned: Plan) -> bo
 
 def _keep_annotations(group: JsonObject, existing: JsonObject) -> None:
     """Leave the annotations of a PodGroup as they were copied when it was made."""
-    fields = (existing["metadata"].get(OWNED_FIELDS) or {}).get("f:metadata") or {}
+    fields = (owned_fields(existing) or {}).get("f:metadata") or {}
     ours = {each.removeprefix("f:") for each in fields.get("f:annotations") or {}}
     annotations = existing["metadata"].get("annotations") or {}
     group["metadata"]["annotations"] = {key: value for key, value in annotations.items() if key in ours}

@@ -21,7 +21,7 @@ from datetime import datetime
 
 from trainmaster.controller.condition_types import NAME_TAKEN, RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.reconciling.drift import Drift, drift
-from trainmaster.controller.reconciling.managedfields import OWNED_FIELDS
+from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
@@ -296,4 +296,4 @@ def _drift(desired: Desired, existing: JsonObject, job: TrainJob) -> Drift:
     suspended = job.spec.suspend or (existing.get("spec") or {}).get("suspend", False)
     if desired.when is ApplyWhen.SUSPENDED and not suspended:
         return Drift.NONE
-    return drift(desired.object, existing, owned_fields=existing["metadata"].get(OWNED_FIELDS))
+    return drift(desired.object, existing, owned_fields=owned_fields(existing))
