@@ -88,7 +88,7 @@ def parse_time(text: str) -> datetime:
 
 def time_text(moment: datetime) -> str:
     """Write a time as the API's Time: to the second, so that those of one zone compare as texts."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{moment.replace(microsecond=0, tzinfo=None).isoformat()}Z"
 
 
 def micro_time(moment: datetime) -> str:

@@ -22,7 +22,10 @@ def stored_status(raw: JsonObject) -> JsonObject:
 
 def find_condition(conditions: list[JsonObject], condition_type: str) -> JsonObject | None:
     """Return the condition of that type."""
-    return next((condition for condition in conditions if condition.get("type") == condition_type), None)
+    for condition in conditions:
+        if condition.get("type") == condition_type:
+            return condition
+    return None
 
 
 def is_true(conditions: list[JsonObject], condition_type: str) -> bool:
@@ -51,4 +54,5 @@ def set_condition(conditions: list[JsonObject], condition: JsonObject, *, now: s
 
 def remove_condition(conditions: list[JsonObject], condition_type: str) -> None:
     """Remove the condition of that type, in place."""
-    conditions[:] = [condition for condition in conditions if condition.get("type") != condition_type]
+    if find_condition(conditions, condition_type) is not None:
+        conditions[:] = [condition for condition in conditions if condition.get("type") != condition_type]

@@ -33,7 +33,7 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-import secrets
+import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -41,6 +41,7 @@ from typing import Protocol
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.deadlines import Deadlines
 from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
     ApiError,
@@ -132,6 +133,7 @@ class Controller:
         self._unobserved = unobserved
         self._timeout = timeout
         self._clock = clock or SystemClock()
+        self._deadlines = Deadlines(self._clock, timeout)
         self._tracer = tracer
         self._series: ControllerSeries = controller_series(name)
         self._series.max_concurrent.set(self._allowed())
@@ -140,11 +142,14 @@ class Controller:
         """Work until the queue is shut down; until there is a first key, one worker waits for all of them."""
         self._on_start()
         self.queue.restart_waits()
-        async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._add_unobserved(), name=f"{self.name}-unobserved")
-            async with asyncio.TaskGroup() as workers:
-                self._start_worker(workers)
-            looking.cancel()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                looking = tasks.create_task(self._add_unobserved(), name=f"{self.name}-unobserved")
+                async with asyncio.TaskGroup() as workers:
+                    self._start_worker(workers)
+                looking.cancel()
+        finally:
+            self._deadlines.close()
 
     async def _add_unobserved(self) -> None:
         while True:
@@ -193,7 +198,7 @@ class Controller:
         namespace, _, name = key.rpartition("/")
         # `bound_contextvars` takes three times as long: it reads all that is bound before.
         bound = structlog.contextvars.bind_contextvars(
-            controller=self.name, namespace=namespace, name=name, reconcile_id=secrets.token_hex(4)
+            controller=self.name, namespace=namespace, name=name, reconcile_id=f"{random.getrandbits(32):08x}"
         )
         self._series.active_workers.inc()
         started = self._clock.monotonic()
@@ -210,7 +215,7 @@ class Controller:
         """Run the reconcile; None means that it failed."""
         started = self._clock.monotonic()
         try:
-            async with self._clock.timeout(self._timeout):
+            with self._deadlines.begin():
                 return await self._reconcile(key)
         except asyncio.CancelledError as error:
             worker = asyncio.current_task()

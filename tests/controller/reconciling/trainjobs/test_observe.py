@@ -8,17 +8,27 @@ from typing import Any
 
 import pytest
 from support.objects import runtime_object, trainjob_object
-from support.world import World, world_with
+from support.world import World
 
+from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.reconciling.outcomes import DONE, Requeue
 from trainmaster.runtime.jsontree import JsonObject
 
 
-async def test_each_object_is_decoded_once_for_the_plan_and_once_for_each_plugin_that_reads_it(
-    monkeypatch: pytest.MonkeyPatch,
+class Bystander:
+    """A plugin of somebody else."""
+
+    name = "bystander"
+
+
+@pytest.mark.parametrize(("foreign", "jobsets"), [(False, ["JobSet"]), (True, ["JobSet", "JobSet"])])
+async def test_each_object_is_decoded_once_unless_a_plugin_of_others_may_change_it(
+    foreign: bool, jobsets: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The JobSet is read by the plugin that reports the status, and by the plan, which compares with it."""
-    world = world_with(suspend=True)
+    guard = PluginGuard(["bystander"], time_limit=60.0, failures=3, period=60.0)
+    world = World(Bystander(), guard=guard) if foreign else World()
+    world.put(trainjob_object(suspend=True), runtime_object())
     await world.reconcile()
     reads: list[str] = []
     for (_, kind), store in world.stores.items():
@@ -40,7 +50,7 @@ async def test_each_object_is_decoded_once_for_the_plan_and_once_for_each_plugin
         monkeypatch.setattr(store, "get", get)
         monkeypatch.setattr(store, "by_index", by_index)
     await world.reconcile()
-    assert sorted(reads) == ["ConfigMap", "JobSet", "JobSet", "TrainJob"]
+    assert sorted(reads) == ["ConfigMap", *jobsets, "TrainJob"]
 
 
 @pytest.mark.parametrize("error", [SystemExit("no licence"), asyncio.CancelledError(), KeyboardInterrupt()])

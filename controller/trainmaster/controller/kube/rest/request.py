@@ -26,10 +26,10 @@ import orjson
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.deadlines import Deadlines
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.deadlines import Deadlines
 from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
 from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,

@@ -55,6 +55,7 @@ class StoreListers:
     Args:
         stores: The caches by kind, each with its resource; those of workloads have the index `OWNER_INDEX`.
         more: Objects that no cache holds (any more, or yet), by API version, kind and key.
+        shared: Objects that are handed out as they are, by the same.
         workloads: The kinds of workloads.
     """
 
@@ -63,10 +64,12 @@ class StoreListers:
         stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
         more: Mapping[tuple[str, str, str], JsonObject] | None = None,
         *,
+        shared: Mapping[tuple[str, str, str], JsonObject] | None = None,
         workloads: Collection[GroupVersionKind] = (),
     ) -> None:
         self._stores = stores
         self._more = more or {}
+        self._shared = shared or {}
         self.workload_kinds = workloads
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
@@ -76,6 +79,8 @@ class StoreListers:
             ObjectUnreadable: A cache holds it, but only its metadata could be read.
         """
         key = _key(namespace, name)
+        if (shared := self._shared.get((api_version, kind, key))) is not None:
+            return shared
         if (api_version, kind, key) in self._more:
             return copy_json(self._more[api_version, kind, key])
         _, store = self._stores.get((api_version, kind), (None, None))
@@ -154,13 +159,20 @@ class StoreListers:
 
     def with_objects(self, objects: Iterable[JsonObject]) -> StoreListers:
         """Return the same listers with more objects, which no cache holds (any more, or yet)."""
-        more = {(obj["apiVersion"], obj["kind"], object_key(obj)): obj for obj in objects}
-        return StoreListers(self._stores, {**self._more, **more}, workloads=self.workload_kinds)
+        return StoreListers(self._stores, {**self._more, **_by_key(objects)}, workloads=self.workload_kinds)
+
+    def sharing(self, objects: Iterable[JsonObject]) -> StoreListers:
+        """Return the same listers for those who change nothing: of these objects `get` returns no copies."""
+        return StoreListers(self._stores, self._more, shared=_by_key(objects), workloads=self.workload_kinds)
 
 
 def identity_of(obj: JsonObject) -> ObjectIdentity:
     """Return what tells an object from all others of its namespace."""
     return obj["apiVersion"], obj["kind"], obj["metadata"]["name"]
+
+
+def _by_key(objects: Iterable[JsonObject]) -> dict[tuple[str, str, str], JsonObject]:
+    return {(obj["apiVersion"], obj["kind"], object_key(obj)): obj for obj in objects}
 
 
 def _key(namespace: str | None, name: str) -> str:

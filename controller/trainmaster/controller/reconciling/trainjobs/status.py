@@ -18,7 +18,6 @@ from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_MESSAGE,
     DEADLINE_EXCEEDED_REASON,
     FAILED,
-    FINAL_CONDITIONS,
     RESUMED_MESSAGE,
     RESUMED_REASON,
     RUNTIME_NOT_SUPPORTED_REASON,
@@ -129,7 +128,7 @@ def _fail(conditions: list[JsonObject], reason: str, message: str, *, now: str) 
 
 def finished(conditions: list[JsonObject]) -> bool:
     """Tell whether one of these conditions says that the job has ended."""
-    return any(is_true(conditions, condition_type) for condition_type in FINAL_CONDITIONS)
+    return is_true(conditions, COMPLETE) or is_true(conditions, FAILED)
 
 
 def _lead_with_what_matters(conditions: list[JsonObject]) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.rest.deadlines import Deadlines
+from trainmaster.controller.kube.deadlines import Deadlines
 
 LIMIT = 10.0
 

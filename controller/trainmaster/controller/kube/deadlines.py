@@ -1,4 +1,4 @@
-"""Timeouts of equal length, of many requests at a time: one timer for all of them.
+"""Timeouts of equal length, of many requests or reconciles at a time: one timer for all of them.
 
 Guarantees:
 - Each ends its block as `asyncio.timeout` does: by a cancellation that becomes a `TimeoutError`, unless somebody else
