@@ -86,8 +86,10 @@ def drift_of_created(desired: Any, created: Any) -> Drift:
     would be taken away.
     `Drift.CERTAIN` means here that nobody can tell without knowing what is owned.
     """
-    if desired == created:
-        return Drift.NONE
+    return Drift.NONE if desired == created else _drift_of_different(desired, created)
+
+
+def _drift_of_different(desired: Any, created: Any) -> Drift:
     worst = Drift.NONE
     if isinstance(desired, dict) and isinstance(created, dict) and desired.keys() <= created.keys():
         pairs: Iterable[tuple[Any, Any]] = ((wanted, created[name]) for name, wanted in desired.items())
@@ -99,10 +101,11 @@ def drift_of_created(desired: Any, created: Any) -> Drift:
             worst = Drift.POSSIBLE
     else:
         return Drift.CERTAIN
-    for pair in pairs:
-        worst = max(worst, drift_of_created(*pair))
-        if worst is Drift.CERTAIN:
-            break
+    for wanted, there in pairs:
+        if wanted != there:
+            worst = max(worst, _drift_of_different(wanted, there))
+            if worst is Drift.CERTAIN:
+                break
     return worst
 
 

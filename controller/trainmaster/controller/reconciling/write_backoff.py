@@ -110,8 +110,8 @@ class WriteBackoff:
         writes = self._written.get((trainjob, what))
         return writes is not None and writes.content == digest(desired)
 
-    def record_write(self, trainjob: str, what: str, desired: Any) -> None:
-        """Record a write that the server accepted."""
+    def record_write(self, trainjob: str, what: str, desired: Any) -> bytes:
+        """Record a write that the server accepted, and return the digest of what was written."""
         now, content = self._clock.monotonic(), digest(desired)
         writes = self._written.get((trainjob, what))
         if writes is None or writes.is_over(now):
@@ -123,6 +123,7 @@ class WriteBackoff:
         self._written.move_to_end((trainjob, what))
         while self._written and next(iter(self._written.values())).is_over(now):
             self._written.popitem(last=False)
+        return content
 
 
 class FieldConflict(NamedTuple):

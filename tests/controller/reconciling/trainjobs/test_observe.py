@@ -20,6 +20,9 @@ class Bystander:
 
     name = "bystander"
 
+    def enforce_pod_spec(self, info: Any, job: Any) -> None:
+        """Do nothing."""
+
 
 @pytest.mark.parametrize(("foreign", "jobsets"), [(False, ["JobSet"]), (True, ["JobSet", "JobSet"])])
 async def test_each_object_is_decoded_once_unless_a_plugin_of_others_may_change_it(

@@ -210,11 +210,11 @@ class Applier:
             )
         self._uncertain.discard(key)
         log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
-        foreseen = apply.uid is None and self._is_as_applied(apply, written)
+        content = self._write_backoff.record_write(trainjob, target, obj)
+        foreseen = apply.uid is None and self._is_as_applied(apply, written, content)
         self._expectations.expect_write(key, written, store, foreseen=foreseen)
-        self._write_backoff.record_write(trainjob, target, obj)
         if not apply.certain and apply.uid is not None:
-            self._settled[apply.uid] = digest(obj)
+            self._settled[apply.uid] = content
         return None
 
     async def _uid_of_own(self, key: str, observed: Observed, obj: JsonObject, conflict: ApiError) -> str:
@@ -243,7 +243,7 @@ class Applier:
         self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)
         raise conflict
 
-    def _is_as_applied(self, apply: Apply, created: JsonObject) -> bool:
+    def _is_as_applied(self, apply: Apply, created: JsonObject, content: bytes) -> bool:
         """Tell whether an object that was created needs nothing more: no admission has made something else of it."""
         if created.get("status"):
             return False  # whoever set that may want to be heard
@@ -251,7 +251,7 @@ class Applier:
             return True
         found = drift_of_created(apply.object, created)
         if found is Drift.POSSIBLE:
-            self._settled[created["metadata"]["uid"]] = digest(apply.object)
+            self._settled[created["metadata"]["uid"]] = content
         return found is not Drift.CERTAIN
 
     def _is_settled(self, apply: Apply, trainjob: str, target: str) -> bool:
