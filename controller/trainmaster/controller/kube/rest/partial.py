@@ -62,7 +62,6 @@ def is_well_typed(metadata: JsonObject) -> bool:
 
 
 _TEXTS: Final = frozenset({str})
-_REFERENCE: Final = ("apiVersion", "kind", "name")
 
 
 def _is_text(value: Any) -> bool:
@@ -87,7 +86,9 @@ def _are_references(value: Any) -> bool:
 
 def _is_reference(value: Any) -> bool:
     return (
-        type(value) is dict and {type(value.get(name)) for name in _REFERENCE} == _TEXTS and _is_text(value.get("uid"))
+        type(value) is dict
+        and type(value.get("apiVersion")) is type(value.get("kind")) is type(value.get("name")) is str
+        and _is_text(value.get("uid"))
     )
 
 

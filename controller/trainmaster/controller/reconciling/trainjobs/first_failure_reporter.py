@@ -155,6 +155,10 @@ class FirstFailureReporter:
             and not (stuck(jobs) or lacks_pods(jobs))
         ):
             return None, None  # as nearly always, so it has to be quick
+        completed, failed = is_true(report.conditions, COMPLETE), is_true(report.conditions, FAILED)
+        if completed and not failed and told is None and key not in self._jobs:
+            self._counts.pop(key, None)
+            return None, None  # and so does an end without any failure
         counts, written = counts_of(jobs), counts_of(written_jobs)
         known = self._counts.pop(key, None)
         before = known[1] if known is not None and known[0] == uid else written
@@ -167,7 +171,6 @@ class FirstFailureReporter:
         if job is None and told is not None and told.get("status") == "True":
             job = self._jobs[key] = _Job(uid, restarts, read_condition(told))
         ready = is_ready(jobset, counts)
-        completed, failed = is_true(report.conditions, COMPLETE), is_true(report.conditions, FAILED)
         rests = completed or any((each.get("spec") or {}).get("suspend") for each in (jobset, trainjob))
         fallen = failed or (not rests and fails(before, counts))
         starts = not failed and not rests

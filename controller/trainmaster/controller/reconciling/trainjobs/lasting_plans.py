@@ -55,4 +55,6 @@ def _runs(observed: Observed) -> bool:
 
 
 def _digest(trainjob: JsonObject) -> bytes:
-    return digest([{**trainjob["metadata"], "resourceVersion": None}, trainjob.get("spec")])
+    metadata = {**trainjob["metadata"], "resourceVersion": None}
+    # Each change of a spec is another generation.
+    return digest([metadata, None if metadata.get("generation") else trainjob.get("spec")])
