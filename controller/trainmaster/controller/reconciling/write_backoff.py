@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
@@ -50,27 +49,24 @@ class WriteDelay(NamedTuple):
     """Whether writes of this content are delayed for the first time: the moment to report it."""
 
 
-@dataclass(slots=True)
-class _RepeatedWrites:
-    """Writes of the same content to one object."""
+_RepeatedWrites: TypeAlias = tuple[bytes, int, float, int, bool]
+"""Writes of the same content to one object: its digest; how many; when the last one was; how many other contents were
+written right before, one after the other; whether that was reported.
 
-    content: bytes
-    count: int
-    last: float
-    changes: int
-    """Other contents that were written right before this one, one after the other."""
+A plain tuple, because the collector stops tracking one of plain values.
+"""
 
-    reported: bool = False
 
-    @property
-    def wait(self) -> float:
-        """Seconds from the last write to the next."""
-        if self.count < FREE_WRITES:
-            return 0.0
-        return min(FIRST_WAIT * 2.0 ** min(self.count - FREE_WRITES, 16), LONGEST_WAIT)
+def _wait(count: int) -> float:
+    """Return the seconds from the last of so many writes to the next."""
+    if count < FREE_WRITES:
+        return 0.0
+    return min(FIRST_WAIT * 2.0 ** min(count - FREE_WRITES, 16), LONGEST_WAIT)
 
-    def is_over(self, now: float) -> bool:
-        return now - self.last > max(2 * self.wait, QUIET)
+
+def _is_over(writes: _RepeatedWrites, now: float) -> bool:
+    _, count, last, _, _ = writes
+    return now - last > max(2 * _wait(count), QUIET)
 
 
 class WriteBackoff:
@@ -94,34 +90,35 @@ class WriteBackoff:
         """
         writes = self._written.get((trainjob, what))
         now = self._clock.monotonic()
-        if writes is None or writes.is_over(now):
+        if writes is None or _is_over(writes, now):
             return None
-        if writes.content != digest(desired):
-            seconds = writes.last + CHANGE_WAIT - now
-            return WriteDelay(seconds, first=False) if writes.changes >= FREE_CHANGES and seconds > 0 else None
-        seconds = writes.last + writes.wait - now
+        content, count, last, changes, reported = writes
+        if content != digest(desired):
+            seconds = last + CHANGE_WAIT - now
+            return WriteDelay(seconds, first=False) if changes >= FREE_CHANGES and seconds > 0 else None
+        seconds = last + _wait(count) - now
         if seconds <= 0:
             return None
-        first, writes.reported = not writes.reported, True
-        return WriteDelay(seconds, first)
+        self._written[trainjob, what] = content, count, last, changes, True
+        return WriteDelay(seconds, first=not reported)
 
     def wrote_recently(self, trainjob: str, what: str, desired: Any) -> bool:
         """Tell whether `desired` was written in the last minutes."""
         writes = self._written.get((trainjob, what))
-        return writes is not None and writes.content == digest(desired)
+        return writes is not None and writes[0] == digest(desired)
 
     def record_write(self, trainjob: str, what: str, desired: Any) -> bytes:
         """Record a write that the server accepted, and return the digest of what was written."""
         now, content = self._clock.monotonic(), digest(desired)
         writes = self._written.get((trainjob, what))
-        if writes is None or writes.is_over(now):
-            writes = self._written[trainjob, what] = _RepeatedWrites(content, 0, now, changes=0)
-        elif writes.content != content:
-            writes = self._written[trainjob, what] = _RepeatedWrites(content, 0, now, changes=writes.changes + 1)
-        writes.count += 1
-        writes.last = now
+        count, changes, reported = 0, 0, False
+        if writes is not None and not _is_over(writes, now):
+            before, count, _, changes, reported = writes
+            if before != content:
+                count, changes, reported = 0, changes + 1, False
+        self._written[trainjob, what] = content, count + 1, now, changes, reported
         self._written.move_to_end((trainjob, what))
-        while self._written and next(iter(self._written.values())).is_over(now):
+        while self._written and _is_over(next(iter(self._written.values())), now):
             self._written.popitem(last=False)
         return content
 

@@ -11,7 +11,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
 import orjson
@@ -27,7 +27,8 @@ class CounterChanges:
     """Remembers, by its key, what the last event of each JobSet has shown."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, tuple[bytes, dict[str, Counts]]] = {}
+        self._seen: dict[str, tuple[bytes, tuple[tuple[str, int, int, int, int], ...]]] = {}
+        """Plain tuples, because the collector stops tracking those of plain values."""
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -42,11 +43,12 @@ class CounterChanges:
             only_counters = before is not None and before[0] == rest and not _is_for_the_worse(before[1], counts)
         except (AttributeError, KeyError, TypeError):
             return False  # its status is none that a JobSet has
-        self._seen[change.key] = rest, counts
+        self._seen[change.key] = rest, tuple((name, *each) for name, each in counts.items())
         return only_counters
 
 
-def _is_for_the_worse(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> bool:
+def _is_for_the_worse(seen: Iterable[tuple[str, int, int, int, int]], now: Mapping[str, Counts]) -> bool:
+    before = {name: Counts(*each) for name, *each in seen}
     return not before.keys() <= now.keys() or fails(before, now)
 
 

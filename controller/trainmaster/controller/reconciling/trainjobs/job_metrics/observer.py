@@ -63,8 +63,8 @@ class _Job:
 
     facts: TrainJobFacts
     reached: Milestones = 0
-    counted: tuple[State, str, str] | None = None
-    """By which state, reason and runtime it is counted in the gauges."""
+    counted: tuple[str, str, str] | None = None
+    """By which state, reason and runtime it is counted in the gauges; texts, which the collector need not track."""
 
     asked: _Asked = _NOTHING_ASKED
     suspended_since: str | None = None
@@ -234,7 +234,8 @@ class TrainJobObserver:
 
     def _recount(self, job: _Job, workload: WorkloadFacts | None, runtime: str) -> None:
         facts = job.facts
-        counted = *state_of(facts, workload, has_run=bool(job.reached & RUNNING)), runtime
+        state, reason = state_of(facts, workload, has_run=bool(job.reached & RUNNING))
+        counted = state.value, reason, runtime
         if counted != job.counted:
             if job.counted is not None:
                 self._metrics.jobs.add(-1, *job.counted)
