@@ -8,7 +8,7 @@ from support.sim.pods import PodFate
 from support.sim.scenario import Scenario
 from support.sim.world import World
 
-from trainmaster.devcluster.apiserver.resources import PODS, VOLCANO_POD_GROUPS, GroupResource
+from trainmaster.devcluster.apiserver.resources import PODS, SERVICES, VOLCANO_POD_GROUPS, GroupResource
 from trainmaster.runtime.jsontree import JsonObject
 
 PYTORCHJOBS = GroupResource("kubeflow.org", "pytorchjobs")
@@ -45,14 +45,17 @@ async def _holds(world: World, condition: str) -> None:
 
 
 async def _run(world: World, *, number: int = 3) -> None:
-    """Wait until so many pods run."""
-    pods = world.server.api.store
+    """Wait until so many pods run, and each has its Service: a job that goes before that is counted otherwise."""
+    store = world.server.api.store
 
-    def running() -> int:
-        phases = [record.object.get("status", {}).get("phase") for record in pods.list(PODS)]
-        return phases.count("Running")
+    def running() -> set[str]:
+        pods = (record.object for record in store.list(PODS))
+        return {pod["metadata"]["name"] for pod in pods if pod.get("status", {}).get("phase") == "Running"}
 
-    await world.until(lambda: running() == number, f"{number} pods run")
+    def served() -> set[str]:
+        return {record.object["metadata"]["name"] for record in store.list(SERVICES)}
+
+    await world.until(lambda: len(running()) == number and running() <= served(), f"{number} pods run, each served")
     await _holds(world, "Running")
 
 
