@@ -11,12 +11,19 @@ import pytest
 
 from trainmaster.devcluster.manager import parent_death
 
+# It waits for a signal, not for its input: the end of that is what it is to be killed for, and it could end by itself
+# before.
+PROGRAM = """import signal, sys
+print("runs", __name__, *sys.argv[1:], flush=True)
+signal.pause()
+"""
+
 
 @pytest.fixture
 def held(tmp_path: Path) -> subprocess.Popen[str]:
     """A process that is to run a module, which says so, as soon as it is let."""
     (tmp_path / "slow.py").write_text("print('imported', flush=True)\n")
-    (tmp_path / "program.py").write_text("import sys\nprint('runs', __name__, *sys.argv[1:], flush=True)\ninput()\n")
+    (tmp_path / "program.py").write_text(PROGRAM)
     return subprocess.Popen(
         [sys.executable, parent_death.__file__, "--hold", "slow", "program", "a", "b"],
         env={"PYTHONPATH": str(tmp_path)},
