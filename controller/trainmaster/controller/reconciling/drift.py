@@ -16,7 +16,7 @@ fields than we want because the server adds defaults, or because we used to want
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -36,6 +36,9 @@ from trainmaster.runtime.jsontree import JsonObject
 _IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata"})
 _UNTRACKED_METADATA: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
 """What identifies an object is owned by nobody."""
+
+_MISSING: Final = object()
+"""What is equal to nothing that an object holds."""
 
 
 class Drift(IntEnum):
@@ -90,22 +93,27 @@ def drift_of_created(desired: Any, created: Any) -> Drift:
 
 
 def _drift_of_different(desired: Any, created: Any) -> Drift:
+    # Plain loops and types: this is done for every object that is created.
     worst = Drift.NONE
-    if isinstance(desired, dict) and isinstance(created, dict) and desired.keys() <= created.keys():
-        pairs: Iterable[tuple[Any, Any]] = ((wanted, created[name]) for name, wanted in desired.items())
+    if type(desired) is dict and type(created) is dict:
         if not desired:
-            worst = Drift.POSSIBLE
-    elif isinstance(desired, list) and isinstance(created, list) and len(desired) == len(created):
-        pairs = zip(desired, created, strict=True)
-        if not all(isinstance(each, dict) and "name" in each for each in desired):
-            worst = Drift.POSSIBLE
+            return Drift.POSSIBLE
+        for name, wanted in desired.items():
+            there = created.get(name, _MISSING)
+            if wanted != there and (found := _drift_of_different(wanted, there)):
+                if found is Drift.CERTAIN:
+                    return found
+                worst = found
+    elif type(desired) is list and type(created) is list and len(desired) == len(created):
+        for wanted, there in zip(desired, created, strict=True):
+            if wanted != there and (found := _drift_of_different(wanted, there)):
+                if found is Drift.CERTAIN:
+                    return found
+                worst = found
+            if type(wanted) is not dict or "name" not in wanted:
+                worst = Drift.POSSIBLE
     else:
         return Drift.CERTAIN
-    for wanted, there in pairs:
-        if wanted != there:
-            worst = max(worst, _drift_of_different(wanted, there))
-            if worst is Drift.CERTAIN:
-                break
     return worst
 
 

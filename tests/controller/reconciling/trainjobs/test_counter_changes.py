@@ -12,7 +12,7 @@ from support.world import World, jobset_of, world_with
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.reconciling.status_writer import COUNTERS_INTERVAL
-from trainmaster.controller.reconciling.trainjobs.counter_changes import CounterChanges
+from trainmaster.controller.reconciling.trainjobs.counter_changes import only_counters_change
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -126,14 +126,15 @@ async def test_nothing_waits_where_a_plugin_of_others_may_read_counts() -> None:
         guard.close()
 
 
-def test_of_jobsets_that_are_gone_nothing_is_remembered() -> None:
-    store, changes = Store(), CounterChanges()
+def test_neither_the_first_state_of_a_jobset_nor_its_end_is_a_change_of_counters() -> None:
+    store = Store()
     jobset = {**jobset_of("uid-1"), "status": counting(active=1)}
-    assert not changes.note(store.put(jobset))
-    assert changes.note(store.put({**jobset, "status": counting(active=1, ready=1)}))
-    assert not changes.note(store.delete(object_key(jobset)))
-    assert len(changes) == 0
-    assert not changes.note(store.put(jobset))
+    assert not only_counters_change(store.put(jobset))
+    assert only_counters_change(store.put({**jobset, "status": counting(active=1, ready=1)}))
+    ended = {**jobset, "status": {**counting(succeeded=1), "terminalState": "Completed"}}
+    assert not only_counters_change(store.put(ended))
+    assert not only_counters_change(store.delete(object_key(jobset)))
+    assert not only_counters_change(store.put(jobset))
 
 
 @pytest.mark.parametrize(
@@ -148,8 +149,8 @@ def test_of_jobsets_that_are_gone_nothing_is_remembered() -> None:
     ],
 )
 def test_an_odd_status_waits_for_nothing(status: Any) -> None:
-    store, changes = Store(), CounterChanges()
+    store = Store()
     jobset = {**jobset_of("uid-1"), "status": counting(active=1)}
-    changes.note(store.put(jobset))
-    assert not changes.note(store.put({**jobset, "status": status}))
-    assert not changes.note(store.put(jobset))
+    store.put(jobset)
+    assert not only_counters_change(store.put({**jobset, "status": status}))
+    assert not only_counters_change(store.put(jobset))

@@ -1,4 +1,4 @@
-"""Counter changes: events of JobSets that tell of nothing but how many pods do what.
+"""Counter changes: events of JobSets that tell of nothing but how many pods do what. Pure.
 
 The pods of a job come up one by one, and each of them is an event of its JobSet. The counts are written at most once a
 second (see `StatusWriter`), so a reconcile for each of these events would find out that it has to wait.
@@ -6,58 +6,54 @@ second (see `StatusWriter`), so a reconcile for each of these events would find 
 Guarantees:
 - A change is one of counters only if the JobSet is what its last event showed but for the counts of its Jobs, if no
   count tells of a failure, and if none is gone.
-- What is remembered are some four hundred bytes for each JobSet that is there.
+- Nothing is remembered: what the last event showed is what the cache held before this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from hashlib import blake2b
-
-import orjson
+from collections.abc import Mapping
+from typing import Final
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails
 from trainmaster.runtime.jsontree import JsonObject
 
-_COUNTS = "replicatedJobsStatus"
+_COUNTS: Final = "replicatedJobsStatus"
 
 
-class CounterChanges:
-    """Remembers, by its key, what the last event of each JobSet has shown."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[bytes, tuple[tuple[str, int, int, int, int], ...]]] = {}
-        """Plain tuples, because the collector stops tracking those of plain values."""
-
-    def __len__(self) -> int:
-        return len(self._seen)
-
-    def note(self, change: Delta) -> bool:
-        """Take note of what became of a JobSet; tell whether nothing but counters did, and none for the worse."""
-        before = self._seen.pop(change.key, None)
-        if change.new is None:
+def only_counters_change(change: Delta) -> bool:
+    """Tell whether nothing but counters of a JobSet changed, and none for the worse."""
+    new = change.new
+    if new is None or change.is_addition:
+        return False
+    try:
+        status = new.get("status") or {}
+        # The last event of nearly every JobSet, for which the state before need not be decoded.
+        if status.get("terminalState"):
             return False
-        try:
-            rest, counts = _read(change.new)
-            only_counters = before is not None and before[0] == rest and not _is_for_the_worse(before[1], counts)
-        except (AttributeError, KeyError, TypeError):
-            return False  # its status is none that a JobSet has
-        self._seen[change.key] = rest, tuple((name, *each) for name, each in counts.items())
-        return only_counters
+        old = change.old
+        return (
+            old is not None and _is_same_but_for_counts(old, new) and not _is_for_the_worse(_counts(old), _counts(new))
+        )
+    except (AttributeError, KeyError, TypeError):
+        return False  # its status is none that a JobSet has
 
 
-def _is_for_the_worse(seen: Iterable[tuple[str, int, int, int, int]], now: Mapping[str, Counts]) -> bool:
-    before = {name: Counts(*each) for name, *each in seen}
+def _is_same_but_for_counts(old: JsonObject, new: JsonObject) -> bool:
+    if _without_counts(old.get("status") or {}) != _without_counts(new.get("status") or {}):
+        return False
+    before, after = {**old["metadata"], "resourceVersion": ""}, {**new["metadata"], "resourceVersion": ""}
+    # Each change of a spec is another generation.
+    return before == after and bool(after.get("generation") or old.get("spec") == new.get("spec"))
+
+
+def _without_counts(status: JsonObject) -> JsonObject:
+    return {field: value for field, value in status.items() if value and field != _COUNTS}
+
+
+def _counts(jobset: JsonObject) -> dict[str, Counts]:
+    return counts_of((jobset.get("status") or {}).get(_COUNTS) or ())
+
+
+def _is_for_the_worse(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> bool:
     return not before.keys() <= now.keys() or fails(before, now)
-
-
-def _read(jobset: JsonObject) -> tuple[bytes, dict[str, Counts]]:
-    """Return what stands for all of a JobSet but its counts, and these."""
-    metadata = {**jobset["metadata"], "resourceVersion": None}
-    spec = None if metadata.get("generation") else jobset.get("spec")  # each change of a spec is another generation
-    status = jobset.get("status") or {}
-    rest = {field: value for field, value in status.items() if value and field != _COUNTS}
-    # In the order of the server, which stays the same: it takes much of the time to sort them.
-    content = blake2b(orjson.dumps([metadata, spec, rest]), digest_size=16).digest()
-    return content, counts_of(status.get(_COUNTS) or ())

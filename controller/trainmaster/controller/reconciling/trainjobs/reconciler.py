@@ -54,7 +54,7 @@ from trainmaster.controller.reconciling.outcomes import (
 from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter, unreadable
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
-from trainmaster.controller.reconciling.trainjobs.counter_changes import CounterChanges
+from trainmaster.controller.reconciling.trainjobs.counter_changes import only_counters_change
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FirstFailureReporter
@@ -138,7 +138,6 @@ class TrainJobReconciler:
         """What stands between the events of what belongs to TrainJobs and the queue."""
 
         self._lasting_plans = LastingPlans()
-        self._counter_changes = CounterChanges()
         self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
         self._skipped_plugins = SkippedPlugins(recorder, clock)
         self._job_creation = JobCreation(client, clock)
@@ -177,12 +176,10 @@ class TrainJobReconciler:
         They may if nothing is to be done but to write counters, some time. What plugins of others make of these nobody
         knows.
         """
-        if not self._counter_changes.note(change) or change.new is None or self._plugin_threads is not None:
-            return 0.0
-        if change.initial or change.resync or len(keys) != 1:
+        if change.new is None or change.initial or change.resync or len(keys) != 1 or self._plugin_threads is not None:
             return 0.0
         (key,) = keys
-        if key not in self._lasting_plans:
+        if key not in self._lasting_plans or not only_counters_change(change):
             return 0.0
         self._failure_reporter.note_counts(key, change.new)
         return self._status_writer.seconds_to_counters(key)
