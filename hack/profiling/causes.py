@@ -70,8 +70,8 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "trainmaster/controller/container_failures.py", "trainmaster/controller/explain/",
         ),
         "logging": (
-            "logging/", "structlog/", "trainmaster/controller/log_config.py", "trainmaster/controller/redaction.py",
-            "trainmaster/controller/tracing/",
+            "logging/", "structlog/", "trainmaster/controller/log_config.py", "trainmaster/controller/log_context.py",
+            "trainmaster/controller/redaction.py", "trainmaster/controller/tracing/",
         ),
         "events": (f"{_KUBE}/events/",),
         "metrics": (

@@ -16,6 +16,7 @@ from typing import Final, Literal
 import structlog
 from structlog.typing import EventDict
 
+from trainmaster.controller.log_context import merge_reconciled
 from trainmaster.controller.redaction import redact_all
 
 Format = Literal["json", "console"]
@@ -40,6 +41,7 @@ def configure_logs(*, level: int = logging.INFO, style: Format | None = None) ->
     if style is None:
         style = "console" if sys.stderr.isatty() else "json"
     shared: list[structlog.typing.Processor] = [
+        merge_reconciled,
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,

@@ -24,6 +24,7 @@ from trainmaster.controller.configuration import Configuration, Tracing
 from trainmaster.controller.kube.rest.http1.transport import Http1Transport
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.kube.rest.transport import Response
+from trainmaster.controller.log_context import merge_reconciled
 from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.reconciling.trainjobs.reconciler import LARGE
 from trainmaster.controller.resources import TRAINJOBS
@@ -189,7 +190,7 @@ async def test_k14_log_lines_of_a_reconcile_carry_the_ids(stack: Stack, monkeypa
     monkeypatch.setattr("trainmaster.controller.reconciling.status_writer.StatusWriter.write", failing)
     with capture_logs() as logged:
         # It takes processors only in later versions than the oldest one that is allowed; it restores them in all.
-        structlog.get_config()["processors"].insert(0, structlog.contextvars.merge_contextvars)
+        structlog.get_config()["processors"][:0] = [merge_reconciled, structlog.contextvars.merge_contextvars]
         async with collector() as receiver, traced(stack, receiver.endpoint):
             await create(stack, "failing")
             (span, *_) = await receiver.got(lambda: [each for each in reconciles(receiver, "failing") if each.events])

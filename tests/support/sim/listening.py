@@ -9,6 +9,8 @@ from typing import Any
 import structlog
 from support.sim.loop import PROCESS
 
+from trainmaster.controller.log_context import merge_reconciled
+
 LogEntry = dict[str, Any]
 
 
@@ -24,7 +26,12 @@ def listening() -> Iterator[list[LogEntry]]:
 
     before = structlog.get_config()
     structlog.configure(
-        processors=[structlog.contextvars.merge_contextvars, structlog.processors.format_exc_info, collect],
+        processors=[
+            merge_reconciled,
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.format_exc_info,
+            collect,
+        ],
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )

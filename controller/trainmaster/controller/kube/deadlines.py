@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
+from typing import Any
 
 from trainmaster.controller.kube.clock import Clock, Timer
 
@@ -31,8 +32,15 @@ class Deadlines:
         self._timer: Timer | None = None
 
     def begin(self) -> Deadline:
-        """Return what ends a `with` block of this task when its time has passed."""
-        return Deadline(self)
+        """Return what ends a `with` block of this task, which begins now, when its time has passed."""
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
+        due = self._clock.monotonic() + self._limit
+        deadline = Deadline(self._running, task, due)
+        self._running[deadline] = None
+        if self._timer is None:
+            self._timer = self._clock.call_at(due, self._tick)
+        return deadline
 
     def close(self) -> None:
         """Forget the timer; blocks that still run have no deadline any more."""
@@ -40,17 +48,6 @@ class Deadlines:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-
-    def add(self, deadline: Deadline) -> None:
-        """Take note of a block that begins."""
-        deadline.due = self._clock.monotonic() + self._limit
-        self._running[deadline] = None
-        if self._timer is None:
-            self._timer = self._clock.call_at(deadline.due, self._tick)
-
-    def remove(self, deadline: Deadline) -> None:
-        """Take note of a block that has ended."""
-        self._running.pop(deadline, None)
 
     def _tick(self) -> None:
         self._timer = None
@@ -64,26 +61,24 @@ class Deadlines:
 
 
 class Deadline:
-    """The deadline of one block."""
+    """The deadline of one block, which has begun."""
 
-    __slots__ = ("_cancelling", "_deadlines", "_expired", "_task", "due")
+    __slots__ = ("_cancelling", "_expired", "_running", "_task", "due")
 
-    def __init__(self, deadlines: Deadlines) -> None:
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine runs in a task
-        self._deadlines = deadlines
+    def __init__(self, running: dict[Deadline, None], task: asyncio.Task[Any], due: float) -> None:
+        self.due = due
+        self._running = running
         self._task = task
         self._cancelling = task.cancelling()
         self._expired = False
-        self.due = 0.0
 
     def __enter__(self) -> None:
-        self._deadlines.add(self)
+        """Go on: the block has begun."""
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._deadlines.remove(self)
+        self._running.pop(self, None)
         if self._expired and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
             raise TimeoutError from error
 

@@ -131,7 +131,7 @@ def report(result: Any) -> StatusReport | None:
         return None
     if not isinstance(result, StatusReport):
         raise TypeError(f"it must return a StatusReport, not {result!r:.80}")
-    conditions, jobs_status = _json(result.conditions, "conditions"), _json(result.jobs_status, "jobs_status")
+    conditions, jobs_status = _json([result.conditions, result.jobs_status], "what its StatusReport holds")
     if not (isinstance(conditions, list) and all(map(_is_condition, conditions))):
         raise TypeError(f"the conditions of its StatusReport must have type and status, not {result.conditions!r:.80}")
     if jobs_status is not None and not (

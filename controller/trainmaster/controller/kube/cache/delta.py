@@ -32,12 +32,17 @@ class Delta:
 
     Attributes:
         key: The key of the object.
+        is_addition: Whether the object was not in the store.
+        is_deletion: Whether the object is not in the store any more.
         initial: Whether it is the addition of what was there at the start.
         resync: Whether nothing changed and this is only a resync.
         final_state_unknown: Whether it is a deletion that was not seen; `old` may be older than the last state then.
     """
 
-    __slots__ = ("_after", "_before", "_new", "_old", "final_state_unknown", "initial", "key", "resync")
+    __slots__ = (
+        *("_after", "_before", "_new", "_old"),
+        *("final_state_unknown", "initial", "is_addition", "is_deletion", "key", "resync"),
+    )
 
     def __init__(
         self,
@@ -49,6 +54,8 @@ class Delta:
         new: JsonObject | None = None,
     ) -> None:
         self.key = key
+        self.is_addition = before is None
+        self.is_deletion = after is None
         self.initial = False
         self.resync = False
         self.final_state_unknown = False
@@ -56,16 +63,6 @@ class Delta:
         self._after = after
         self._old = old
         self._new = new
-
-    @property
-    def is_addition(self) -> bool:
-        """Whether the object was not in the store."""
-        return self._before is None
-
-    @property
-    def is_deletion(self) -> bool:
-        """Whether the object is not in the store any more."""
-        return self._after is None
 
     @property
     def version(self) -> Version | None:

@@ -67,15 +67,16 @@ class Collection:
         Raises:
             MalformedResponse: It is a Table, so the server has not understood what we want at all (R-14).
         """
-        if not isinstance(obj, dict):
+        if type(obj) is not dict:
             raise MalformedResponse(f"reading {self.resource.name}: an item is not an object")
         kind, metadata = obj.get("kind"), obj.get("metadata")
-        if kind == "Table":
-            raise MalformedResponse(
-                f"reading {self.resource.name}: the server answers with Tables; is there a proxy that changes headers?"
-            )
         ours = kind == self.resource.kind or (self.metadata_only and kind == PARTIAL_KIND)
-        if not (ours and isinstance(metadata, dict) and metadata.get("name") and isinstance(metadata["name"], str)):
+        if not (ours and type(metadata) is dict and type(name := metadata.get("name")) is str and name):
+            if kind == "Table":
+                raise MalformedResponse(
+                    f"reading {self.resource.name}: the server answers with Tables; "
+                    "is there a proxy that changes headers?"
+                )
             log.warning("object of another kind skipped", resource=self.resource.name, kind=str(kind)[:100])
             return False
         if self.metadata_only:
@@ -129,8 +130,8 @@ class ListWatcher(ListClient, Protocol):
 
 def version_of(metadata: Any, *, what: str) -> str:
     """Return the resource version in some metadata; without one there is no way to go on."""
-    version = _version(metadata)
-    if version is None:
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if not version or not isinstance(version, str):
         raise MalformedResponse(f"{what} has no metadata.resourceVersion")
     return version
 
@@ -138,12 +139,10 @@ def version_of(metadata: Any, *, what: str) -> str:
 def version_of_event(event: WatchEvent, resource: Resource) -> str:
     """Return the resource version that an event of a watch brings."""
     metadata = event.object.get("metadata")
-    return _version(metadata) or version_of(metadata, what=f"an event of {resource.name}")
-
-
-def _version(metadata: Any) -> str | None:
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    return version if isinstance(version, str) and version else None
+    version = metadata.get("resourceVersion") if type(metadata) is dict else None
+    if version and type(version) is str:
+        return version
+    return version_of(metadata, what=f"an event of {resource.name}")
 
 
 Verb: TypeAlias = Literal["list", "watch"]

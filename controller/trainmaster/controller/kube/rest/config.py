@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -54,6 +54,6 @@ class RestConfig:
     credentials: Credentials = field(default_factory=Token)
     source: str = ""
 
-    async def headers(self) -> Mapping[str, str]:
+    def headers(self) -> Awaitable[Mapping[str, str]]:
         """Return the headers that authenticate a request, refreshed if they are about to expire."""
-        return await self.credentials.headers()
+        return self.credentials.headers()

@@ -46,7 +46,7 @@ def loads_without_managed_fields(text: bytes, *path: str, keep_text: bool = Fals
         # leaves too many brackets.
         end = text.find(b"]", start)
         try:
-            decoded = orjson.loads(text[:start] + b"0" + text[end + 1 :])
+            decoded = orjson.loads(b"".join((text[:start], b"0", text[end + 1 :])))
         except orjson.JSONDecodeError:
             decoded = None
         metadata = _metadata(decoded, path)
@@ -64,6 +64,7 @@ def loads_without_managed_fields(text: bytes, *path: str, keep_text: bool = Fals
 
 
 def _metadata(decoded: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
-    for name in (*path, "metadata"):
-        decoded = decoded.get(name) if isinstance(decoded, dict) else None
-    return decoded if isinstance(decoded, dict) else None
+    for name in path:
+        decoded = decoded.get(name) if type(decoded) is dict else None
+    metadata = decoded.get("metadata") if type(decoded) is dict else None
+    return metadata if type(metadata) is dict else None

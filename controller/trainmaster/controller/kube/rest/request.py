@@ -222,15 +222,12 @@ class RestClient:
             started = self._clock.monotonic()
             await self._limiter.wait()
             self._metrics.limited(request.method, self._clock.monotonic() - started)
-        return await self._identity()
-
-    async def _identity(self) -> _Identity:
-        """Return what we show the server, and what we accept from it."""
         return await self._config.headers(), self._config.ssl_context
 
     async def _renewed(self, used: _Identity) -> bool:
         """Whether there is something else to try: what another request has found meanwhile, or what we find now."""
-        return await self._identity() != used or await self._config.credentials.renew()
+        found = await self._config.headers(), self._config.ssl_context
+        return found != used or await self._config.credentials.renew()
 
     async def _attempt(
         self, request: Request, identity: _Identity, *, refusals_too: bool = False
@@ -300,19 +297,16 @@ class RestClient:
     async def _read(self, request: Request, response: Response) -> bytes:
         """Read a body up to the ceiling."""
         parts: list[bytes] = []
-        size = least = 0
+        size = 0
         async for chunk in response.chunks():
             size += len(chunk)
-            if len(parts) == 1:  # what comes in one piece need not be announced
-                least = _announced(response)
-            if max(size, least) > self._response_limit:
-                break
+            # What comes in one piece need not be announced.
+            if size > self._response_limit or (len(parts) == 1 and _announced(response) > self._response_limit):
+                raise ResponseTooLarge(
+                    f"{self._where(request)}: the answer exceeds {self._response_limit} bytes; "
+                    "narrow the selector or read it in pages"
+                )
             parts.append(chunk)
-        if max(size, least) > self._response_limit:
-            raise ResponseTooLarge(
-                f"{self._where(request)}: the answer exceeds {self._response_limit} bytes; "
-                "narrow the selector or read it in pages"
-            )
         self._metrics.response(request.method, size=size)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 

@@ -179,10 +179,9 @@ class WorkQueue:
                 # The wake-up may have come together with the cancellation; it is for a key, so pass it on.
                 if waiter.done() and not waiter.cancelled():
                     self._wake()
-                raise
-            finally:
-                if waiter in self._waiters:
+                elif waiter in self._waiters:
                     self._waiters.remove(waiter)
+                raise
 
     def take(self) -> str | None:
         """Take the next key if one is ready, without waiting."""

@@ -362,11 +362,11 @@ class TrainJobReconciler:
             last = self._framework.status(observed.job, observed.listers.with_objects(states))
             if last is not None and finished(last.conditions):
                 return last
-        listers = observed.listers
-        if self._plugin_threads is None:
-            # Our own plugins leave a workload as it is, which others need not, and it is decoded already.
-            listers = listers.sharing(observed.workloads.values())
-        return self._framework.status(observed.job, listers)
+        if self._plugin_threads is not None:
+            return self._framework.status(observed.job, observed.listers)
+        # Our own report what a workload says, and leave it as it is, which others need not; and it is decoded already.
+        listers = observed.listers.sharing(observed.workloads.values())
+        return self._framework.status(observed.job, listers) if observed.workloads else None
 
     async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
         """Tell the owner of a TrainJob that the API server accepted it, or a part of it, but nobody can read that."""

@@ -115,17 +115,11 @@ class Pool:
     def _take_idle(self) -> Connection | None:
         while self._idle:
             connection = self._idle.pop()
-            if self._is_fit(connection):
+            is_ours = connection.is_open and connection.context is self._dialer.context
+            if is_ours and self._clock.monotonic() - connection.idle_since < IDLE_AT_MOST:
                 return connection
             connection.close()
         return None
-
-    def _is_fit(self, connection: Connection) -> bool:
-        return (
-            connection.is_open
-            and connection.context is self._dialer.context
-            and self._clock.monotonic() - connection.idle_since < IDLE_AT_MOST
-        )
 
     def _sweep(self) -> None:
         """Close what was idle for too long."""

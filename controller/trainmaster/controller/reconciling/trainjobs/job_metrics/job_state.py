@@ -56,7 +56,15 @@ REASONS: Final[Mapping[State, tuple[str, ...]]] = {
 }  # fmt: skip
 """All reasons of each state; empty: there is none to give."""
 
-_KNOWN: Final = {state: frozenset(reasons) for state, reasons in REASONS.items()}
+# Their texts: a member of an enumeration is slow to hash, and its value slow to get.
+RUNNING_STATE: Final = State.RUNNING.value
+SUSPENDED_STATE: Final = State.SUSPENDED.value
+WAITING_STATE: Final = State.WAITING.value
+_COMPLETE: Final = State.COMPLETE.value
+_FAILED: Final = State.FAILED.value
+_RESTARTING: Final = State.RESTARTING.value
+_TERMINATING: Final = State.TERMINATING.value
+_KNOWN: Final = {state.value: frozenset(reasons) for state, reasons in REASONS.items()}
 
 
 Milestones: TypeAlias = int
@@ -68,7 +76,7 @@ PROGRESS: Final[Milestones] = 4
 END: Final[Milestones] = 8
 
 
-def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: bool) -> tuple[State, str]:
+def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: bool) -> tuple[str, str]:
     """Return the state and its reason.
 
     Args:
@@ -77,18 +85,18 @@ def state_of(job: TrainJobFacts, workload: WorkloadFacts | None, *, has_run: boo
         has_run: Whether all of its pods ran at once before.
     """
     if job.end:
-        return (State.COMPLETE, "") if job.end == COMPLETE else _known(State.FAILED, job.end_reason)
+        return (_COMPLETE, "") if job.end == COMPLETE else _known(_FAILED, job.end_reason)
     if job.is_terminating:
-        return State.TERMINATING, ""
+        return _TERMINATING, ""
     if workload is not None and workload.is_ready and not job.wants_suspend:
-        return State.RUNNING, ""
+        return RUNNING_STATE, ""
     if job.blocked:
-        return _known(State.WAITING, job.blocked)
+        return _known(WAITING_STATE, job.blocked)
     if job.wants_suspend:
-        return State.SUSPENDED, QUEUED if job.is_queued else ""
+        return SUSPENDED_STATE, QUEUED if job.is_queued else ""
     # What its containers failed of before matters less than what keeps them from starting now.
     reason = job.waiting or (job.failure.cause if job.failure else "")
-    return _known(State.RESTARTING if has_run else State.WAITING, reason)
+    return _known(_RESTARTING if has_run else WAITING_STATE, reason)
 
 
 def reached(job: TrainJobFacts, workload: WorkloadFacts | None) -> Milestones:
@@ -119,5 +127,5 @@ def perhaps_reached(job: TrainJobFacts, workload: WorkloadFacts | None) -> Miles
     return milestones
 
 
-def _known(state: State, reason: str) -> tuple[State, str]:
-    return state, reason if reason in _KNOWN[state] else OTHER_REASON
+def _known(state: str, reason: str) -> tuple[str, str]:
+    return state, reason if not reason or reason in _KNOWN[state] else OTHER_REASON

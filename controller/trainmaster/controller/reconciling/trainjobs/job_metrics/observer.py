@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-from trainmaster.controller.explain.state import State
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.clock import Clock, parse_time
 from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import UNKNOWN
@@ -27,6 +26,9 @@ from trainmaster.controller.reconciling.trainjobs.job_metrics.job_state import (
     JOBSET,
     PROGRESS,
     RUNNING,
+    RUNNING_STATE,
+    SUSPENDED_STATE,
+    WAITING_STATE,
     Milestones,
     perhaps_reached,
     reached,
@@ -51,10 +53,10 @@ class _Asked(NamedTuple):
     runtime: str
     running: Demand
     waiting: Demand
-    waiting_state: State
+    waiting_state: str
 
 
-_NOTHING_ASKED = _Asked("", _NOTHING, _NOTHING, State.WAITING)
+_NOTHING_ASKED = _Asked("", _NOTHING, _NOTHING, WAITING_STATE)
 
 
 @dataclass(slots=True, eq=False)
@@ -235,7 +237,7 @@ class TrainJobObserver:
     def _recount(self, job: _Job, workload: WorkloadFacts | None, runtime: str) -> None:
         facts = job.facts
         state, reason = state_of(facts, workload, has_run=bool(job.reached & RUNNING))
-        counted = state.value, reason, runtime
+        counted = state, reason, runtime
         if counted != job.counted:
             if job.counted is not None:
                 self._metrics.jobs.add(-1, *job.counted)
@@ -244,7 +246,7 @@ class TrainJobObserver:
         if workload is None or facts.end:
             self._ask(job, _NOTHING_ASKED)
         else:
-            waiting_state = State.SUSPENDED if facts.wants_suspend else State.WAITING
+            waiting_state = SUSPENDED_STATE if facts.wants_suspend else WAITING_STATE
             self._ask(job, _Asked(runtime, workload.running, workload.waiting, waiting_state))
 
     def _ask(self, job: _Job, asked: _Asked) -> None:
@@ -266,7 +268,7 @@ class TrainJobObserver:
 
     def _count(self, asked: _Asked, by: Literal[1, -1]) -> None:
         metrics, runtime = self._metrics, asked.runtime
-        for state, demand in ((State.RUNNING, asked.running), (asked.waiting_state, asked.waiting)):
+        for state, demand in ((RUNNING_STATE, asked.running), (asked.waiting_state, asked.waiting)):
             if demand.nodes:
                 metrics.nodes.add(by * demand.nodes, state, runtime)
                 for resource, amount in demand.accelerators:
