@@ -15,7 +15,6 @@ Guarantees:
 
 from __future__ import annotations
 
-import hashlib
 from collections import OrderedDict
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -49,7 +48,7 @@ class WriteDelay(NamedTuple):
     """Whether writes of this content are delayed for the first time: the moment to report it."""
 
 
-_RepeatedWrites: TypeAlias = tuple[bytes, int, float, int, bool]
+_RepeatedWrites: TypeAlias = tuple[int, int, float, int, bool]
 """Writes of the same content to one object: its digest; how many; when the last one was; how many other contents were
 written right before, one after the other; whether that was reported.
 
@@ -107,7 +106,7 @@ class WriteBackoff:
         writes = self._written.get((trainjob, what))
         return writes is not None and writes[0] == digest(desired)
 
-    def record_write(self, trainjob: str, what: str, desired: Any) -> bytes:
+    def record_write(self, trainjob: str, what: str, desired: Any) -> int:
         """Record a write that the server accepted, and return the digest of what was written."""
         now, content = self._clock.monotonic(), digest(desired)
         writes = self._written.get((trainjob, what))
@@ -152,6 +151,6 @@ def find_field_conflict(live: JsonObject, desired: JsonObject, owned_fields: Jso
     return FieldConflict([format_path(path) for path in paths], list(dict.fromkeys(managers)))
 
 
-def digest(content: Any) -> bytes:
-    """Return what stands for a content where only its equality counts."""
-    return hashlib.blake2b(orjson.dumps(content, option=orjson.OPT_SORT_KEYS), digest_size=16).digest()
+def digest(content: Any) -> int:
+    """Return what stands for a content, in this process, where only its equality counts."""
+    return hash(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))

@@ -127,7 +127,7 @@ class Applier:
         self._expectations = expectations
         self._write_backoff = write_backoff
         self._problem_reporter = problem_reporter
-        self._settled: LRUCache[str, bytes] = LRUCache(_SETTLED)
+        self._settled: LRUCache[str, int] = LRUCache(_SETTLED)
         """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
 
         self._uncertain: set[str] = set()
@@ -243,7 +243,7 @@ class Applier:
         self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)
         raise conflict
 
-    def _is_as_applied(self, apply: Apply, created: JsonObject, content: bytes) -> bool:
+    def _is_as_applied(self, apply: Apply, created: JsonObject, content: int) -> bool:
         """Tell whether an object that was created needs nothing more: no admission has made something else of it."""
         if created.get("status"):
             return False  # whoever set that may want to be heard

@@ -22,7 +22,7 @@ class LastingPlans:
     """Remembers, by key of the TrainJob, from what a plan was made that lasts."""
 
     def __init__(self) -> None:
-        self._made_from: dict[str, bytes] = {}
+        self._made_from: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._made_from)
@@ -54,7 +54,7 @@ def _runs(observed: Observed) -> bool:
     return not without_jobs(workload)
 
 
-def _digest(trainjob: JsonObject) -> bytes:
+def _digest(trainjob: JsonObject) -> int:
     metadata = {**trainjob["metadata"], "resourceVersion": None}
     # Each change of a spec is another generation.
     return digest([metadata, None if metadata.get("generation") else trainjob.get("spec")])
