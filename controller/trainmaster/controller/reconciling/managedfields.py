@@ -25,6 +25,8 @@ OWNED_FIELDS: Final = "ownedFields"
 """Where, in the metadata, `strip_managed_fields` keeps what we own of an object: the text of that entry."""
 
 _NAME: Final = f'"manager":"{FIELD_MANAGER}"'
+_BETWEEN: Final = '},{"'
+"""What is found between two entries alone: one holds no list, and quotes within strings are escaped."""
 
 
 def strip_managed_fields(obj: JsonObject) -> JsonObject:
@@ -51,12 +53,13 @@ def owned_fields(obj: JsonObject) -> JsonObject | None:
 
 def _our_entry_in(text: str) -> str | None:
     """Cut our entry out of the text of managedFields."""
-    # An entry holds no list, and quotes within strings are escaped: this is found between two entries alone.
-    first, *others = text[1:-1].split('},{"')
-    entries = [first, *(f'{{"{each}' for each in others)]
-    for number, entry in enumerate(entries, 1):
-        if _NAME in entry and '"operation":"Apply"' in entry and '"subresource":' not in entry:
-            return entry if number == len(entries) else f"{entry}}}"
+    at = text.find(_NAME)
+    while at >= 0:
+        start, end = text.rfind(_BETWEEN, 0, at + 1) + 2, text.find(_BETWEEN, at) + 1
+        entry = text[start : end or -1]
+        if '"operation":"Apply"' in entry and '"subresource":' not in entry:
+            return entry
+        at = text.find(_NAME, at + 1)
     return _our_entry_of(_decoded(text)) if FIELD_MANAGER in text else None  # it may be written in another way
 
 

@@ -141,10 +141,16 @@ class AnswerParser:
 
     def _find_end(self, status: int, *, is_1_0: bool) -> None:
         """Find out from the head how the answer ends (RFC 9112, 6.3)."""
-        fields: dict[bytes, list[bytes]] = {}
-        for name, value in _FRAMING.findall(self._head):
-            fields.setdefault(name.lower(), []).append(value.rstrip(b" \t"))
         self.reusable = not is_1_0
+        found = _FRAMING.findall(self._head)
+        if len(found) == 1 and found[0][0] == b"Content-Length" and found[0][1].isdigit() and len(found[0][1]) <= 15:
+            # So it is in nearly all answers of an API server.
+            if not self._bodiless and status not in _NO_BODY:
+                self._left = int(found[0][1])
+            return
+        fields: dict[bytes, list[bytes]] = {}
+        for name, value in found:
+            fields.setdefault(name.lower(), []).append(value.rstrip(b" \t"))
         if b"connection" in fields:
             options = {option.strip().lower() for line in fields[b"connection"] for option in line.split(b",")}
             self.reusable = b"close" not in options and (not is_1_0 or b"keep-alive" in options)
