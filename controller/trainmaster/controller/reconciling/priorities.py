@@ -38,6 +38,8 @@ def priority_of_other(change: Delta) -> int:
 
 def _asks_for_something_else(change: Delta) -> bool:
     """Whether an object is deleted or its spec has changed; the server counts both as another generation."""
+    if change.statuses() is not None:
+        return False
     before, after = change.old, change.new
     if before is None or after is None:
         return True

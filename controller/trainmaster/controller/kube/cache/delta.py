@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import orjson
 
@@ -25,6 +25,8 @@ Version: TypeAlias = tuple[str, str]
 
 Entry: TypeAlias = tuple[str, Record]
 """A key and its record."""
+
+_STATUS: Final = b',"status":{'
 
 
 class Delta:
@@ -83,10 +85,38 @@ class Delta:
             self._new = orjson.loads(self._after[2])
         return self._new
 
+    def statuses(self) -> tuple[JsonObject, JsonObject] | None:
+        """Return the statuses before and after, if nothing but these and the version of an object changed.
+
+        None: something else did, or nobody can tell without decoding both states, which is what this spares.
+        """
+        if self._before is None or self._after is None:
+            return None
+        try:
+            (head, status), (new_head, new_status) = _split(self._before), _split(self._after)
+        except orjson.JSONDecodeError:
+            return None  # what was found is no status of the object: it has none, or not at its end
+        return (status, new_status) if head == new_head else None
+
     @property
     def size(self) -> int:
         """Bytes that reading it may decode."""
         return sum(len(record[2]) for record in (self._before, self._after) if record is not None)
+
+
+def _split(record: Record) -> tuple[bytes, JsonObject]:
+    """Split a body into what stands before the status, without the resource version, and the status.
+
+    Quotes within strings are escaped, so these keys are found where they are some.
+
+    Raises:
+        orjson.JSONDecodeError: The last thing of that name is no status that ends the body.
+    """
+    _, version, body, _ = record
+    start = body.rfind(_STATUS)
+    status = {} if start < 0 else orjson.loads(body[start + len(_STATUS) - 1 : -1])
+    head = body[:start] if start >= 0 else body[:-1]
+    return head.replace(b'"resourceVersion":"%b"' % version.encode(), b"", 1), status
 
 
 ResourceEventHandler: TypeAlias = Callable[[Delta], object]

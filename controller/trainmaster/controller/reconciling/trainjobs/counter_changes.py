@@ -27,32 +27,19 @@ def only_counters_change(change: Delta) -> bool:
     if new is None or change.is_addition:
         return False
     try:
-        status = new.get("status") or {}
-        # The last event of nearly every JobSet, for which the state before need not be decoded.
-        if status.get("terminalState"):
+        # The last event of nearly every JobSet needs no look at the state before.
+        if (new.get("status") or {}).get("terminalState") or (statuses := change.statuses()) is None:
             return False
-        old = change.old
-        return (
-            old is not None and _is_same_but_for_counts(old, new) and not _is_for_the_worse(_counts(old), _counts(new))
-        )
+        before, after = statuses
+        if _without_counts(before) != _without_counts(after):
+            return False
+        return not _is_for_the_worse(counts_of(before.get(_COUNTS) or ()), counts_of(after.get(_COUNTS) or ()))
     except (AttributeError, KeyError, TypeError):
         return False  # its status is none that a JobSet has
 
 
-def _is_same_but_for_counts(old: JsonObject, new: JsonObject) -> bool:
-    if _without_counts(old.get("status") or {}) != _without_counts(new.get("status") or {}):
-        return False
-    before, after = {**old["metadata"], "resourceVersion": ""}, {**new["metadata"], "resourceVersion": ""}
-    # Each change of a spec is another generation.
-    return before == after and bool(after.get("generation") or old.get("spec") == new.get("spec"))
-
-
 def _without_counts(status: JsonObject) -> JsonObject:
     return {field: value for field, value in status.items() if value and field != _COUNTS}
-
-
-def _counts(jobset: JsonObject) -> dict[str, Counts]:
-    return counts_of((jobset.get("status") or {}).get(_COUNTS) or ())
 
 
 def _is_for_the_worse(before: Mapping[str, Counts], now: Mapping[str, Counts]) -> bool:
