@@ -91,7 +91,7 @@ cat > "$root/fonts.conf" << END
 <fontconfig>
   <dir>/usr/share/fonts</dir>
   <dir prefix="relative">usr/share/fonts</dir>
-  <cachedir prefix="relative">fontconfig</cachedir>
+  <cachedir prefix="xdg">fontconfig</cachedir>
 </fontconfig>
 END
 for program in "${missing[@]}"; do
@@ -102,7 +102,7 @@ for program in "${missing[@]}"; do
 #!/bin/sh
 root=\$(cd "\$(dirname "\$0")/.." && pwd)
 LD_LIBRARY_PATH="$libraries\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}" FONTCONFIG_FILE="\$root/fonts.conf" \\
-  VALGRIND_LIB="\$root/usr/libexec/valgrind" \\
+  XDG_CACHE_HOME="\$root" VALGRIND_LIB="\$root/usr/libexec/valgrind" \\
   exec "\$root/$(path_of "$program")" "\$@"
 END
   chmod +x "$starter.new"
