@@ -25,6 +25,7 @@ OWNED_FIELDS: Final = "ownedFields"
 """Where, in the metadata, `strip_managed_fields` keeps what we own of an object: the text of that entry."""
 
 _NAME: Final = f'"manager":"{FIELD_MANAGER}"'
+_APPLIED: Final = f'{_NAME},"operation":"Apply","time":'
 _BETWEEN: Final = '},{"'
 """What is found between two entries alone: one holds no list, and quotes within strings are escaped."""
 
@@ -57,7 +58,8 @@ def _our_entry_in(text: str) -> str | None:
     while at >= 0:
         start, end = text.rfind(_BETWEEN, 0, at + 1) + 2, text.find(_BETWEEN, at) + 1
         entry = text[start : end or -1]
-        if '"operation":"Apply"' in entry and '"subresource":' not in entry:
+        # As the API server writes custom resources: nothing else needs to be looked for in what comes before.
+        if entry.startswith(_APPLIED, at - start) or ('"operation":"Apply"' in entry and '"subresource":' not in entry):
             return entry
         at = text.find(_NAME, at + 1)
     return _our_entry_of(_decoded(text)) if FIELD_MANAGER in text else None  # it may be written in another way

@@ -13,7 +13,7 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.runtime.jsontree import JsonObject
 
 NAMES = st.sampled_from(["a", "status", "resourceVersion", "spec"])
-VALUES = st.recursive(
+VALUES: st.SearchStrategy[Any] = st.recursive(
     st.sampled_from(["", "1", "2", ',"status":{', '"resourceVersion":"1"', 1, None, {}]),
     lambda below: st.lists(below, max_size=2) | st.dictionaries(NAMES, below, max_size=2),
     max_leaves=5,

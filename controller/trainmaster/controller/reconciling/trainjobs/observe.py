@@ -213,9 +213,11 @@ class Observed:
     @property
     def size(self) -> int:
         """How many bytes the caches have of what a plan is made from, apart from the TrainJob itself."""
-        job, listers = self.job.metadata, self.listers
-        size = listers.size(*CONFIG_MAP, job.namespace, snapshot_name(job.name))
-        size += listers.workload_size(self.job)
+        job, listers, size = self.job.metadata, self.listers, 0
+        if self.snapshot is not None:
+            size += listers.size(*CONFIG_MAP, job.namespace, snapshot_name(job.name))
+        if self.workloads:
+            size += listers.workload_size(self.job)
         if self.runtime is not None:
             resource = RUNTIMES[self.job.spec.runtime_ref.kind]
             namespace = job.namespace if resource.namespaced else None
