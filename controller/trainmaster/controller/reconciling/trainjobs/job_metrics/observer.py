@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, NamedTuple
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.clock import Clock, parse_time
@@ -37,6 +38,7 @@ from trainmaster.controller.reconciling.trainjobs.job_metrics.job_state import (
 from trainmaster.controller.reconciling.trainjobs.job_metrics.trainjob_facts import TrainJobFacts, read_trainjob
 from trainmaster.controller.reconciling.trainjobs.job_metrics.workload_facts import (
     Demand,
+    KnownWorkloads,
     WorkloadFacts,
     read_workload,
 )
@@ -59,11 +61,19 @@ class _Asked(NamedTuple):
 _NOTHING_ASKED = _Asked("", _NOTHING, _NOTHING, WAITING_STATE)
 
 
+@lru_cache(4096)
+def _shared(asked: _Asked) -> _Asked:
+    """Return the same for all jobs that ask for the same."""
+    return asked
+
+
 @dataclass(slots=True, eq=False)
 class _Job:
-    """What is known of one TrainJob."""
+    """What is known of one TrainJob: one object that the garbage collector has to follow, and no more (P-22)."""
 
-    facts: TrainJobFacts
+    known: tuple[Any, ...]
+    """What counts of it, as a plain tuple, which the collector does not follow."""
+
     reached: Milestones = 0
     counted: tuple[str, str, str] | None = None
     """By which state, reason and runtime it is counted in the gauges; texts, which the collector need not track."""
@@ -81,6 +91,11 @@ class _Job:
     restarts: int = 0
     uncounted_restarts: int = 0
     """Restarts of which the cause is not known yet."""
+
+    @property
+    def facts(self) -> TrainJobFacts:
+        """What counts of it."""
+        return TrainJobFacts._make(self.known)
 
 
 class TrainJobObserver:
@@ -104,7 +119,7 @@ class TrainJobObserver:
         self._trace_id = trace_id
         self._leads = False
         self._jobs: dict[str, _Job] = {}
-        self._workloads: dict[str, WorkloadFacts] = {}
+        self._workloads = KnownWorkloads()
         """JobSets by their key, which is that of their TrainJob."""
 
     def lead(self) -> None:
@@ -122,20 +137,21 @@ class TrainJobObserver:
         key, raw = change.key, change.new
         facts = None if raw is None else read_trainjob(raw)
         job = self._jobs.get(key)
-        if job is not None and (facts is None or facts.uid != job.facts.uid):
+        if job is not None and (facts is None or facts.uid != job.known[0]):
             self._forget(key, job)
             job = None
         if facts is None:
             return
-        is_known = self._is_known(change)
-        if job is None:
-            job = self._jobs[key] = _Job(facts)
-            if is_known:
-                job.reached = perhaps_reached(facts, self._workload_of(key, facts))
-        elif job.facts == facts:
+        if job is not None and job.known == facts:
             return
-        job.facts = facts
-        self._update(key, job, is_known=is_known)
+        is_known, workload = self._is_known(change), _owned(self._workloads.get(key), facts)
+        if job is None:
+            job = self._jobs[key] = _Job(tuple(facts))
+            if is_known:
+                job.reached = perhaps_reached(facts, workload)
+        else:
+            job.known = tuple(facts)
+        self._update(key, job, facts, workload, is_known=is_known)
 
     def on_workload_event(self, change: Delta) -> None:
         """Handle an event of a JobSet."""
@@ -144,27 +160,22 @@ class TrainJobObserver:
         facts = None if raw is None else read_workload(raw, known)
         if facts == known:
             return
-        if facts is None:
-            del self._workloads[key]
-        else:
-            self._workloads[key] = facts
+        self._workloads.set(key, facts)
         job = self._jobs.get(key)
         if job is not None:
-            is_known = self._is_known(change)
+            is_known, job_facts = self._is_known(change), job.facts
+            workload = _owned(facts, job_facts)
             if is_known and known is None:
-                job.reached |= perhaps_reached(job.facts, self._workload_of(key, job.facts))
-            self._update(key, job, is_known=is_known)
+                job.reached |= perhaps_reached(job_facts, workload)
+            self._update(key, job, job_facts, workload, is_known=is_known)
 
     def _is_known(self, change: Delta) -> bool:
         """Whether what an event shows was there before this process had to count it."""
         return not self._leads or change.initial
 
-    def _workload_of(self, key: str, facts: TrainJobFacts) -> WorkloadFacts | None:
-        workload = self._workloads.get(key)
-        return workload if workload is not None and workload.owner == facts.uid else None
-
-    def _update(self, key: str, job: _Job, *, is_known: bool) -> None:
-        facts, workload = job.facts, self._workload_of(key, job.facts)
+    def _update(
+        self, key: str, job: _Job, facts: TrainJobFacts, workload: WorkloadFacts | None, *, is_known: bool
+    ) -> None:
         runtimes = self._metrics.runtimes
         # Only names of which something was built: a name that somebody misspelt takes no place.
         runtime = runtimes.find(facts.runtime) if workload is None else runtimes.admit(facts.runtime)
@@ -174,12 +185,12 @@ class TrainJobObserver:
         if news and not is_known:
             self._observe(key, facts, workload, runtime, news)
         if facts.wants_suspend or facts.suspended or job.suspended_since is not None or job.never_resumed:
-            self._follow_suspension(key, job, runtime, is_known=is_known)
+            self._follow_suspension(key, job, facts, runtime, is_known=is_known)
         if workload is not None and (workload.restarts != job.restarts or workload.uid != job.workload):
             self._follow_restarts(job, workload, is_known=is_known)
         if job.uncounted_restarts and (facts.failure or facts.end or (workload is not None and workload.is_ready)):
-            self._count_restarts(key, job, runtime)
-        self._recount(job, workload, runtime)
+            self._count_restarts(key, job, facts, runtime)
+        self._recount(job, facts, workload, runtime)
 
     def _observe(
         self, key: str, facts: TrainJobFacts, workload: WorkloadFacts | None, runtime: str, news: Milestones
@@ -201,8 +212,7 @@ class TrainJobObserver:
             if facts.end == FAILED:
                 families.count(families.FAILURES, *(facts.failure or UNKNOWN), runtime, exemplar=exemplar)
 
-    def _follow_suspension(self, key: str, job: _Job, runtime: str, *, is_known: bool) -> None:
-        facts = job.facts
+    def _follow_suspension(self, key: str, job: _Job, facts: TrainJobFacts, runtime: str, *, is_known: bool) -> None:
         if facts.wants_suspend and facts.generation == 1:
             job.never_resumed = True
         if facts.suspended:
@@ -228,14 +238,13 @@ class TrainJobObserver:
         if more > 0 and not is_known:
             job.uncounted_restarts += more
 
-    def _count_restarts(self, key: str, job: _Job, runtime: str) -> None:
+    def _count_restarts(self, key: str, job: _Job, facts: TrainJobFacts, runtime: str) -> None:
         """Count restarts by what is known of their cause; the pods tell of it a little later than the JobSet."""
-        exemplar, failure = self._exemplar(key, job.facts), job.facts.failure or UNKNOWN
+        exemplar, failure = self._exemplar(key, facts), facts.failure or UNKNOWN
         families.count(families.RESTARTS, *failure, runtime, exemplar=exemplar, by=job.uncounted_restarts)
         job.uncounted_restarts = 0
 
-    def _recount(self, job: _Job, workload: WorkloadFacts | None, runtime: str) -> None:
-        facts = job.facts
+    def _recount(self, job: _Job, facts: TrainJobFacts, workload: WorkloadFacts | None, runtime: str) -> None:
         state, reason = state_of(facts, workload, has_run=bool(job.reached & RUNNING))
         counted = state, reason, runtime
         if counted != job.counted:
@@ -256,12 +265,12 @@ class TrainJobObserver:
                 self._count(job.asked, -1)
             if asked is not _NOTHING_ASKED:
                 self._count(asked, 1)
-            job.asked = asked
+            job.asked = _NOTHING_ASKED if asked is _NOTHING_ASKED else _shared(asked)
 
     def _forget(self, key: str, job: _Job) -> None:
         if job.counted is not None:
             if job.uncounted_restarts:
-                self._count_restarts(key, job, job.counted[2])
+                self._count_restarts(key, job, job.facts, job.counted[2])
             self._metrics.jobs.add(-1, *job.counted)
         self._ask(job, _NOTHING_ASKED)
         del self._jobs[key]
@@ -276,6 +285,11 @@ class TrainJobObserver:
 
     def _exemplar(self, key: str, facts: TrainJobFacts) -> dict[str, str]:
         return families.exemplar_of(key, self._trace_id(facts.uid))
+
+
+def _owned(workload: WorkloadFacts | None, facts: TrainJobFacts) -> WorkloadFacts | None:
+    """Return a workload if it is that of a TrainJob, not of an earlier one of its name."""
+    return workload if workload is not None and workload.owner == facts.uid else None
 
 
 def _seconds(since: str, until: str | datetime) -> float | None:
