@@ -130,8 +130,8 @@ class ListWatcher(ListClient, Protocol):
 
 def version_of(metadata: Any, *, what: str) -> str:
     """Return the resource version in some metadata; without one there is no way to go on."""
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
-    if not version or not isinstance(version, str):
+    version = _version(metadata)
+    if version is None:
         raise MalformedResponse(f"{what} has no metadata.resourceVersion")
     return version
 
@@ -139,10 +139,12 @@ def version_of(metadata: Any, *, what: str) -> str:
 def version_of_event(event: WatchEvent, resource: Resource) -> str:
     """Return the resource version that an event of a watch brings."""
     metadata = event.object.get("metadata")
+    return _version(metadata) or version_of(metadata, what=f"an event of {resource.name}")
+
+
+def _version(metadata: Any) -> str | None:
     version = metadata.get("resourceVersion") if type(metadata) is dict else None
-    if version and type(version) is str:
-        return version
-    return version_of(metadata, what=f"an event of {resource.name}")
+    return version if version and type(version) is str else None
 
 
 Verb: TypeAlias = Literal["list", "watch"]
