@@ -20,6 +20,8 @@ import socket
 import struct
 from typing import Any, Self
 
+from support.streams import abort
+
 _CHUNK = 2**16
 _CHUNKS_IN_FLIGHT = 64
 """How much one direction of a connection holds back while it is delayed; then the sender has to wait."""
@@ -160,7 +162,7 @@ class _Connection:
         for writer in self._writers:
             with contextlib.suppress(OSError):  # closed a moment ago
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
-            writer.transport.abort()
+            abort(writer)
         self.task.cancel()
 
     async def _run(self) -> None:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 from support.authorities import Authority
 from support.requests import open_connections
+from support.streams import abort
 
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import NotConnected, StreamBroken, TransportError
@@ -52,7 +53,7 @@ async def wire(serve: Serve, context: ssl.SSLContext | None = None) -> AsyncIter
     async with listener:
         yield serving
         for writer in serving.writers:
-            writer.transport.abort()
+            abort(writer)
 
 
 async def head_of(reader: asyncio.StreamReader) -> bytes:
