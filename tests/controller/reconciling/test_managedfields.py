@@ -44,6 +44,7 @@ def test_a5_owned_fields_are_those_of_our_applies() -> None:
 
 @given(entries=st.lists(ENTRIES, max_size=4), last=st.booleans())
 @example(entries=[{"manager": "trainer", "operation": "Apply", "fieldsV1": {'},{"a': {}}}], last=True)
+@example(entries=[{"subresource": "status", "manager": "trainer", "operation": "Apply", "time": "2026"}], last=True)
 def test_a5_they_are_the_same_whether_an_object_came_in_a_list_or_by_a_watch(
     entries: list[JsonObject], last: bool
 ) -> None:

@@ -58,8 +58,8 @@ def _our_entry_in(text: str) -> str | None:
     while at >= 0:
         start, end = text.rfind(_BETWEEN, 0, at + 1) + 2, text.find(_BETWEEN, at) + 1
         entry = text[start : end or -1]
-        # As the API server writes custom resources: nothing else needs to be looked for in what comes before.
-        if entry.startswith(_APPLIED, at - start) or ('"operation":"Apply"' in entry and '"subresource":' not in entry):
+        # The API server writes what follows the name always in the same order; other writers need not.
+        if (entry.startswith(_APPLIED, at - start) or '"operation":"Apply"' in entry) and '"subresource":' not in entry:
             return entry
         at = text.find(_NAME, at + 1)
     return _our_entry_of(_decoded(text)) if FIELD_MANAGER in text else None  # it may be written in another way

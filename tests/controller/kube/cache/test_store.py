@@ -148,6 +148,48 @@ def test_s8_what_a_reader_changes_is_its_own() -> None:
     assert store.get("ns/a") == thing("a")
 
 
+def test_s8_a_tree_that_was_given_away_goes_to_one_reader() -> None:
+    store = Store()
+    store.add_indexer("color", color)
+    trees = [thing("a", version) for version in (1, 2, 3)]
+    store.put(trees[0], given=True)
+    assert store.get("ns/a") is trees[0]
+    trees[0]["metadata"]["labels"]["color"] = "spoiled"
+    assert store.get("ns/a") == thing("a")
+    store.put(trees[1], given=True)
+    (read,) = store.by_index("color", "red")
+    assert read is trees[1]
+    assert next(store.by_index("color", "red")) is not read
+
+
+def test_a_tree_that_is_not_what_is_stored_any_more_goes_to_nobody() -> None:
+    store = Store()
+    store.put(thing("a"), given=True)
+    store.put(thing("a", 2))
+    assert store.get("ns/a") == thing("a", 2)
+    store.put(thing("a", 3), given=True)
+    replace(store, [thing("a", 4)])
+    assert store.get("ns/a") == thing("a", 4)
+    store.put(thing("a", 5), given=True)
+    store.delete("ns/a")
+    assert store.get("ns/a") is None
+    store.put(thing("a", 6))
+    assert store.get("ns/a") == thing("a", 6)
+
+
+def test_p21_few_and_small_trees_wait_for_a_reader() -> None:
+    store = Store()
+    large = thing("large") | {"spec": "x" * 2**16}
+    store.put(large, given=True)
+    assert store.get("ns/large") == large
+    assert store.get("ns/large") is not large
+    trees = [thing(str(number)) for number in range(1000)]
+    for tree in trees:
+        store.put(tree, given=True)
+    reused = [tree for tree in trees if store.get(f"ns/{tree['metadata']['name']}") is tree]
+    assert reused == trees[-32:]
+
+
 def test_s6_an_index_that_comes_between_entry_and_replacement_covers_the_entry() -> None:
     store = Store()
     entries = [store.entry(thing("a"))]

@@ -91,6 +91,8 @@ class Informer:
         optional: Whether it is nothing special if the server does not serve it.
         transform: Trims objects before they are stored.
         managed_fields: What it needs of those; as text it gets them in events, and decoded in lists.
+        reuse_trees: Whether the first reader of an object may get the tree that the handlers were shown, since none of
+            them changes or keeps it.
         name: Its name in metrics and logs; that of the resource, unless another informer has that.
         outages: What keeps other informers from being filled as well, of which one of them tells.
         start_after: What a namespace has to wait for before it is read.
@@ -113,6 +115,7 @@ class Informer:
         optional: bool = False,
         transform: Transform = strip_managed_fields,
         managed_fields: ManagedFields = ManagedFields.DECODED,
+        reuse_trees: bool = False,
         name: str | None = None,
         outages: Outages | None = None,
         start_after: Callable[[str], Awaitable[object]] | None = None,
@@ -128,6 +131,7 @@ class Informer:
         self._unreadable: dict[str, tuple[object, object]] = {}
         """UID and version of the objects of which only the metadata could be read, by key."""
         self._transform = transform
+        self._reuse_trees = reuse_trees
         self._resync_period = resync_period
         self._clock = clock or SystemClock()
         self._random = random
@@ -296,7 +300,7 @@ class Informer:
                 last, _ = kept(self._trim(obj))
                 delta = self.store.delete(key, last=last)
         elif not self.store.holds(obj):
-            delta = self.store.put(self._trim(obj))
+            delta = self.store.put(self._trim(obj), given=self._reuse_trees)
         self.store.update_resource_version(resource_version, partition.namespace)
         if delta is not None:
             self._forget_unreadable([delta.key])

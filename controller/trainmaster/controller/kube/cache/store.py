@@ -5,7 +5,8 @@ Guarantees:
 - S-6: each call answers from one state, and the indexes always fit the objects.
 - S-7: `resource_version` is the newest version that the store itself has reached, bookmarks included. What is read by
   namespace reaches its versions by namespace: `reached` tells that of an object.
-- S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own.
+- S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own. A tree that was
+  given away with an object goes to the first reader; the others get theirs decoded.
 - S-9: keys are `namespace/name`, or `name` for what has no namespace; a UID is not part of a key.
 - S-21: an index may be added at any time; it covers what is stored already. Objects are found by namespace without one.
 - What is nested more deeply than anybody reads is kept by its metadata and says so (`jsontree.UNREADABLE`).
@@ -19,7 +20,8 @@ plans from other threads: what they get by one call may lack what was deleted me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from itertools import starmap
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -33,6 +35,12 @@ Objects: TypeAlias = list[JsonObject]
 """Some objects; an alias because `Store.list` hides the type of that name."""
 
 Keys: TypeAlias = list[str]
+
+_TREES: Final = 32
+"""So many trees wait for their first reader."""
+
+_LARGEST_TREE: Final = 32 * 1024
+"""Bytes of the largest object whose tree waits; they bound what waiting trees hold, some five times as much."""
 
 Kept: TypeAlias = tuple[JsonObject, bytes]
 """What is kept of an object, as a tree and as bytes."""
@@ -74,6 +82,9 @@ class Store:
         self._reached: dict[str, int] = {}
         """By namespace, where each is read for itself."""
 
+        self._trees: dict[str, tuple[Record, JsonObject]] = {}
+        """By key: what was given away last and nobody has read yet; the oldest one first."""
+
     def __len__(self) -> int:
         return len(self._records)
 
@@ -108,7 +119,7 @@ class Store:
     def get(self, key: str) -> JsonObject | None:
         """Return the object of `key`, or None; the tree is the caller's."""
         record = self._records.get(key)
-        return None if record is None else _decode(record)
+        return None if record is None else self._tree(key, record)
 
     def uid(self, key: str) -> str | None:
         """Return the UID of the object of `key`, without decoding it."""
@@ -139,8 +150,7 @@ class Store:
 
     def by_index(self, index_name: str, value: str) -> Iterator[JsonObject]:
         """Return the objects that the index `index_name` has under `value` one by one, as by `each`."""
-        records = [self._records.get(key) for key in self.index_keys(index_name, value)]
-        return map(_decode, filter(None, records))
+        return self._of_this_moment(self.index_keys(index_name, value))
 
     def list(self, namespace: str | None = None) -> Objects:
         """Return every object, or those of one namespace; the trees are the caller's."""
@@ -148,8 +158,7 @@ class Store:
 
     def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
         """Return the objects of this moment one by one; for large collections, as each is decoded when it is due."""
-        records = [self._records.get(key) for key in self.keys(namespace)]
-        return map(_decode, filter(None, records))
+        return self._of_this_moment(self.keys(namespace))
 
     def holds(self, obj: JsonObject) -> bool:
         """Whether this very state of an object is stored (S-15)."""
@@ -183,8 +192,14 @@ class Store:
         uid, version = _identity(obj["metadata"])
         return key, (uid, version, body, self._indexers.values(key, obj))
 
-    def put(self, obj: JsonObject) -> Delta:
-        """Store an object and return what changed."""
+    def put(self, obj: JsonObject, *, given: bool = False) -> Delta:
+        """Store an object and return what changed.
+
+        Args:
+            obj: The object.
+            given: Whether its tree, decoded from JSON, is given away: whoever reads the object first may get it, most
+                often the reconcile that this change brings about.
+        """
         what = kept(obj)
         key, after = self._entry(what)
         before = self._records.get(key)
@@ -195,6 +210,12 @@ class Store:
         else:
             self._bytes -= len(before[2])
             self._indexers.update(key, before[3], after[3])
+        if given and len(after[2]) <= _LARGEST_TREE:
+            trees = self._trees
+            trees.pop(key, None)
+            trees[key] = after, what[0]
+            if len(trees) > _TREES:
+                del trees[next(iter(trees))]
         return Delta(key, before, after, new=what[0])
 
     def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
@@ -255,6 +276,15 @@ class Store:
         return delta
 
     # Details
+
+    def _tree(self, key: str, record: Record) -> JsonObject:
+        """Return the tree that a record was made of, to whoever asks first; decode one for everybody else."""
+        made = self._trees.pop(key, None)
+        return made[1] if made is not None and made[0] is record else _decode(record)
+
+    def _of_this_moment(self, keys: Keys) -> Iterator[JsonObject]:
+        found = [(key, record) for key in keys if (record := self._records.get(key)) is not None]
+        return starmap(self._tree, found)
 
     def _take_all(self) -> dict[str, Record]:
         before, self._records = self._records, {}
