@@ -12,8 +12,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import orjson
 
@@ -56,8 +55,7 @@ class PolicyUnserved(Exception):
     """The runtime asks for a framework or a gang scheduler that no plugin serves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(NamedTuple):
     """The result of a resolution."""
 
     objects: list[Desired]

@@ -19,8 +19,7 @@ Nothing is lost when an expectation is forgotten: it only ever delays. Used from
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
@@ -40,8 +39,7 @@ UNOBSERVED_AFTER: Final = 30.0
 _IsFulfilled: TypeAlias = Callable[[], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class _Expectation:
+class _Expectation(NamedTuple):
     """A write that the caches have to show."""
 
     is_fulfilled: _IsFulfilled

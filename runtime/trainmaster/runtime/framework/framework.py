@@ -16,8 +16,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy, TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
@@ -59,8 +58,7 @@ INDEXING = "Watch.indexes"
 SKIP = "skip"
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
+class Built(NamedTuple):
     """What the plugins made of a TrainJob."""
 
     objects: list[Desired]

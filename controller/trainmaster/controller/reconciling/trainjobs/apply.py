@@ -21,7 +21,6 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -195,7 +194,7 @@ class Applier:
             uid = await self._uid_of_own(key, observed, obj, conflict)
             if apply.create:
                 return None  # it is there, and its cache will never show it
-            return await self._apply_object(key, observed, replace(apply, uid=uid))
+            return await self._apply_object(key, observed, apply._replace(uid=uid))
         except (BadRequest, Forbidden, Invalid) as error:
             if apply.at_least is None:
                 raise

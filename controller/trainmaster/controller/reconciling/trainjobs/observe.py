@@ -8,8 +8,7 @@ first.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import orjson
 
@@ -185,8 +184,7 @@ def _readable(obj: JsonObject) -> JsonObject:
     return obj
 
 
-@dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(NamedTuple):
     """One TrainJob and what belongs to it, decoded from the caches for this reconcile alone."""
 
     job: TrainJob

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 from trainmaster.controller.condition_types import NAME_TAKEN, RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.reconciling.drift import Drift, drift
@@ -55,8 +56,7 @@ from trainmaster.runtime.validation.jobset import may_lack_jobs
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 
-@dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(NamedTuple):
     """One object to apply."""
 
     object: JsonObject

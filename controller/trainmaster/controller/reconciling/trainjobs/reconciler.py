@@ -20,7 +20,6 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from typing import Final
@@ -231,7 +230,7 @@ class TrainJobReconciler:
             try:
                 listers = await with_live_runtime(job, observed.listers, self._client)
             except RuntimeDenied as error:
-                return replace(observed, runtime_denied=str(error))
+                return observed._replace(runtime_denied=str(error))
             observed = observe(job, raw, listers, deleted_workloads=deleted)
         return observed
 
