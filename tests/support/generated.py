@@ -11,7 +11,7 @@ from support.resolutions import FRAMEWORK, container, env, job_spec
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import SCALARS, JsonObject
 from trainmaster.runtime.resolver import resolve
 
 AMOUNTS = st.sampled_from([0, 1, 2, "500m", 2.5, "8"])
@@ -117,6 +117,7 @@ def check_that_resolving_is_pure(raw_job: JsonObject, raw_runtime: JsonObject) -
             results.append(str(failed).encode())
         else:
             results.append(orjson.dumps(objects))
+            assert is_plain(objects)
             ruin(objects)
     assert (raw_job, raw_runtime) == before
     assert (job, on) == models
@@ -139,6 +140,13 @@ def _check_jobset(objects: list[JsonObject], trainer: JsonObject) -> None:
         assert variables[variable["name"]] == variable["value"], "the user's value is lost"
     ports = [port["containerPort"] for port in main.get("ports", [])]
     assert len(set(ports)) == len(ports), "a port is declared twice"
+
+
+def is_plain(node: object) -> bool:
+    """Tell whether a tree is of the types that JSON is decoded to, and of no others that become the same JSON."""
+    if type(node) is dict:
+        return all(type(key) is str and is_plain(value) for key, value in node.items())
+    return all(map(is_plain, node)) if type(node) is list else type(node) in SCALARS
 
 
 def ruin(node: object) -> None:

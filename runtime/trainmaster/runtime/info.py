@@ -8,8 +8,10 @@ whatever a plugin changes in a container is in the JobSet that comes out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import overload
+
+import orjson
 
 from trainmaster.runtime.api import MLPolicy, PodGroupPolicy
 from trainmaster.runtime.api.constants import ANCESTOR_LABEL, NODE, TRAINER_ANCESTOR
@@ -130,8 +132,8 @@ class Info:
     template: JsonObject
     """The JobSetSpec with all runtime patches merged in."""
 
-    runtime_template: JsonObject
-    """The JobSetSpec of the runtime before any patch: what the owner of the TrainJob has not asked for."""
+    _runtime_text: bytes
+    """The JSON of `runtime_template`, which few need decoded."""
 
     pod_sets: list[PodSet]
     """One for each ReplicatedJob, in the order of the template."""
@@ -141,6 +143,15 @@ class Info:
 
     listers: Listers = NO_LISTERS
     """The cluster, for plugins whose enforcing depends on what there is."""
+
+    _runtime_template: JsonObject | None = field(default=None, init=False, repr=False)
+
+    @property
+    def runtime_template(self) -> JsonObject:
+        """The JobSetSpec of the runtime before any patch: what the owner of the TrainJob has not asked for."""
+        if self._runtime_template is None:
+            self._runtime_template = orjson.loads(self._runtime_text)
+        return self._runtime_template
 
     def with_ancestor(self, ancestor: str) -> Iterator[PodSet]:
         """Iterate over the pod sets that play a step."""

@@ -143,7 +143,7 @@ def _merged(
 ) -> Info:
     """Merge a runtime and patches."""
     spec = runtime.spec
-    runtime_template, template = _template_trees(runtime, patches)
+    runtime_text, template = _template_of(runtime, patches)
     labels = dict(spec.template.metadata.labels) if spec.template else {}
     annotations = dict(spec.template.metadata.annotations) if spec.template else {}
     for patch in patches:
@@ -155,7 +155,7 @@ def _merged(
         ml_policy=_copied(spec.ml_policy),
         pod_group_policy=_copied(spec.pod_group_policy),
         template=template,
-        runtime_template=runtime_template,
+        _runtime_text=runtime_text,
         pod_sets=[_pod_set(replicated_job, spec.ml_policy) for replicated_job in template.get("replicatedJobs") or []],
         listers=listers,
     )
@@ -181,21 +181,22 @@ def _copied(policy: _Policy | None) -> _Policy | None:
     return None if policy is None else policy.model_copy(deep=True)
 
 
-def _template_trees(
+def _template_of(
     runtime: TrainingRuntime | ClusterTrainingRuntime, patches: list[JsonObject]
-) -> tuple[JsonObject, JsonObject]:
-    """Return trees of their own of a runtime's JobSetSpec: as it is, and with the patches in canonical form."""
+) -> tuple[bytes, JsonObject]:
+    """Return a runtime's JobSetSpec: its JSON as it is, and a tree of its own with the patches, in canonical form."""
     source = runtime.spec.template or JobSetTemplate()
     try:
         text = source.spec_text
     except TypeError as error:
         raise TemplateInvalid(f"spec.template.spec is no JSON: {error}") from error
-    as_it_is: JsonObject = orjson.loads(text)
     if not patches and len(text) <= _LONGEST_KEPT:
-        return as_it_is, orjson.loads(_canonical_text(text))
-    template = _merge_patches(as_it_is, patches) if patches else orjson.loads(text)
+        return text, orjson.loads(_canonical_text(text))
+    template: JsonObject = orjson.loads(text)
+    if patches:
+        template = _merge_patches(template, patches)
     canonicalize_jobset_spec(template)
-    return as_it_is, template
+    return text, template
 
 
 # Versions of runtimes are few, TrainJobs are many.

@@ -80,6 +80,7 @@ class StatusWriter:
         self._write_backoff = write_backoff
         self._problem_reporter = problem_reporter
         self._clock = clock
+        self._log = log.bind()  # each call of one that is not bound binds it
         self._due: dict[str, float] = {}
         """When counters that are not written yet have to be, by key."""
 
@@ -115,7 +116,7 @@ class StatusWriter:
             return None
         self._due.pop(key, None)
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
-        log.debug("status changed", conditions=holding)
+        self._log.debug("status changed", conditions=holding)
         as_sent = (written.get("status") or {}) == new
         self._expectations.expect_write(key, written, self._store, own=True, foreseen=as_sent)
         self._write_backoff.record_write(metadata["uid"], _STATUS, content)

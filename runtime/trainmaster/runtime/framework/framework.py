@@ -109,6 +109,7 @@ class Framework:
         self._configurable = [plugin for plugin in self._plugins if self._descriptors[plugin.name].custom_policies]
         self._skips_any = SKIP in self._failure_policies.values()
         self._has_others = not all(map(is_own, self._plugins))
+        self._check_report = functools.partial(results.report, own=not self._has_others)
         self._served = {name for each in self._descriptors.values() for name in each.policies}
         self._custom = {
             (policy, name): model
@@ -311,7 +312,15 @@ class Framework:
                 self.require_kinds(plugin, listers)
         names = {plugin.name for plugin in serving}
         return ResolutionRun(
-            self._calls, info, job, listers, given=given, serving=names, configs=configs, tracer=tracer
+            self._calls,
+            info,
+            job,
+            listers,
+            given=given,
+            serving=names,
+            configs=configs,
+            own=not self._has_others,
+            tracer=tracer,
         )
 
     def validate(
@@ -369,7 +378,7 @@ class Framework:
         """
         for plugin in self._by_phase["status"]:
             arguments = {"job": self._given(job), "listers": listers}
-            report = self._calls.call(plugin, "status", results.report, arguments, job=job.metadata.uid)
+            report = self._calls.call(plugin, "status", self._check_report, arguments, job=job.metadata.uid)
             if report is not None:
                 return report
         return None

@@ -39,6 +39,7 @@ class ResolutionRun:
         given: What they get of the TrainJob.
         serving: The names of those that serve the TrainJob.
         configs: Policies `custom` of the runtime, by the plugin of each.
+        own: Whether all plugins are our own.
         tracer: Is shown each step.
     """
 
@@ -52,6 +53,7 @@ class ResolutionRun:
         given: TrainJob,
         serving: Collection[str],
         configs: Mapping[str, Any],
+        own: bool,
         tracer: Tracer | None,
     ) -> None:
         self.serving = serving
@@ -63,7 +65,7 @@ class ResolutionRun:
         self._configs = configs
         self._tracer = tracer
         self._uid = job.metadata.uid
-        self._owned_objects = results.objects_of(job)
+        self._owned_objects = results.objects_of(job, own=own)
 
     def enforce(self, plugin: Plugin, phase: str) -> None:
         """Let a plugin change the `Info`."""

@@ -3,7 +3,7 @@
 Guarantees:
 - What does not fit the interface is the fault of the plugin that returned it, and is not passed on.
 - What is passed on is JSON that no plugin has a hold of: changed later, it would change what is written for another
-  TrainJob.
+  TrainJob. Of plugins of our own it is taken over as it is: they make JSON, and keep nothing.
 """
 
 from __future__ import annotations
@@ -50,10 +50,14 @@ def nothing(result: Any) -> None:
         raise TypeError(f"it must change what it is given and return nothing, not {type(result).__name__}")
 
 
-def objects_of(job: TrainJob) -> Callable[[Any], list[Desired]]:
+def objects_of(job: TrainJob, *, own: bool) -> Callable[[Any], list[Desired]]:
     """Return the check of what `build` returns: each object complete, in the namespace of the TrainJob and owned by it.
 
     The check raises TypeError or ValueError.
+
+    Args:
+        job: The TrainJob.
+        own: Whether all plugins are our own.
     """
     namespace, owner = job.metadata.namespace, owner_reference(job)
 
@@ -67,11 +71,11 @@ def objects_of(job: TrainJob) -> Callable[[Any], list[Desired]]:
             raise ValueError(f"the ownerReferences of {what} do not make the TrainJob its controller")
         return owned
 
-    return lambda result: [Desired(owned(_object_of(each)), each.when) for each in collected(result)]
+    return lambda result: [Desired(owned(_object_of(each, own=own)), each.when) for each in collected(result)]
 
 
-def _object_of(desired: Any) -> JsonObject:
-    """Return a copy of the object that a plugin built after checking that it is one."""
+def _object_of(desired: Any, *, own: bool) -> JsonObject:
+    """Return the object that a plugin built after checking that it is one."""
     if not isinstance(desired, Desired):
         raise TypeError(f"build must return Desired objects, not {type(desired).__name__}")
     try:
@@ -86,8 +90,8 @@ def _object_of(desired: Any) -> JsonObject:
     what = f"{kind} {name}"
     if not isinstance(desired.when, ApplyWhen):
         raise TypeError(f"when to write {what} must be an ApplyWhen, not {desired.when!r}")
-    copied: JsonObject = _json(desired.object, what)
-    return copied
+    obj: JsonObject = desired.object if own else _json(desired.object, what)
+    return obj
 
 
 def _is_text(value: object) -> bool:
@@ -121,8 +125,12 @@ def field_results(result: Any) -> tuple[list[FieldError], list[FieldWarning]]:
     return errors, warnings
 
 
-def report(result: Any) -> StatusReport | None:
+def report(result: Any, *, own: bool) -> StatusReport | None:
     """Check what `status` returns.
+
+    Args:
+        result: It.
+        own: Whether all plugins are our own.
 
     Raises:
         TypeError: It is no report.
@@ -131,6 +139,8 @@ def report(result: Any) -> StatusReport | None:
         return None
     if not isinstance(result, StatusReport):
         raise TypeError(f"it must return a StatusReport, not {result!r:.80}")
+    if own:
+        return result
     conditions, jobs_status = _json([result.conditions, result.jobs_status], "what its StatusReport holds")
     if not (isinstance(conditions, list) and all(map(_is_condition, conditions))):
         raise TypeError(f"the conditions of its StatusReport must have type and status, not {result.conditions!r:.80}")

@@ -126,6 +126,7 @@ class Applier:
         self._expectations = expectations
         self._write_backoff = write_backoff
         self._problem_reporter = problem_reporter
+        self._log = log.bind()  # each call of one that is not bound binds it
         self._settled: LRUCache[str, int] = LRUCache(_SETTLED)
         """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
 
@@ -208,7 +209,7 @@ class Applier:
                 field_manager=FIELD_MANAGER,
             )
         self._uncertain.discard(key)
-        log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
+        self._log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
         content = self._write_backoff.record_write(trainjob, target, obj)
         foreseen = apply.uid is None and self._is_as_applied(apply, written, content)
         self._expectations.expect_write(key, written, store, foreseen=foreseen)
