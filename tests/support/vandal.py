@@ -43,7 +43,7 @@ def vandal(phase: str, argument: str, reads: Iterable[tuple[str, str, str | None
 def wreck(node: Any, reads: list[tuple[str, str, str | None, str]], seen: set[int] | None = None) -> None:
     """Change everything that can be reached from an object by public names, frozen or not."""
     seen = set() if seen is None else seen
-    if node is None or isinstance(node, str | int | float | tuple) or id(node) in seen:
+    if node is None or isinstance(node, str | bytes | int | float | tuple) or id(node) in seen:
         return
     seen.add(id(node))
     for each in _below(node, reads):
@@ -57,9 +57,9 @@ def wreck(node: Any, reads: list[tuple[str, str, str | None, str]], seen: set[in
     elif isinstance(node, set):
         node.clear()
     elif dataclasses.is_dataclass(node):
-        for field in dataclasses.fields(node):
+        for name in _public_fields(node):
             with contextlib.suppress(AttributeError):
-                setattr(node, field.name, "broken")
+                setattr(node, name, "broken")
 
 
 def _below(node: Any, reads: list[tuple[str, str, str | None, str]]) -> list[Any]:
@@ -71,6 +71,15 @@ def _below(node: Any, reads: list[tuple[str, str, str | None, str]]) -> list[Any
         case ApiModel():
             return [node.__dict__, node.__pydantic_extra__, node.__pydantic_fields_set__]
     if dataclasses.is_dataclass(node):
-        return [getattr(node, field.name) for field in dataclasses.fields(node)]
+        properties = [name for name, each in inspect.getmembers(type(node)) if isinstance(each, property)]
+        below = []
+        for name in (*_public_fields(node), *properties):
+            with contextlib.suppress(AttributeError, KeyError, TypeError):  # what it rests on may be broken already
+                below.append(getattr(node, name))
+        return below
     found = [node.get(*each) for each in reads]
     return [*found, *(list(node.list(*each[:3])) for each in reads)]
+
+
+def _public_fields(node: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(node) if not field.name.startswith("_")]
