@@ -35,7 +35,7 @@ async def test_each_object_is_decoded_once_unless_a_plugin_of_others_may_change_
     await world.reconcile()
     reads: list[str] = []
     for (_, kind), store in world.stores.items():
-        original, indexed = store.get, store.by_index
+        original, indexed, deferred = store.get, store.by_index, store.reader
 
         def get(key: str, kind: str = kind, original: Any = original) -> JsonObject | None:
             found: JsonObject | None = original(key)
@@ -50,8 +50,21 @@ async def test_each_object_is_decoded_once_unless_a_plugin_of_others_may_change_
                 reads.append(kind)
                 yield obj
 
+        def reader(
+            key: str, kind: str = kind, deferred: Callable[[str], Callable[[], JsonObject] | None] = deferred
+        ) -> Callable[[], JsonObject] | None:
+            read = deferred(key)
+
+            def counted() -> JsonObject:
+                assert read is not None
+                reads.append(kind)
+                return read()
+
+            return None if read is None else counted
+
         monkeypatch.setattr(store, "get", get)
         monkeypatch.setattr(store, "by_index", by_index)
+        monkeypatch.setattr(store, "reader", reader)
     await world.reconcile()
     assert sorted(reads) == ["ConfigMap", *jobsets, "TrainJob"]
 

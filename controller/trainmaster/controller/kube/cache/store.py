@@ -20,6 +20,7 @@ plans from other threads: what they get by one call may lack what was deleted me
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import starmap
 from typing import Any, Final, TypeAlias
 
@@ -120,6 +121,11 @@ class Store:
         """Return the object of `key`, or None; the tree is the caller's."""
         record = self._records.get(key)
         return None if record is None else self._tree(key, record)
+
+    def reader(self, key: str) -> Callable[[], JsonObject] | None:
+        """Return what returns the object of `key` as it is now, for who may not need it decoded; None without one."""
+        record = self._records.get(key)
+        return None if record is None else partial(self._tree, key, record)
 
     def uid(self, key: str) -> str | None:
         """Return the UID of the object of `key`, without decoding it."""

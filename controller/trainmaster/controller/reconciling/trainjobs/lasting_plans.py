@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
+from trainmaster.controller.reconciling.trainjobs.plan import time_to_live
 from trainmaster.controller.reconciling.write_backoff import digest
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -22,31 +23,45 @@ class LastingPlans:
     """Remembers, by key of the TrainJob, from what a plan was made that lasts."""
 
     def __init__(self) -> None:
-        self._made_from: dict[str, int] = {}
+        self._plans: dict[str, tuple[int, int | None]] = {}
+        """What each was made from, and the time to live of its TrainJob."""
 
     def __len__(self) -> int:
-        return len(self._made_from)
+        return len(self._plans)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._made_from
+        return key in self._plans
 
-    def note(self, key: str, observed: Observed) -> None:
-        """Take note that nothing is to be written any more for a TrainJob, while its workload runs."""
-        self._made_from[key] = _digest(observed.raw)
+    def note(self, key: str, observed: Observed, *, time_to_live: int | None) -> None:
+        """Take note that nothing is to be written any more for a TrainJob, while its workload runs.
+
+        Args:
+            key: Its key.
+            observed: It.
+            time_to_live: For how many seconds it is kept after its end; None: for ever.
+        """
+        self._plans[key] = _digest(observed.raw), time_to_live
 
     def lasts(self, key: str, observed: Observed) -> bool:
         """Tell whether that holds for a TrainJob as it was observed now."""
-        made_from = self._made_from.get(key)
-        return made_from is not None and _runs(observed) and made_from == _digest(observed.raw)
+        made = self._plans.get(key)
+        return made is not None and _runs(observed) and made[0] == _digest(observed.raw)
+
+    def end(self, key: str, observed: Observed) -> int | None:
+        """Forget the plan of a TrainJob that has ended; return for how many seconds it is kept now."""
+        made = self._plans.pop(key, None)
+        if made is not None and made[0] == _digest(observed.raw):
+            return made[1]
+        return time_to_live(observed)
 
     def forget(self, key: str) -> None:
         """Have a TrainJob planned again."""
-        self._made_from.pop(key, None)
+        self._plans.pop(key, None)
 
 
 def _runs(observed: Observed) -> bool:
     """Tell whether a TrainJob is not suspended, and its only workload is at work."""
-    if observed.job.spec.suspend or observed.snapshot is None or len(observed.workloads) != 1:
+    if observed.job.spec.suspend or not observed.has_snapshot or len(observed.workloads) != 1:
         return False
     (workload,) = observed.workloads.values()
     if workload["metadata"].get("deletionTimestamp") or (workload.get("spec") or {}).get("suspend"):

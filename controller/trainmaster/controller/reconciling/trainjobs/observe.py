@@ -7,7 +7,8 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 import orjson
@@ -85,6 +86,15 @@ class StoreListers:
         _, store = self._stores.get((api_version, kind), (None, None))
         obj = None if store is None else store.get(key)
         return None if obj is None else _readable(obj)
+
+    def reader(self, api_version: str, kind: str, namespace: str | None, name: str) -> Callable[[], JsonObject] | None:
+        """Return what returns one object as it is now, as `get` does; None when no cache holds it."""
+        key = _key(namespace, name)
+        if (obj := self._more.get((api_version, kind, key))) is not None:
+            return partial(copy_json, obj)
+        _, store = self._stores.get((api_version, kind), (None, None))
+        read = None if store is None else store.reader(key)
+        return None if read is None else lambda: _readable(read())
 
     def size(self, api_version: str, kind: str, namespace: str | None, name: str) -> int:
         """Return how many bytes one object has, without decoding it; 0 when no cache holds it."""
@@ -191,8 +201,11 @@ class Observed(NamedTuple):
     raw: JsonObject
     """The TrainJob as the server gave it."""
 
-    snapshot: JsonObject | None
-    """The ConfigMap with the name of the runtime snapshot, whoever owns it."""
+    read_snapshot: Callable[[], JsonObject] | None
+    """Returns the ConfigMap with the name of the runtime snapshot, whoever owns it; None if there is none.
+
+    It raises `ObjectUnreadable`. Few need it, and it takes as long to decode as the workload.
+    """
 
     runtime: JsonObject | None
     """The live runtime that the TrainJob names; it is of no interest any more when there is a snapshot."""
@@ -209,10 +222,15 @@ class Observed(NamedTuple):
     """Why nobody knows whether there is a runtime: it may not be read."""
 
     @property
+    def has_snapshot(self) -> bool:
+        """Whether there is a ConfigMap with the name of the runtime snapshot."""
+        return self.read_snapshot is not None
+
+    @property
     def size(self) -> int:
         """How many bytes the caches have of what a plan is made from, apart from the TrainJob itself."""
         job, listers, size = self.job.metadata, self.listers, 0
-        if self.snapshot is not None:
+        if self.has_snapshot:
             size += listers.size(*CONFIG_MAP, job.namespace, snapshot_name(job.name))
         if self.workloads:
             size += listers.workload_size(self.job)
@@ -249,11 +267,11 @@ def observe(
         deleted_workloads: The last known states of workloads that it had.
 
     Raises:
-        ObjectUnreadable: Its runtime, its snapshot or a workload of it exists but cannot be read.
+        ObjectUnreadable: Its runtime or a workload of it exists but cannot be read.
     """
     namespace, name = job.metadata.namespace, job.metadata.name
-    snapshot = listers.get(*CONFIG_MAP, namespace, snapshot_name(name))
-    wants_runtime = snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
+    read_snapshot = listers.reader(*CONFIG_MAP, namespace, snapshot_name(name))
+    wants_runtime = read_snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
     workloads = {identity_of(each): each for each in listers.workloads(job)}
     gone = [
         each
@@ -263,7 +281,7 @@ def observe(
     return Observed(
         job=job,
         raw=raw,
-        snapshot=snapshot,
+        read_snapshot=read_snapshot,
         runtime=live_runtime(job, listers) if wants_runtime else None,
         workloads=workloads,
         listers=listers,

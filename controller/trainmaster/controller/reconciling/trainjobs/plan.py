@@ -94,6 +94,9 @@ class Plan:
     lasts: bool = False
     """Whether it stays the same while the workload runs: there is nothing else, and that one is left alone then."""
 
+    time_to_live: int | None = None
+    """How many seconds the TrainJob is kept after its end; None: for ever, or nobody knows yet."""
+
     skipped: Sequence[PluginFailed] | None = None
     """Failures of plugins without which it was planned; None: it was not resolved."""
 
@@ -102,17 +105,23 @@ class Plan:
 
 
 def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, now: datetime) -> Plan:
-    """Decide what to write for one TrainJob."""
+    """Decide what to write for one TrainJob.
+
+    Raises:
+        ObjectUnreadable: Its snapshot exists but cannot be read.
+    """
     job = observed.job
     if deadline_exceeded or job.is_finished:
         by_deadline = deadline_exceeded or _failed_by_deadline(job)
         deletes = _leftover_workloads(observed) if by_deadline else []
-        return Plan(deletes=deletes, expires_in=seconds_to_live(observed, observed.raw.get("status") or {}, now))
+        conditions = (observed.raw.get("status") or {}).get("conditions") or ()
+        return Plan(deletes=deletes, expires_in=seconds_to_expiry(conditions, time_to_live(observed), now))
     if unsupported_runtime(job.spec.runtime_ref) is not None:
         return Plan()
     planned = Plan()
+    snapshot = None if observed.read_snapshot is None else observed.read_snapshot()
     try:
-        runtime = _frozen_runtime(observed, planned)
+        runtime = _frozen_runtime(observed, snapshot, planned)
         if runtime is None:
             return planned
         resolution = resolve(job, runtime, framework, listers=observed.listers)
@@ -141,18 +150,19 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
                 break
             _plan_object(desired, resolution.builders[desired.identity], observed, planned)
         _note_lack_of_jobs(resolution, observed, planned)
+        planned.time_to_live = ttl_after_finished(job, runtime)
         planned.lasts = len(resolution.objects) == 1 and all(
             observed.is_workload(each.identity) and each.when is not ApplyWhen.ALWAYS for each in resolution.objects
         )
     return planned
 
 
-def seconds_to_live(observed: Observed, status: JsonObject, now: datetime) -> float | None:
-    """Return `Plan.expires_in` of a TrainJob that was observed and has ended, as this status of it says."""
+def time_to_live(observed: Observed) -> int | None:
+    """Return how many seconds a TrainJob that was observed is kept after its end; None: for ever."""
     job = observed.job
     # Finished TrainJobs are many, and reading a runtime takes its time.
     runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
-    return seconds_to_expiry(status.get("conditions") or (), ttl_after_finished(job, runtime), now)
+    return ttl_after_finished(job, runtime)
 
 
 def _note_lack_of_jobs(resolution: Resolution, observed: Observed, planned: Plan) -> None:
@@ -217,22 +227,24 @@ def _leftover_workloads(observed: Observed) -> list[JsonObject]:
 
 def _runtime_in_force(observed: Observed) -> TrainingRuntime | ClusterTrainingRuntime | None:
     """Return the runtime of the snapshot, if there is a usable one."""
-    if observed.snapshot is None:
+    if observed.read_snapshot is None:
         return None
     try:
-        return decode_snapshot(observed.snapshot, observed.job)
+        return decode_snapshot(observed.read_snapshot(), observed.job)
     except (SnapshotInvalid, ApiTypeError):
         return None
 
 
-def _frozen_runtime(observed: Observed, planned: Plan) -> TrainingRuntime | ClusterTrainingRuntime | None:
+def _frozen_runtime(
+    observed: Observed, snapshot: JsonObject | None, planned: Plan
+) -> TrainingRuntime | ClusterTrainingRuntime | None:
     """Return the runtime that counts for this job, from the snapshot; plan the snapshot if there is none yet."""
     job = observed.job
-    if observed.snapshot is not None:
-        if is_left_over(observed.snapshot, job.kind, job):
+    if snapshot is not None:
+        if is_left_over(snapshot, job.kind, job):
             planned.waiting = True
             return None
-        return decode_snapshot(observed.snapshot, job)
+        return decode_snapshot(snapshot, job)
     if observed.runtime is None:
         # The appearance of a runtime is an event that enqueues this job: nothing is gained by trying again before.
         denied = observed.runtime_denied

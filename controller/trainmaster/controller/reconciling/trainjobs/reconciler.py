@@ -54,7 +54,7 @@ from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken,
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.trainjobs.apply import Applier
 from trainmaster.controller.reconciling.trainjobs.counter_changes import only_counters_change
-from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
+from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline, seconds_to_expiry
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FirstFailureReporter
 from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
@@ -68,7 +68,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     observe,
     with_live_runtime,
 )
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan, seconds_to_live
+from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     RETRY_INTERVAL,
     SkippedPlugins,
@@ -226,7 +226,7 @@ class TrainJobReconciler:
     async def _observe(self, key: str, job: TrainJob, raw: JsonObject) -> Observed:
         deleted = self._deleted_workloads.last_states(key)
         observed = observe(job, raw, self._listers, deleted_workloads=deleted)
-        if observed.snapshot is None and observed.runtime is None and not job.is_finished:
+        if not observed.has_snapshot and observed.runtime is None and not job.is_finished:
             try:
                 listers = await with_live_runtime(job, observed.listers, self._client)
             except RuntimeDenied as error:
@@ -281,8 +281,8 @@ class TrainJobReconciler:
             self._failure_reporter.note_status(key, status)
             if not observed.job.is_finished and finished(status.get("conditions") or []):
                 self._failure_reporter.forget(key)
-                self._lasting_plans.forget(key)
-                expires_in = seconds_to_live(observed, status, now)
+                time_to_live = self._lasting_plans.end(key, observed)
+                expires_in = seconds_to_expiry(status.get("conditions") or (), time_to_live, now)
         deadline = to_requeue(to_deadline) if not exceeded else None
         look_due = to_requeue(look_due)
         expiry = to_requeue(expires_in)
@@ -301,7 +301,7 @@ class TrainJobReconciler:
         if problem is None and write_due is None and self._has_settled(observed, planned, expires_in):
             self.echoes.settle(key)
             if planned.lasts and not any(each.uid for each in planned.applies):
-                self._lasting_plans.note(key, observed)
+                self._lasting_plans.note(key, observed, time_to_live=planned.time_to_live)
         dues = (write_due, status_due, deadline, expiry, waiting, look_due, retry, to_requeue(read_due))
         return next_outcome(dues, failure=failure, problem=problem)
 
