@@ -57,8 +57,12 @@ def encode_runtime(runtime: JsonObject) -> str:
         ApiTypeError: It cannot be read.
         TemplateInvalid: Its template holds what no JobSet can hold.
     """
-    key = orjson.dumps(runtime)
-    return _encode_short(key) if len(key) <= _LONGEST_KEPT else _encode_long(key)
+    return encode_runtime_text(orjson.dumps(runtime))
+
+
+def encode_runtime_text(runtime: bytes) -> str:
+    """Do that for a runtime's JSON: what was seen before is not decoded again."""
+    return _encode_short(runtime) if len(runtime) <= _LONGEST_KEPT else _encode_long(runtime)
 
 
 def _encode(encoded: bytes) -> str:

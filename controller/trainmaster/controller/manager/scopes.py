@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+import orjson
 import structlog
 
 from trainmaster.controller.kube.cache.store import Store
@@ -152,6 +153,11 @@ class JoinedStore(Store):
         """Return what returns the object of `key` as it is now; None without one."""
         found = self.get(key)
         return None if found is None else lambda: found
+
+    def body(self, key: str) -> bytes | None:
+        """Return the JSON of the object of `key`, or None."""
+        found = self.get(key)
+        return None if found is None else orjson.dumps(found)
 
     def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
         """Return the objects of this moment one by one."""

@@ -44,11 +44,16 @@ def unsupported_runtime(reference: RuntimeRef) -> str | None:
     return f"{reference.kind}.{reference.api_group}" if reference.api_group else reference.kind
 
 
-def live_runtime(job: TrainJob, listers: Listers) -> JsonObject | None:
-    """Look up the runtime that a TrainJob names."""
+def runtime_key(job: TrainJob) -> tuple[str, str, str | None, str]:
+    """Return API version, kind, namespace and name of the runtime that a TrainJob names."""
     reference = job.spec.runtime_ref
     namespace = job.metadata.namespace if reference.kind == TRAINING_RUNTIME_KIND else None
-    return listers.get(API_VERSION, reference.kind, namespace, reference.name)
+    return API_VERSION, reference.kind, namespace, reference.name
+
+
+def live_runtime(job: TrainJob, listers: Listers) -> JsonObject | None:
+    """Look up the runtime that a TrainJob names."""
+    return listers.get(*runtime_key(job))
 
 
 def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stored: bool) -> Runtime:

@@ -190,6 +190,19 @@ def test_p21_few_and_small_trees_wait_for_a_reader() -> None:
     assert reused == trees[-32:]
 
 
+def test_what_is_read_later_is_as_it_was() -> None:
+    store = Store()
+    store.put(thing("a"))
+    read = store.reader("ns/a")
+    store.put(thing("a", 2))
+    store.delete("ns/a")
+    assert read is not None
+    assert read() == read() == thing("a")
+    assert (store.reader("ns/a"), store.body("ns/a")) == (None, None)
+    store.put(thing("b"))
+    assert store.body("ns/b") == orjson.dumps(thing("b"))
+
+
 def test_s6_an_index_that_comes_between_entry_and_replacement_covers_the_entry() -> None:
     store = Store()
     entries = [store.entry(thing("a"))]

@@ -37,6 +37,9 @@ Objects: TypeAlias = list[JsonObject]
 
 Keys: TypeAlias = list[str]
 
+Body: TypeAlias = bytes
+"""The JSON of an object; an alias because of `Store.bytes`."""
+
 _TREES: Final = 32
 """So many trees wait for their first reader."""
 
@@ -126,6 +129,11 @@ class Store:
         """Return what returns the object of `key` as it is now, for who may not need it decoded; None without one."""
         record = self._records.get(key)
         return None if record is None else partial(self._tree, key, record)
+
+    def body(self, key: str) -> Body | None:
+        """Return the JSON of the object of `key`, or None."""
+        record = self._records.get(key)
+        return None if record is None else record[2]
 
     def uid(self, key: str) -> str | None:
         """Return the UID of the object of `key`, without decoding it."""

@@ -26,7 +26,7 @@ from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, copy_json
 from trainmaster.runtime.listers import NoSuchIndex
 from trainmaster.runtime.names import dns_label, dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
-from trainmaster.runtime.validation.runtime_ref import live_runtime, unsupported_runtime
+from trainmaster.runtime.validation.runtime_ref import live_runtime, runtime_key, unsupported_runtime
 
 GroupVersionKind = tuple[str, str]
 """API version and kind."""
@@ -35,6 +35,9 @@ ObjectIdentity = tuple[str, str, str]
 """API version, kind and name."""
 
 CONFIG_MAP: GroupVersionKind = ("v1", "ConfigMap")
+
+_UNREADABLE: Final = orjson.dumps(UNREADABLE)
+"""What is found in the JSON of every object of which only the metadata could be read."""
 
 POLICY_RULES: Final = tuple(
     PolicyRule(
@@ -95,6 +98,21 @@ class StoreListers:
         _, store = self._stores.get((api_version, kind), (None, None))
         read = None if store is None else store.reader(key)
         return None if read is None else lambda: _readable(read())
+
+    def body(self, api_version: str, kind: str, namespace: str | None, name: str) -> bytes | None:
+        """Return the JSON of one object, or None when no cache holds it.
+
+        Raises:
+            ObjectUnreadable: A cache holds it, but only its metadata could be read.
+        """
+        key = _key(namespace, name)
+        if (obj := self._more.get((api_version, kind, key))) is not None:
+            return orjson.dumps(obj)
+        _, store = self._stores.get((api_version, kind), (None, None))
+        body = None if store is None else store.body(key)
+        if body is not None and _UNREADABLE in body:
+            _readable(orjson.loads(body))
+        return body
 
     def size(self, api_version: str, kind: str, namespace: str | None, name: str) -> int:
         """Return how many bytes one object has, without decoding it; 0 when no cache holds it."""
@@ -207,8 +225,8 @@ class Observed(NamedTuple):
     It raises `ObjectUnreadable`. Few need it, and it takes as long to decode as the workload.
     """
 
-    runtime: JsonObject | None
-    """The live runtime that the TrainJob names; it is of no interest any more when there is a snapshot."""
+    runtime: bytes | None
+    """The JSON of the live runtime that the TrainJob names; it is of no interest any more when there is a snapshot."""
 
     workloads: Mapping[ObjectIdentity, JsonObject]
     """The workloads that it controls: objects of the kinds that plugins declared to be such."""
@@ -282,7 +300,7 @@ def observe(
         job=job,
         raw=raw,
         read_snapshot=read_snapshot,
-        runtime=live_runtime(job, listers) if wants_runtime else None,
+        runtime=listers.body(*runtime_key(job)) if wants_runtime else None,
         workloads=workloads,
         listers=listers,
         deleted_workloads=gone,

@@ -48,7 +48,7 @@ from trainmaster.runtime.snapshot import (
     SnapshotInvalid,
     build_snapshot,
     decode_snapshot,
-    encode_runtime,
+    encode_runtime_text,
     parse_snapshot_text,
 )
 from trainmaster.runtime.strategicpatch import MergeError
@@ -250,7 +250,7 @@ def _frozen_runtime(
         denied = observed.runtime_denied
         planned.problem = Problem(RUNTIME_DENIED, denied, retry=False) if denied else _missing_runtime(job)
         return None
-    text = encode_runtime(observed.runtime)
+    text = encode_runtime_text(observed.runtime)
     planned.applies.append(Apply(build_snapshot(job, text)))
     # Built from the text, not from the live object: the first build and all later ones see the same.
     return parse_snapshot_text(text, job)
