@@ -295,7 +295,11 @@ def _owned(workload: WorkloadFacts | None, facts: TrainJobFacts) -> WorkloadFact
 def _seconds(since: str, until: str | datetime) -> float | None:
     """Return the seconds between two times; none less than 0, and None if one of them is no time."""
     try:
-        end = until if isinstance(until, datetime) else parse_time(until)
-        return max((end - parse_time(since)).total_seconds(), 0.0)
+        end = until if isinstance(until, datetime) else _moment(until)
+        return max((end - _moment(since)).total_seconds(), 0.0)
     except ValueError:
         return None
+
+
+# What happens at once has the same times.
+_moment = lru_cache(1024)(parse_time)
