@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import starmap
+from sys import intern
 from typing import Any, Final, TypeAlias
 
 import orjson
@@ -51,10 +52,13 @@ Kept: TypeAlias = tuple[JsonObject, bytes]
 
 
 def object_key(obj: JsonObject) -> str:
-    """Return the key of an object: `namespace/name`, or `name`."""
+    """Return the key of an object: `namespace/name`, or `name`.
+
+    Keys are interned: what many dictionaries have an entry for is one text, which they find without reading it.
+    """
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
-    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
+    return intern(f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"]))
 
 
 def split_key(key: str) -> tuple[str | None, str]:

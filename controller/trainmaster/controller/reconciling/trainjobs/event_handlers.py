@@ -10,6 +10,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from sys import intern
 
 from trainmaster.controller.kube.cache.store import Store, split_key
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
@@ -44,7 +45,7 @@ def owner_keys(obj: JsonObject) -> list[str]:
     """The TrainJob that controls an object, by group and kind (E-3); the reconciler checks the UID."""
     metadata = obj["metadata"]
     return [
-        f"{metadata['namespace']}/{reference['name']}"
+        intern(f"{metadata['namespace']}/{reference['name']}")
         for reference in metadata.get("ownerReferences") or []
         if reference.get("controller")
         and reference["kind"] == TRAINJOB_KIND
