@@ -12,7 +12,7 @@ from support.resolutions import FRAMEWORK, container, jobset
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, resolve
+from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, new_info, resolve
 
 
 def test_inputs_are_never_changed() -> None:
@@ -26,6 +26,16 @@ def test_inputs_are_never_changed() -> None:
     first = jobset(job, on)
     assert jobset(job, on) == first
     assert (raw_runtime, raw_job) == before
+
+
+def test_the_template_of_the_runtime_is_a_tree_of_the_resolution() -> None:
+    on = runtime(policy={"torch": {}})
+    info = new_info(trainjob(), on)
+    info.runtime_template["replicatedJobs"].clear()
+    assert info.runtime_template["replicatedJobs"] == []
+    assert len(new_info(trainjob(), on).runtime_template["replicatedJobs"]) == len(info.template["replicatedJobs"]) == 1
+    info.runtime_template = {"replicatedJobs": [{"name": "other"}]}
+    assert info.runtime_template == {"replicatedJobs": [{"name": "other"}]}
 
 
 def test_b6_resources_apply_without_an_ml_policy() -> None:

@@ -153,6 +153,10 @@ class Info:
             self._runtime_template = orjson.loads(self._runtime_text)
         return self._runtime_template
 
+    @runtime_template.setter
+    def runtime_template(self, template: JsonObject) -> None:
+        self._runtime_template = template
+
     def with_ancestor(self, ancestor: str) -> Iterator[PodSet]:
         """Iterate over the pod sets that play a step."""
         return (pods for pods in self.pod_sets if pods.ancestor == ancestor)
