@@ -300,12 +300,14 @@ class Informer:
                 last, _ = kept(self._trim(obj))
                 delta = self.store.delete(key, last=last)
         elif not self.store.holds(obj):
-            delta = self.store.put(self._trim(obj), given=self._reuse_trees)
+            delta = self.store.put(self._trim(obj))
         self.store.update_resource_version(resource_version, partition.namespace)
         if delta is not None:
             self._forget_unreadable([delta.key])
             for registration in self._registrations:
                 self._notify(registration, delta)
+            if self._reuse_trees and (new := delta.new) is not None:
+                self.store.give(delta.key, new)
 
     def update_resource_version(self, partition: Partition, resource_version: str) -> None:
         """Take a bookmark."""

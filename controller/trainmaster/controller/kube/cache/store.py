@@ -5,8 +5,8 @@ Guarantees:
 - S-6: each call answers from one state, and the indexes always fit the objects.
 - S-7: `resource_version` is the newest version that the store itself has reached, bookmarks included. What is read by
   namespace reaches its versions by namespace: `reached` tells that of an object.
-- S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own. A tree that was
-  given away with an object goes to the first reader; the others get theirs decoded.
+- S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own. One that was
+  given goes to the first reader; the others get theirs decoded.
 - S-9: keys are `namespace/name`, or `name` for what has no namespace; a UID is not part of a key.
 - S-21: an index may be added at any time; it covers what is stored already. Objects are found by namespace without one.
 - What is nested more deeply than anybody reads is kept by its metadata and says so (`jsontree.UNREADABLE`).
@@ -19,6 +19,7 @@ plans from other threads: what they get by one call may lack what was deleted me
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import starmap
@@ -90,8 +91,10 @@ class Store:
         self._reached: dict[str, int] = {}
         """By namespace, where each is read for itself."""
 
-        self._trees: dict[str, tuple[Record, JsonObject]] = {}
-        """By key: what was given away last and nobody has read yet; the oldest one first."""
+        self._trees: OrderedDict[str, tuple[Record, JsonObject]] = OrderedDict()
+        """By key: what was given last and nobody has read yet; the oldest one first. One call never meets half of
+        another one, as with a plain dictionary, whose oldest key takes two to remove.
+        """
 
     def __len__(self) -> int:
         return len(self._records)
@@ -210,14 +213,8 @@ class Store:
         uid, version = _identity(obj["metadata"])
         return key, (uid, version, body, self._indexers.values(key, obj))
 
-    def put(self, obj: JsonObject, *, given: bool = False) -> Delta:
-        """Store an object and return what changed.
-
-        Args:
-            obj: The object.
-            given: Whether its tree, decoded from JSON, is given away: whoever reads the object first may get it, most
-                often the reconcile that this change brings about.
-        """
+    def put(self, obj: JsonObject) -> Delta:
+        """Store an object and return what changed."""
         what = kept(obj)
         key, after = self._entry(what)
         before = self._records.get(key)
@@ -228,13 +225,21 @@ class Store:
         else:
             self._bytes -= len(before[2])
             self._indexers.update(key, before[3], after[3])
-        if given and len(after[2]) <= _LARGEST_TREE:
-            trees = self._trees
-            trees.pop(key, None)
-            trees[key] = after, what[0]
-            if len(trees) > _TREES:
-                del trees[next(iter(trees))]
         return Delta(key, before, after, new=what[0])
+
+    def give(self, key: str, tree: JsonObject) -> None:
+        """Let whoever reads the object of `key` first have a tree of it, most often the reconcile of its last change.
+
+        Args:
+            key: The key.
+            tree: The object as it is stored, as it was decoded; nobody else may have it any more.
+        """
+        record = self._records.get(key)
+        if record is not None and len(record[2]) <= _LARGEST_TREE:
+            self._trees.pop(key, None)
+            self._trees[key] = record, tree
+            if len(self._trees) > _TREES:
+                self._trees.popitem(last=False)
 
     def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
         """Delete an object, if it is there, and return what changed; `last` is its last state if that is known."""
