@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import select
 import signal
 import struct
 import subprocess
@@ -77,6 +78,7 @@ class Terminal:
         self._titles = 0
         self._read = threading.Condition()
         self._reader = threading.Thread(target=self._pump)
+        self._stopped, self._stop = os.pipe()
         self._set_size(columns, lines)
 
     def __enter__(self) -> Self:
@@ -86,9 +88,12 @@ class Terminal:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.file.close()  # what reads from the other end is told that nobody writes any more
+        self.file.close()
+        # That nobody writes any more the reader is not told while some process has inherited the other end.
+        os.write(self._stop, b".")
         self._reader.join()
-        os.close(self._master)
+        for each in (self._stop, self._stopped, self._master):
+            os.close(each)
 
     def resize(self, columns: int, lines: int) -> None:
         """Change the size; rows that are too long now are cut, as xterm does."""
@@ -180,7 +185,7 @@ class Terminal:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def _pump(self) -> None:
-        while True:
+        while self._master in select.select([self._master, self._stopped], [], [])[0]:
             try:
                 data = os.read(self._master, 65536)
             except OSError:
