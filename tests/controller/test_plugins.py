@@ -139,9 +139,8 @@ class Tenants:
 
 
 def known_of(observed: Observed, old: JsonObject) -> bytes:
-    snapshot = None if observed.read_snapshot is None else observed.read_snapshot()
     runtime = None if observed.runtime is None else orjson.loads(observed.runtime)
-    return orjson.dumps([observed.raw, observed.job.to_json(), snapshot, runtime, old])
+    return orjson.dumps([observed.raw, observed.job.to_json(), observed.read_snapshot(), runtime, old])
 
 
 @pytest.mark.parametrize(("phase", "argument"), EXTENSION_POINTS)

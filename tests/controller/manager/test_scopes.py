@@ -92,10 +92,8 @@ def test_each_object_is_read_once_as_whole_as_any_scope_has_it() -> None:
     assert (found["own"]["data"], found["foreign"]["data"]) == ({"x": "1"}, {"y": "1"})
     assert found["foreign-a"]["metadata"]["labels"] == {"a": "1"}
     assert joined.list("other") == []
-    assert (joined.get("team/none"), joined.reader("team/none"), joined.body("team/none")) == (None, None, None)
-    read = joined.reader("team/own")
-    assert read is not None
-    assert read() == orjson.loads(joined.body("team/own") or b"") == found["own"]
+    assert (joined.get("team/none"), joined.body("team/none")) == (None, None)
+    assert orjson.loads(joined.body("team/own") or b"") == found["own"]
     assert (joined.uid("team/own"), joined.version("team/own"), joined.uid("team/none")) == ("own", "1", None)
     assert (joined.size("team/own") > joined.size("team/foreign-a") > 0, joined.size("team/none")) == (True, 0)
     assert ("team/own" in joined, "team/none" in joined, len(joined)) == (True, False, 3)

@@ -9,7 +9,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -148,11 +148,6 @@ class JoinedStore(Store):
                 return found
             rest = rest or found
         return rest
-
-    def reader(self, key: str) -> Callable[[], JsonObject] | None:
-        """Return what returns the object of `key` as it is now; None without one."""
-        found = self.get(key)
-        return None if found is None else lambda: found
 
     def body(self, key: str) -> bytes | None:
         """Return the JSON of the object of `key`, or None."""

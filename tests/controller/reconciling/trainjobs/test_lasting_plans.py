@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from support.objects import runtime_object, trainjob_object
 from support.world import KEY, World
 
 from trainmaster.controller.reconciling.outcomes import RequeueAfter
+from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -78,10 +78,8 @@ async def test_the_time_to_live_is_known_at_the_end_without_the_runtime(ttl: int
     world.put(trainjob_object(**spec), runtime)
     await world.work()
     reads: list[str] = []
-    store = world.stores["v1", "ConfigMap"]
-    read = store.reader
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "reader", lambda key: partial(reads.append, key) if read(key) else None)
+        patch.setattr(Observed, "read_snapshot", lambda self: reads.append(self.job.metadata.name))
         world.change("JobSet", status=COMPLETED)
         outcome = await world.reconcile()
     assert isinstance(outcome, RequeueAfter)

@@ -35,7 +35,7 @@ async def test_each_object_is_decoded_once_unless_a_plugin_of_others_may_change_
     await world.reconcile()
     reads: list[str] = []
     for (_, kind), store in world.stores.items():
-        original, indexed, deferred = store.get, store.by_index, store.reader
+        original, indexed, encoded = store.get, store.by_index, store.body
 
         def get(key: str, kind: str = kind, original: Any = original) -> JsonObject | None:
             found: JsonObject | None = original(key)
@@ -50,21 +50,15 @@ async def test_each_object_is_decoded_once_unless_a_plugin_of_others_may_change_
                 reads.append(kind)
                 yield obj
 
-        def reader(
-            key: str, kind: str = kind, deferred: Callable[[str], Callable[[], JsonObject] | None] = deferred
-        ) -> Callable[[], JsonObject] | None:
-            read = deferred(key)
-
-            def counted() -> JsonObject:
-                assert read is not None
+        def body(key: str, kind: str = kind, encoded: Any = encoded) -> bytes | None:
+            found: bytes | None = encoded(key)
+            if found is not None:
                 reads.append(kind)
-                return read()
-
-            return None if read is None else counted
+            return found
 
         monkeypatch.setattr(store, "get", get)
         monkeypatch.setattr(store, "by_index", by_index)
-        monkeypatch.setattr(store, "reader", reader)
+        monkeypatch.setattr(store, "body", body)
     await world.reconcile()
     assert sorted(reads) == ["ConfigMap", *jobsets, "TrainJob"]
 

@@ -6,7 +6,7 @@ noted. Whoever decides fetches what was noted and decides again, until nothing i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import orjson
 
@@ -63,11 +63,6 @@ class LiveListers(StoreListers):
         if key in self._changed:
             return strip_managed_fields(copy_tree(self._changed[key]))
         return self.live(key)
-
-    def reader(self, api_version: str, kind: str, namespace: str | None, name: str) -> Callable[[], JsonObject] | None:
-        """Return what returns one object as it would be, if it is known yet."""
-        found = self.get(api_version, kind, namespace, name)
-        return None if found is None else lambda: found
 
     def body(self, api_version: str, kind: str, namespace: str | None, name: str) -> bytes | None:
         """Return the JSON of one object as it would be, if it is known yet."""

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from itertools import starmap
 from sys import intern
 from typing import Any, Final, TypeAlias
@@ -132,13 +131,8 @@ class Store:
         record = self._records.get(key)
         return None if record is None else self._tree(key, record)
 
-    def reader(self, key: str) -> Callable[[], JsonObject] | None:
-        """Return what returns the object of `key` as it is now, for who may not need it decoded; None without one."""
-        record = self._records.get(key)
-        return None if record is None else partial(self._tree, key, record)
-
     def body(self, key: str) -> Body | None:
-        """Return the JSON of the object of `key`, or None."""
+        """Return the JSON of the object of `key`, or None, for who may not need it decoded."""
         record = self._records.get(key)
         return None if record is None else record[2]
 

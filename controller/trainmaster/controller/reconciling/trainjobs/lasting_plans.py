@@ -61,7 +61,7 @@ class LastingPlans:
 
 def _runs(observed: Observed) -> bool:
     """Tell whether a TrainJob is not suspended, and its only workload is at work."""
-    if observed.job.spec.suspend or not observed.has_snapshot or len(observed.workloads) != 1:
+    if observed.job.spec.suspend or observed.snapshot is None or len(observed.workloads) != 1:
         return False
     (workload,) = observed.workloads.values()
     if workload["metadata"].get("deletionTimestamp") or (workload.get("spec") or {}).get("suspend"):

@@ -7,8 +7,7 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 import orjson
@@ -90,29 +89,13 @@ class StoreListers:
         obj = None if store is None else store.get(key)
         return None if obj is None else _readable(obj)
 
-    def reader(self, api_version: str, kind: str, namespace: str | None, name: str) -> Callable[[], JsonObject] | None:
-        """Return what returns one object as it is now, as `get` does; None when no cache holds it."""
-        key = _key(namespace, name)
-        if (obj := self._more.get((api_version, kind, key))) is not None:
-            return partial(copy_json, obj)
-        _, store = self._stores.get((api_version, kind), (None, None))
-        read = None if store is None else store.reader(key)
-        return None if read is None else lambda: _readable(read())
-
     def body(self, api_version: str, kind: str, namespace: str | None, name: str) -> bytes | None:
-        """Return the JSON of one object, or None when no cache holds it.
-
-        Raises:
-            ObjectUnreadable: A cache holds it, but only its metadata could be read.
-        """
+        """Return the JSON of one object, or None when no cache holds it; of some there is but the metadata."""
         key = _key(namespace, name)
         if (obj := self._more.get((api_version, kind, key))) is not None:
             return orjson.dumps(obj)
         _, store = self._stores.get((api_version, kind), (None, None))
-        body = None if store is None else store.body(key)
-        if body is not None and _UNREADABLE in body:
-            _readable(orjson.loads(body))
-        return body
+        return None if store is None else store.body(key)
 
     def size(self, api_version: str, kind: str, namespace: str | None, name: str) -> int:
         """Return how many bytes one object has, without decoding it; 0 when no cache holds it."""
@@ -219,11 +202,8 @@ class Observed(NamedTuple):
     raw: JsonObject
     """The TrainJob as the server gave it."""
 
-    read_snapshot: Callable[[], JsonObject] | None
-    """Returns the ConfigMap with the name of the runtime snapshot, whoever owns it; None if there is none.
-
-    It raises `ObjectUnreadable`. Few need it, and it takes as long to decode as the workload.
-    """
+    snapshot: bytes | None
+    """The JSON of the ConfigMap with the name of the runtime snapshot, whoever owns it; few need it decoded."""
 
     runtime: bytes | None
     """The JSON of the live runtime that the TrainJob names; it is of no interest any more when there is a snapshot."""
@@ -240,15 +220,10 @@ class Observed(NamedTuple):
     """Why nobody knows whether there is a runtime: it may not be read."""
 
     @property
-    def has_snapshot(self) -> bool:
-        """Whether there is a ConfigMap with the name of the runtime snapshot."""
-        return self.read_snapshot is not None
-
-    @property
     def size(self) -> int:
         """How many bytes the caches have of what a plan is made from, apart from the TrainJob itself."""
         job, listers, size = self.job.metadata, self.listers, 0
-        if self.has_snapshot:
+        if self.snapshot is not None:
             size += listers.size(*CONFIG_MAP, job.namespace, snapshot_name(job.name))
         if self.workloads:
             size += listers.workload_size(self.job)
@@ -257,6 +232,14 @@ class Observed(NamedTuple):
             namespace = job.namespace if resource.namespaced else None
             size += listers.size(resource.api_version, resource.kind, namespace, self.job.spec.runtime_ref.name)
         return size
+
+    def read_snapshot(self) -> JsonObject | None:
+        """Decode the snapshot, if there is one.
+
+        Raises:
+            ObjectUnreadable: Only its metadata could be read.
+        """
+        return None if self.snapshot is None else _readable(orjson.loads(self.snapshot))
 
     def existing(self, api_version: str, kind: str, name: str) -> JsonObject | None:
         """Return an object in the namespace of the TrainJob, not to be changed."""
@@ -288,8 +271,11 @@ def observe(
         ObjectUnreadable: Its runtime or a workload of it exists but cannot be read.
     """
     namespace, name = job.metadata.namespace, job.metadata.name
-    read_snapshot = listers.reader(*CONFIG_MAP, namespace, snapshot_name(name))
-    wants_runtime = read_snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
+    snapshot = listers.body(*CONFIG_MAP, namespace, snapshot_name(name))
+    wants_runtime = snapshot is None and unsupported_runtime(job.spec.runtime_ref) is None
+    runtime = listers.body(*runtime_key(job)) if wants_runtime else None
+    if runtime is not None and _UNREADABLE in runtime:
+        raise ObjectUnreadable(orjson.loads(runtime))
     workloads = {identity_of(each): each for each in listers.workloads(job)}
     gone = [
         each
@@ -299,8 +285,8 @@ def observe(
     return Observed(
         job=job,
         raw=raw,
-        read_snapshot=read_snapshot,
-        runtime=listers.body(*runtime_key(job)) if wants_runtime else None,
+        snapshot=snapshot,
+        runtime=runtime,
         workloads=workloads,
         listers=listers,
         deleted_workloads=gone,

@@ -119,7 +119,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
     if unsupported_runtime(job.spec.runtime_ref) is not None:
         return Plan()
     planned = Plan()
-    snapshot = None if observed.read_snapshot is None else observed.read_snapshot()
+    snapshot = observed.read_snapshot()
     try:
         runtime = _frozen_runtime(observed, snapshot, planned)
         if runtime is None:
@@ -227,10 +227,9 @@ def _leftover_workloads(observed: Observed) -> list[JsonObject]:
 
 def _runtime_in_force(observed: Observed) -> TrainingRuntime | ClusterTrainingRuntime | None:
     """Return the runtime of the snapshot, if there is a usable one."""
-    if observed.read_snapshot is None:
-        return None
     try:
-        return decode_snapshot(observed.read_snapshot(), observed.job)
+        snapshot = observed.read_snapshot()
+        return None if snapshot is None else decode_snapshot(snapshot, observed.job)
     except (SnapshotInvalid, ApiTypeError):
         return None
 

@@ -226,7 +226,7 @@ class TrainJobReconciler:
     async def _observe(self, key: str, job: TrainJob, raw: JsonObject) -> Observed:
         deleted = self._deleted_workloads.last_states(key)
         observed = observe(job, raw, self._listers, deleted_workloads=deleted)
-        if not observed.has_snapshot and observed.runtime is None and not job.is_finished:
+        if observed.snapshot is None and observed.runtime is None and not job.is_finished:
             try:
                 listers = await with_live_runtime(job, observed.listers, self._client)
             except RuntimeDenied as error:

@@ -21,8 +21,6 @@ QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 INVALID: Final = "TrainJobInvalid"
 """The reason of a TrainJob that the API server accepted and that cannot be read."""
 
-_NOTHING: Final[JsonObject] = {}
-
 
 class TrainJobFacts(NamedTuple):
     """What counts of one TrainJob; times are RFC 3339, and empty where there is none."""
@@ -96,29 +94,21 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
     has_jobs, progressed = bool(status.get("jobsStatus")), (status.get("trainerStatus") or {}).get("lastUpdatedTime")
     if not status.get("conditions"):
         return TrainJobFacts(*told, has_jobs=has_jobs, progressed=progressed or "")
-    holding: dict[Any, JsonObject] = {}
-    suspension: JsonObject = {}
-    for each in status["conditions"]:
-        name = each.get("type")
-        if name == SUSPENDED:
-            suspension = each
-        if each.get("status") == "True":
-            holding[name] = each
-        else:
-            holding.pop(name, None)
+    conditions: dict[Any, JsonObject] = {each.get("type"): each for each in status["conditions"]}
+    holding = {name: each for name, each in conditions.items() if each.get("status") == "True"}
     # The first end counts, and only one of them is ever set.
-    end = COMPLETE if COMPLETE in holding else FAILED if FAILED in holding else ""
-    ending = holding.get(end, _NOTHING)
+    end = next((each for each in (COMPLETE, FAILED) if each in holding), "")
+    ending = holding.get(end, {})
     return TrainJobFacts(
         *told,
-        SUSPENDED in holding,
-        intern(suspension.get("lastTransitionTime") or ""),
-        end,
-        intern(ending.get("reason") or ""),
-        intern(ending.get("lastTransitionTime") or ""),
-        intern(holding.get(BLOCKED, _NOTHING).get("reason") or ""),
-        failure_of(holding) if end == FAILED or CONTAINER_FAILED in holding else None,
-        intern(holding.get(WAITING, _NOTHING).get("reason") or ""),
-        has_jobs,
-        progressed or "",
+        suspended=SUSPENDED in holding,
+        suspension_flipped=intern(conditions.get(SUSPENDED, {}).get("lastTransitionTime") or ""),
+        end=end,
+        end_reason=intern(ending.get("reason") or ""),
+        ended=intern(ending.get("lastTransitionTime") or ""),
+        blocked=intern(holding.get(BLOCKED, {}).get("reason") or ""),
+        failure=failure_of(holding) if end == FAILED or CONTAINER_FAILED in holding else None,
+        waiting=intern(holding.get(WAITING, {}).get("reason") or ""),
+        has_jobs=has_jobs,
+        progressed=progressed or "",
     )
