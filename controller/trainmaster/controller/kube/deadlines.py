@@ -5,6 +5,8 @@ Guarantees:
   has cancelled the task as well.
 - A block that ends in time costs no timer: those that began earlier are due earlier, so that only the oldest is waited
   for.
+- It takes no system call to begin one. Until Python 3.12, to ask for the running event loop is one, and
+  `current_task` does so unless it is told.
 """
 
 from __future__ import annotations
@@ -30,10 +32,14 @@ class Deadlines:
         self._running: dict[Deadline, None] = {}
         """In the order in which they began."""
         self._timer: Timer | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of the timer."""
 
     def begin(self) -> Deadline:
         """Return what ends a `with` block of this task, which begins now, when its time has passed."""
-        task = asyncio.current_task()
+        if self._timer is None:
+            self._loop = asyncio.get_running_loop()
+        task = asyncio.current_task(self._loop)
         assert task is not None  # noqa: S101 - a coroutine runs in a task
         due = self._clock.monotonic() + self._limit
         deadline = Deadline(self._running, task, due)

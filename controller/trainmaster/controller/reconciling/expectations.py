@@ -80,7 +80,7 @@ class Expectations:
         if version:
             owner, name = metadata["uid"] if own else None, object_key(written)
             state = (metadata.get("uid") or "", metadata["resourceVersion"]) if foreseen else None
-            self._expect(key, written, lambda: store.reached(name) >= version, owner=owner, foreseen=state)
+            self._expect(key, written, name, lambda: store.reached(name) >= version, owner=owner, foreseen=state)
 
     def expect_deletion(self, key: str, obj: JsonObject, store: Store) -> None:
         """Expect a cache to show that `obj`, as it was observed, is deleted: the reconcile of `key` did that."""
@@ -92,7 +92,7 @@ class Expectations:
             found = store.get(name)
             return found is None or bool(found["metadata"].get("deletionTimestamp"))
 
-        self._expect(key, obj, is_gone)
+        self._expect(key, obj, name, is_gone)
 
     def satisfied(self, key: str, uid: str | None = None) -> bool:
         """Tell whether the caches show all writes of this key; forgets those that they show.
@@ -131,13 +131,13 @@ class Expectations:
     def fulfil(self, key: str, version: Version) -> bool:
         """Take note that a cache shows an object in a state; tells whether that was foreseen for a key."""
         pending = self._pending.get(key, {})
-        what = next((what for what, each in pending.items() if each.foreseen == version), None)
-        if what is None:
-            return False
-        del pending[what]
-        if not pending:
-            del self._pending[key]
-        return True
+        for what, each in pending.items():
+            if each.foreseen == version:
+                del pending[what]
+                if not pending:
+                    del self._pending[key]
+                return True
+        return False
 
     def unobserved(self) -> list[str]:
         """Name the keys that were not reconciled again although their last write is a while ago.
@@ -151,11 +151,12 @@ class Expectations:
         self,
         key: str,
         obj: JsonObject,
+        name: str,
         is_fulfilled: _IsFulfilled,
         *,
         owner: str | None = None,
         foreseen: Version | None = None,
     ) -> None:
         # A later write of the same object has a later version, so it replaces the earlier one.
-        what = f"{obj['apiVersion']} {obj['kind']} {object_key(obj)}"
+        what = f"{obj['apiVersion']} {obj['kind']} {name}"
         self._pending.setdefault(key, {})[what] = _Expectation(is_fulfilled, self._clock.monotonic(), owner, foreseen)

@@ -232,7 +232,7 @@ def test_s15_without_a_version_nothing_is_the_same() -> None:
     store = Store()
     odd: JsonObject = {"metadata": {"name": "odd"}}
     store.put(odd)
-    assert not store.holds(odd)
+    assert not store.holds(object_key(odd), odd)
     assert len(replace(store, [odd])) == 1
 
 

@@ -9,6 +9,7 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.world import World, world_with
 
 from trainmaster.controller.plugins.guard import PluginGuard
+from trainmaster.controller.kube.cache.store import object_key
 from trainmaster.controller.reconciling.outcomes import DONE
 from trainmaster.controller.reconciling.trainjobs.job_creation import FIRST_LOOK
 from trainmaster.runtime.info import Info
@@ -26,7 +27,7 @@ async def catch_up(world: World) -> int:
     world.lagging = False
     for obj in world.server.values():
         store = world.stores[obj["apiVersion"], obj["kind"]]
-        if "resourceVersion" in obj["metadata"] and not store.holds(obj):
+        if "resourceVersion" in obj["metadata"] and not store.holds(object_key(obj), obj):
             world.show(obj)
     return await world.work()
 

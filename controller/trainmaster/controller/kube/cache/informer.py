@@ -292,22 +292,22 @@ class Informer:
     def handle_event(self, partition: Partition, event: WatchEvent, resource_version: str) -> None:
         """Take one event."""
         obj = event.object
+        key = object_key(obj)
         delta: Delta | None = None
         if event.type == "DELETED":
-            key = object_key(obj)
             if key in self.store:
                 # The last state comes with the event; what we had is older.
                 last, _ = kept(self._trim(obj))
                 delta = self.store.delete(key, last=last)
-        elif not self.store.holds(obj):
-            delta = self.store.put(self._trim(obj))
+        elif not self.store.holds(key, obj):
+            delta = self.store.put(self._trim(obj), key=key)
         self.store.update_resource_version(resource_version, partition.namespace)
         if delta is not None:
-            self._forget_unreadable([delta.key])
+            self._forget_unreadable([key])
             for registration in self._registrations:
                 self._notify(registration, delta)
             if self._reuse_trees and (new := delta.new) is not None:
-                self.store.give(delta.key, new)
+                self.store.give(key, new)
 
     def update_resource_version(self, partition: Partition, resource_version: str) -> None:
         """Take a bookmark."""

@@ -175,9 +175,9 @@ class Store:
         """Return the objects of this moment one by one; for large collections, as each is decoded when it is due."""
         return self._of_this_moment(self.keys(namespace))
 
-    def holds(self, obj: JsonObject) -> bool:
-        """Whether this very state of an object is stored (S-15)."""
-        record = self._records.get(object_key(obj))
+    def holds(self, key: str, obj: JsonObject) -> bool:
+        """Whether this very state of the object of `key` is stored (S-15)."""
+        record = self._records.get(key)
         if record is None or record[1] == "":
             return False
         metadata = obj["metadata"]
@@ -197,20 +197,22 @@ class Store:
 
     def entry(self, obj: JsonObject) -> Entry:
         """Make of an object what the store keeps of it."""
-        return self._entry(kept(obj))
-
-    def _entry(self, what: Kept) -> Entry:
-        obj, body = what
         key = object_key(obj)
+        return key, self._record(key, kept(obj))
+
+    def _record(self, key: str, what: Kept) -> Record:
+        obj, body = what
         if UNREADABLE in obj:
             self._on_unreadable(key, obj)
         uid, version = _identity(obj["metadata"])
-        return key, (uid, version, body, self._indexers.values(key, obj))
+        return uid, version, body, self._indexers.values(key, obj)
 
-    def put(self, obj: JsonObject) -> Delta:
-        """Store an object and return what changed."""
+    def put(self, obj: JsonObject, *, key: str | None = None) -> Delta:
+        """Store an object and return what changed; `key` is that of the object, where it is known."""
+        if key is None:
+            key = object_key(obj)
         what = kept(obj)
-        key, after = self._entry(what)
+        after = self._record(key, what)
         before = self._records.get(key)
         self._records[key] = after
         self._bytes += len(after[2])

@@ -122,6 +122,9 @@ class WorkQueue:
         self._delaying = DelayingQueue(self._clock, self._promote)
         self._tickets = itertools.count()
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """That of the workers; kept, because until Python 3.12 to ask for it is a system call."""
+
         self._closed = False
         if metrics is not None:
             metrics.follow_running(self._ages)
@@ -171,7 +174,9 @@ class WorkQueue:
                 return key
             if self._closed:
                 raise ShutDown
-            waiter = asyncio.get_running_loop().create_future()
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            waiter = self._loop.create_future()
             self._waiters.append(waiter)
             try:
                 await waiter

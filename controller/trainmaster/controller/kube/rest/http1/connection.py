@@ -55,6 +55,9 @@ class Connection(asyncio.Protocol):
     def __init__(self, owner: Owner, *, context: ssl.SSLContext | None, server_hostname: str) -> None:
         self.context = context
         self.idle_since = 0.0
+        self.loop = asyncio.get_running_loop()
+        """Kept, because until Python 3.12 to ask for it is a system call, which each request would do twice."""
+
         self._owner = owner
         self._tls = Tls(context, server_hostname) if context is not None else None
         self._socket: asyncio.Transport | None = None
@@ -79,7 +82,7 @@ class Connection(asyncio.Protocol):
             return
         if self._socket is None or self._socket.is_closing():
             raise ConnectionAbortedError("the connection was closed")
-        self._handshake = asyncio.get_running_loop().create_future()
+        self._handshake = self.loop.create_future()
         try:
             self._step_of_handshake(b"")
             await self._handshake
@@ -173,7 +176,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """The server reads more slowly than we write."""
-        self._writable = asyncio.get_running_loop().create_future()
+        self._writable = self.loop.create_future()
 
     def resume_writing(self) -> None:
         """It has caught up."""
@@ -229,11 +232,12 @@ class Connection(asyncio.Protocol):
 class Exchange:
     """A request that was sent on a connection, and its answer as it arrives: a `Response`."""
 
-    __slots__ = ("_connection", "_failure", "_parser", "_pieces", "_unread", "_waiting", "_where", "is_sent")
+    __slots__ = ("_connection", "_failure", "_loop", "_parser", "_pieces", "_unread", "_waiting", "_where", "is_sent")
 
     def __init__(self, connection: Connection, *, where: str, bodiless: bool) -> None:
         self._connection: Connection | None = connection
         """None when the exchange is over."""
+        self._loop = connection.loop
         self._where = where
         self._parser = AnswerParser(bodiless=bodiless)
         self._pieces: list[bytes] = []
@@ -333,7 +337,7 @@ class Exchange:
 
     def _change(self) -> asyncio.Future[None]:
         """Return what is done when there is something new."""
-        self._waiting = asyncio.get_running_loop().create_future()
+        self._waiting = self._loop.create_future()
         return self._waiting
 
 

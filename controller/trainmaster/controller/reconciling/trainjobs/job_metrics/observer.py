@@ -196,19 +196,14 @@ class TrainJobObserver:
         self, key: str, facts: TrainJobFacts, workload: WorkloadFacts | None, runtime: str, news: Milestones
     ) -> None:
         exemplar = self._exemplar(key, facts)
-
-        def observe(histogram: Histogram, until: str | datetime, *labels: str) -> None:
-            if (seconds := _seconds(facts.created, until)) is not None:
-                families.observe(histogram, seconds, runtime, *labels, exemplar=exemplar)
-
         if news & JOBSET and workload is not None:
-            observe(families.TIME_TO_JOBSET, workload.created)
+            _time(families.TIME_TO_JOBSET, facts, workload.created, runtime, exemplar=exemplar)
         if news & RUNNING:
-            observe(families.TIME_TO_RUNNING, self._clock.now())
+            _time(families.TIME_TO_RUNNING, facts, self._clock.now(), runtime, exemplar=exemplar)
         if news & PROGRESS:
-            observe(families.TIME_TO_PROGRESS, facts.progressed)
+            _time(families.TIME_TO_PROGRESS, facts, facts.progressed, runtime, exemplar=exemplar)
         if news & END:
-            observe(families.TIME_TO_END, facts.ended, facts.end)
+            _time(families.TIME_TO_END, facts, facts.ended, runtime, facts.end, exemplar=exemplar)
             if facts.end == FAILED:
                 families.count(families.FAILURES, *(facts.failure or UNKNOWN), runtime, exemplar=exemplar)
 
@@ -290,6 +285,14 @@ class TrainJobObserver:
 def _owned(workload: WorkloadFacts | None, facts: TrainJobFacts) -> WorkloadFacts | None:
     """Return a workload if it is that of a TrainJob, not of an earlier one of its name."""
     return workload if workload is not None and workload.owner == facts.uid else None
+
+
+def _time(
+    histogram: Histogram, facts: TrainJobFacts, until: str | datetime, *labels: str, exemplar: dict[str, str]
+) -> None:
+    """Observe how long something took since the creation of a TrainJob, if its times are some."""
+    if (seconds := _seconds(facts.created, until)) is not None:
+        families.observe(histogram, seconds, *labels, exemplar=exemplar)
 
 
 def _seconds(since: str, until: str | datetime) -> float | None:
