@@ -19,6 +19,7 @@ import structlog
 from trainmaster.devcluster.cli.printers import print_problem, print_remedy, print_usage
 from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start
 from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.garbage_collection import limit_passes
 from trainmaster.devcluster.manager.health import CRASHING, READY, ManagerHealth
 from trainmaster.devcluster.settings import ClusterSettings
 
@@ -68,6 +69,7 @@ def run_foreground(settings: ClusterSettings) -> int:
     prepare_start(settings)
     with state.in_use():
         configure_logging(state.log)
+    limit_passes()
     asyncio.run(_run(settings))
     return 0
 

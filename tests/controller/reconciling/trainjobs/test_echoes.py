@@ -8,8 +8,8 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.world import World, world_with
 
-from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.kube.cache.store import object_key
+from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.reconciling.outcomes import DONE
 from trainmaster.controller.reconciling.trainjobs.job_creation import FIRST_LOOK
 from trainmaster.runtime.info import Info
