@@ -5,8 +5,8 @@ Guarantees:
   has cancelled the task as well.
 - A block that ends in time costs no timer: those that began earlier are due earlier, so that only the oldest is waited
   for.
-- It takes no system call to begin one. Until Python 3.12, to ask for the running event loop is one, and
-  `current_task` does so unless it is told.
+- It takes no system call to begin one. Until Python 3.12 each question for the running event loop is one, and
+  `current_task` asks unless it is told.
 """
 
 from __future__ import annotations

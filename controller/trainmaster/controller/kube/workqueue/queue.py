@@ -123,7 +123,7 @@ class WorkQueue:
         self._tickets = itertools.count()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._loop: asyncio.AbstractEventLoop | None = None
-        """That of the workers; kept, because until Python 3.12 to ask for it is a system call."""
+        """That of the workers; kept, because until Python 3.12 each question for it is a system call."""
 
         self._closed = False
         if metrics is not None:

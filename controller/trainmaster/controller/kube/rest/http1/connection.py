@@ -56,7 +56,7 @@ class Connection(asyncio.Protocol):
         self.context = context
         self.idle_since = 0.0
         self.loop = asyncio.get_running_loop()
-        """Kept, because until Python 3.12 to ask for it is a system call, which each request would do twice."""
+        """Kept, because until Python 3.12 each question for it is a system call."""
 
         self._owner = owner
         self._tls = Tls(context, server_hostname) if context is not None else None
