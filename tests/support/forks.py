@@ -107,6 +107,10 @@ def _run(arguments: tuple[str, ...], cwd: str, environment: dict[str, str], stre
         os.close(given)
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
+    # Whoever runs the tests in the background ignores some of these.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for each in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(each, signal.SIG_DFL)
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
