@@ -13,7 +13,7 @@ from trainmaster.controller.reconciling.priorities import priority_of_other, pri
 
 
 def record(**metadata: Any) -> Record:
-    return "uid", "1", orjson.dumps({"metadata": {"name": "a", "uid": "uid", "generation": 1, **metadata}}), ()
+    return "uid", "1", orjson.dumps({"metadata": {"name": "a", "uid": "uid", "generation": 1, **metadata}}), b""
 
 
 PLAIN = record()

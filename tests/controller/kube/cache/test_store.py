@@ -300,6 +300,7 @@ def test_p21_an_object_costs_its_bytes_and_little_more() -> None:
 
 def test_p22_the_garbage_collector_walks_through_no_object() -> None:
     store = Store()
+    store.add_indexer("name", lambda obj: [obj["metadata"]["name"]])
     gc.collect()
     before = len(gc.get_objects())
     for number in range(1000):

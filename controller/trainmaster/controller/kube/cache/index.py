@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias
 
+import orjson
 import structlog
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -20,9 +21,11 @@ log = structlog.get_logger(__name__)
 IndexFunc: TypeAlias = Callable[[JsonObject], Iterable[str]]
 """Gives the values under which an object is found in an index."""
 
-IndexValues: TypeAlias = tuple[tuple[str, ...], ...]
-"""The values of one object in each index, in the order in which the indexes were added."""
+IndexValues: TypeAlias = bytes
+"""The values of one object in each index, in the order in which the indexes were added: a list of JSON and a line each.
 
+Bytes, because tuples within tuples take the garbage collector several passes until it follows them no more.
+"""
 
 _LOGGED: Final = 10
 """Failures of one index that are told of: what fails for one object may fail for all."""
@@ -85,10 +88,14 @@ class Indexers:
         self._indexes.append(Index())
         return True
 
-    def values(self, key: str, obj: JsonObject, *, known: IndexValues = ()) -> IndexValues:
+    def values(self, key: str, obj: JsonObject, *, known: IndexValues = b"") -> IndexValues:
         """Compute the values of an object in each index, those apart that are known of the first ones."""
-        functions = self._functions.items() if not known else list(self._functions.items())[len(known) :]
-        return known + tuple([self._values(name, function, key, obj) for name, function in functions])
+        functions = self._functions.items() if not known else list(self._functions.items())[known.count(b"\n") :]
+        return known + b"".join([self._values(name, function, key, obj) for name, function in functions])
+
+    def covers(self, values: IndexValues) -> bool:
+        """Whether these are values in all indexes; one may have been added since."""
+        return values.count(b"\n") == len(self._functions)
 
     def keys(self, name: str, value: str) -> Iterable[str]:
         """Return the keys of the objects that the index `name` has under `value`.
@@ -104,28 +111,28 @@ class Indexers:
 
     def insert(self, key: str, values: IndexValues, *, first: int = 0) -> None:
         """Enter an object into the indexes, from the index number `first` on."""
-        for index, own in zip(self._indexes[first:] if first else self._indexes, values[first:], strict=True):
+        for index, own in zip(self._indexes[first:] if first else self._indexes, _lists(values)[first:], strict=True):
             index.insert(key, own)
 
     def update(self, key: str, before: IndexValues, after: IndexValues) -> None:
         """Move an object to the values that it has now."""
         if before != after:
-            for index, old, new in zip(self._indexes, before, after, strict=True):
+            for index, old, new in zip(self._indexes, _lists(before), _lists(after), strict=True):
                 index.delete(key, old)
                 index.insert(key, new)
 
     def delete(self, key: str, values: IndexValues) -> None:
         """Take an object out of the indexes."""
-        for index, own in zip(self._indexes, values, strict=True):
+        for index, own in zip(self._indexes, _lists(values), strict=True):
             index.delete(key, own)
 
     def clear(self) -> None:
         """Empty the indexes."""
         self._indexes = [Index() for _ in self._functions]
 
-    def _values(self, name: str, function: IndexFunc, key: str, obj: JsonObject) -> tuple[str, ...]:
+    def _values(self, name: str, function: IndexFunc, key: str, obj: JsonObject) -> bytes:
         try:
-            return tuple(function(obj))
+            return orjson.dumps([*function(obj)], option=orjson.OPT_APPEND_NEWLINE)
         except Exception as error:
             # One odd object must not stop the informer of all the others; it is merely not found by this index.
             self._failures[name] += 1
@@ -133,4 +140,8 @@ class Indexers:
                 log.exception("index function failed", index=name, key=key)
             else:
                 log.debug("index function failed", index=name, key=key, error=str(error))
-            return ()
+            return b"[]\n"
+
+
+def _lists(values: IndexValues) -> list[list[str]]:
+    return [orjson.loads(line) for line in values.split(b"\n")[:-1]]

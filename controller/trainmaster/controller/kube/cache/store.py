@@ -257,7 +257,7 @@ class Store:
         before = self._take_all() if namespace is None else self._take(namespace)
         for key, record in entries:
             # An index may have come after the entry was made.
-            fresh = record if len(record[3]) == len(self._indexers) else self._completed(key, record)
+            fresh = record if self._indexers.covers(record[3]) else self._completed(key, record)
             if key in self._records:
                 self.delete(key)
             self._records[key] = fresh
