@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import tracemalloc
 from collections.abc import Iterable
 
 import orjson
@@ -296,6 +297,20 @@ def test_p21_an_object_costs_its_bytes_and_little_more() -> None:
     assert store.bytes == sum(len(orjson.dumps(obj)) for obj in objects)
     key, record = store.entry(objects[0])
     assert sum(map(sys.getsizeof, (key, record, *record))) < body + 500
+
+
+def test_p21_what_is_kept_has_no_room_to_spare() -> None:
+    store = Store()
+    store.add_indexer("name", lambda obj: [obj["metadata"]["name"]])
+    objects = [thing(f"thing-{number}") for number in range(1000)]
+    tracemalloc.start()
+    try:
+        for obj in objects:
+            store.put(obj)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept / len(objects) < len(orjson.dumps(objects[0])) + 1000  # with a key, and its place in two indexes
 
 
 def test_p22_the_garbage_collector_walks_through_no_object() -> None:

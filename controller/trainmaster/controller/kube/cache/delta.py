@@ -18,7 +18,8 @@ from trainmaster.controller.kube.cache.index import IndexValues
 from trainmaster.runtime.jsontree import JsonObject
 
 Record: TypeAlias = tuple[str, str, bytes, IndexValues]
-"""UID, resource version, body and index values. A plain tuple of strings and bytes alone, because the collector stops tracking that."""
+"""UID, resource version, body and index values. A plain tuple, because the collector stops tracking one of strings and
+bytes."""
 
 Version: TypeAlias = tuple[str, str]
 """UID and resource version: what tells a state of an object from all others."""

@@ -91,7 +91,8 @@ class Indexers:
     def values(self, key: str, obj: JsonObject, *, known: IndexValues = b"") -> IndexValues:
         """Compute the values of an object in each index, those apart that are known of the first ones."""
         functions = self._functions.items() if not known else list(self._functions.items())[known.count(b"\n") :]
-        return known + b"".join([self._values(name, function, key, obj) for name, function in functions])
+        # Joined into bytes of their own, because orjson leaves its result in a buffer that is much larger.
+        return b"".join([known, *[self._values(name, function, key, obj) for name, function in functions]])
 
     def covers(self, values: IndexValues) -> bool:
         """Whether these are values in all indexes; one may have been added since."""
