@@ -8,7 +8,7 @@ Guarantees:
 - What a full pass has found alive is left out of later ones (`gc.freeze`) if it took longer than `LONGEST_PASS`. It is
   freed as before when nothing refers to it any more.
 - A cluster of usual size is collected as usual: its passes are shorter. In a large one, cycles stay that were alive at
-  the end of such a pass and fell apart later; there is one such pass for each few hundred objects that are new.
+  the end of such a pass and fell apart later; there is one such pass for each few thousand objects that are new.
 """
 
 from __future__ import annotations
