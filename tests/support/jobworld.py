@@ -250,26 +250,18 @@ class JobWorld:
             kept["uid"] = old["metadata"]["uid"]
         return self._store({**(old or {}), **obj, "metadata": {**obj["metadata"], **kept}})
 
-    async def patch(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        patch: JsonObject,
-        *,
-        subresource: str,
-        field_manager: str,
-        managed_fields: bool,
-    ) -> JsonObject:
-        assert not managed_fields, "nobody reads them"
-        assert (resource, namespace, subresource, field_manager) == (self.resource, "team", "status", "trainer")
+    async def patch_status(
+        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str
+    ) -> tuple[JsonObject, str]:
+        assert (resource, namespace, field_manager) == (self.resource, "team", "trainer")
         self._ask("patch status")
         old = self.server.get((resource.kind, name))
         if old is None:
             raise NotFound(status=404)
         if any(old["metadata"][field] != value for field, value in patch["metadata"].items()):
             raise Conflict(status=409, reason="Conflict")
-        return self._store({**old, "status": _merged(old.get("status") or {}, patch["status"])})
+        answer = self._store({**old, "status": _merged(old.get("status") or {}, patch["status"])})
+        return answer["status"], answer["metadata"]["resourceVersion"]
 
     async def delete(
         self,

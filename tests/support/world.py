@@ -256,14 +256,18 @@ class World:
         name: str,
         patch: JsonObject,
         *,
-        subresource: str = "",
         field_manager: str,
-        managed_fields: bool = True,
     ) -> JsonObject:
-        if not subresource:
-            return self._patch_spec(resource, name, patch)
-        assert (resource.kind, subresource, field_manager) == ("TrainJob", "status", "trainer")
-        assert not managed_fields, "nobody reads them"
+        """Merge fields into the spec of an object."""
+        self.requests.append(f"patch {resource.kind}")
+        old = self.find(resource.kind, name)
+        self._check(patch["metadata"], old)
+        return self.store({**old, "spec": {**old["spec"], **patch["spec"]}})
+
+    async def patch_status(
+        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str
+    ) -> tuple[JsonObject, str]:
+        assert (resource.kind, field_manager) == ("TrainJob", "trainer")
         self.requests.append("patch status")
         self.patches.append(patch)
         old = self.find("TrainJob", name)
@@ -272,14 +276,7 @@ class World:
         status = {} if patch["status"] is None else (old.get("status") or {}) | patch["status"]
         answer = self.store({**old, "status": {key: value for key, value in status.items() if value is not None}})
         self.on_write(answer)
-        return answer
-
-    def _patch_spec(self, resource: Resource, name: str, patch: JsonObject) -> JsonObject:
-        """Merge fields into the spec of an object."""
-        self.requests.append(f"patch {resource.kind}")
-        old = self.find(resource.kind, name)
-        self._check(patch["metadata"], old)
-        return self.store({**old, "spec": {**old["spec"], **patch["spec"]}})
+        return answer["status"], answer["metadata"]["resourceVersion"]
 
     async def delete(
         self,

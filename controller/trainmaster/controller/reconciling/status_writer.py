@@ -103,22 +103,16 @@ class StatusWriter:
             return delay.seconds
         patch["metadata"] = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:
-            written = await self._client.patch(
-                self._resource,
-                metadata["namespace"],
-                metadata["name"],
-                patch,
-                subresource="status",
-                field_manager=FIELD_MANAGER,
-                managed_fields=False,
+            status, version = await self._client.patch_status(
+                self._resource, metadata["namespace"], metadata["name"], patch, field_manager=FIELD_MANAGER
             )
         except NotFound:
             return None
         self._due.pop(key, None)
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
         self._log.debug("status changed", conditions=holding)
-        as_sent = (written.get("status") or {}) == new
-        self._expectations.expect_write(key, written, self._store, own=True, foreseen=as_sent)
+        written = {**raw, "metadata": {**metadata, "resourceVersion": version}}
+        self._expectations.expect_write(key, written, self._store, own=True, foreseen=status == new)
         self._write_backoff.record_write(metadata["uid"], _STATUS, content)
         return None
 

@@ -15,6 +15,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import MalformedResponse, NotFound, ResponseTooLarge, StreamBroken
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.runtime.jsontree import JsonObject
 
 
 async def test_a1_t6_t7_apply_sends_the_intent_with_its_manager(server: Any, client: KubeClient) -> None:
@@ -59,18 +60,44 @@ async def test_paths_of_the_other_verbs(server: Any, client: KubeClient) -> None
     server.on("list", server.reply(200, {"items": []}), server.reply(200, {"metadata": {}}))
     await client.create(TRAINJOBS, job, field_manager="m")
     await client.update(TRAINJOBS, job, subresource="status")
-    await client.patch(TRAINJOBS, "ns", "j", {"status": {}}, subresource="status")
+    await client.patch_status(TRAINJOBS, "ns", "j", {"status": {}}, field_manager="m")
     await client.list(TRAINJOBS, label_selector="a=b", limit=5, continue_token="c")
     await client.get(CLUSTER_TRAINING_RUNTIMES, None, "torch")
     root = "/apis/trainer.kubeflow.org/v1alpha1"
     assert [(seen.method, seen.path, seen.query) for seen in server.seen] == [
         ("POST", f"{root}/namespaces/ns/trainjobs", {"fieldManager": "m"}),
         ("PUT", f"{root}/namespaces/ns/trainjobs/j/status", {}),
-        ("PATCH", f"{root}/namespaces/ns/trainjobs/j/status", {}),
+        ("PATCH", f"{root}/namespaces/ns/trainjobs/j/status", {"fieldManager": "m"}),
         ("GET", f"{root}/trainjobs", {"labelSelector": "a=b", "limit": "5", "continue": "c"}),
         ("GET", f"{root}/clustertrainingruntimes/torch", {}),
     ]
     assert server.seen[2].headers["Content-Type"] == "application/merge-patch+json"
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ({"metadata": {"resourceVersion": "7"}, "spec": {}, "status": {"a": 1}}, ({"a": 1}, "7")),
+        (
+            {"metadata": {"labels": {"resourceVersion": "6"}, "resourceVersion": "7"}, "status": {"a": 1}},
+            ({"a": 1}, "7"),
+        ),
+        ({"status": {"a": 1}, "metadata": {"resourceVersion": "7"}}, ({"a": 1}, "7")),
+        ({"metadata": {"resourceVersion": "7"}, "spec": {}}, ({}, "7")),
+        ({"metadata": {}, "status": {"a": 1}}, ({"a": 1}, "")),
+    ],
+)
+async def test_a_status_that_was_patched_is_as_the_server_has_it(
+    server: Any, client: KubeClient, answer: JsonObject, expected: tuple[JsonObject, str]
+) -> None:
+    server.on("PATCH", server.reply(200, answer))
+    assert await client.patch_status(TRAINJOBS, "ns", "j", {"status": {"a": 1}}, field_manager="m") == expected
+
+
+async def test_an_answer_to_a_status_that_is_no_object_is_an_error(server: Any, client: KubeClient) -> None:
+    server.on("PATCH", server.reply(200, "Welcome"))
+    with pytest.raises(MalformedResponse, match="is there a proxy"):
+        await client.patch_status(TRAINJOBS, "ns", "j", {}, field_manager="m")
 
 
 def test_impossible_paths_are_refused() -> None:

@@ -24,7 +24,7 @@ import orjson
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.decoding import ManagedFields
+from trainmaster.controller.kube.rest.decoding import ManagedFields, loads_status
 from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
@@ -222,17 +222,35 @@ class KubeClient:
         content_type: str = _MERGE_PATCH,
         subresource: str | None = None,
         field_manager: str | None = None,
-        managed_fields: bool = True,
     ) -> JsonObject:
-        """Patch an object; without `managed_fields` the answer does not tell who set which field."""
+        """Patch an object."""
         return await self._object(
             "PATCH",
             resource.path(namespace, name, subresource),
             params=_params(fieldManager=field_manager),
             body=patch,
             content_type=content_type,
-            managed_fields=managed_fields,
         )
+
+    async def patch_status(
+        self, resource: Resource, namespace: str, name: str, patch: Any, *, field_manager: str
+    ) -> tuple[JsonObject, str]:
+        """Patch the status of an object by a JSON merge patch; returns the status and the resource version after it.
+
+        No more of the answer is decoded, unless it takes all of it to find these.
+        """
+        request = Request(
+            method="PATCH",
+            path=resource.path(namespace, name, "status"),
+            params=_params(fieldManager=field_manager),
+            body=orjson.dumps(patch),
+            content_type=_MERGE_PATCH,
+        )
+        answer = await self._rest.body(request)
+        if (found := loads_status(answer)) is not None:
+            return found
+        decoded = self._rest.decode(request, answer)
+        return decoded.get("status") or {}, (decoded.get("metadata") or {}).get("resourceVersion") or ""
 
     async def delete(
         self,

@@ -1,8 +1,8 @@
-"""Decoding without managedFields: half of what an object has on the wire, and most of the time that decoding it takes.
+"""Decoding the part of an object that is of interest: without managedFields, which are half of it, or its status alone.
 
 Guarantees:
-- What is returned is what decoding all of it and dropping `metadata.managedFields` would have given, or putting its
-  text in its place: what cannot be cut out for certain is decoded.
+- What is returned is what decoding all of it and dropping the rest would have given, or putting the text of
+  managedFields in their place: what cannot be told apart for certain is decoded.
 - Of what is cut out nobody knows whether it is JSON (see `partial`: of managedFields nothing is needed).
 """
 
@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any, Final
 
 import orjson
+
+from trainmaster.runtime.jsontree import JsonObject
 
 
 class ManagedFields(Enum):
@@ -29,6 +31,9 @@ class ManagedFields(Enum):
 
 _KEY: Final = b',"managedFields":'
 """Quotes within strings are escaped, so that this is a key wherever it stands in a JSON text."""
+
+_STATUS: Final = b',"status":{'
+_RESOURCE_VERSION: Final = b'"resourceVersion":"'
 
 
 def loads_without_managed_fields(text: bytes, *path: str, keep_text: bool = False) -> Any:
@@ -61,6 +66,24 @@ def loads_without_managed_fields(text: bytes, *path: str, keep_text: bool = Fals
     if metadata is not None and not keep_text:
         metadata.pop("managedFields", None)
     return decoded
+
+
+def loads_status(text: bytes) -> tuple[JsonObject, str] | None:
+    """Decode the status that an object ends with; returns it with the resource version of the object.
+
+    None: it has none at its end, or another key has one of these names.
+    """
+    text = text.rstrip()
+    start = text.rfind(_STATUS)
+    if start < 0 or text.count(_RESOURCE_VERSION, 0, start) != 1:
+        return None
+    try:
+        # Behind one that is deeper within the object there is more than the bracket at the end.
+        status = orjson.loads(text[start + len(_STATUS) - 1 : -1])
+    except orjson.JSONDecodeError:
+        return None
+    version = text.find(_RESOURCE_VERSION) + len(_RESOURCE_VERSION)
+    return status, text[version : text.find(b'"', version)].decode(errors="replace")
 
 
 def _metadata(decoded: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
