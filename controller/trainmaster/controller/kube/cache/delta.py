@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import orjson
 
 from trainmaster.controller.kube.cache.index import IndexValues
+from trainmaster.controller.kube.rest.decoding import split_status
 from trainmaster.runtime.jsontree import JsonObject
 
 Record: TypeAlias = tuple[str, str, bytes, IndexValues]
@@ -26,8 +27,6 @@ Version: TypeAlias = tuple[str, str]
 
 Entry: TypeAlias = tuple[str, Record]
 """A key and its record."""
-
-_STATUS: Final = b',"status":{'
 
 
 class Delta:
@@ -114,9 +113,7 @@ def _split(record: Record) -> tuple[bytes, JsonObject]:
         orjson.JSONDecodeError: The last thing of that name is no status that ends the body.
     """
     _, version, body, _ = record
-    start = body.rfind(_STATUS)
-    status = {} if start < 0 else orjson.loads(body[start + len(_STATUS) - 1 : -1])
-    head = body[:start] if start >= 0 else body[:-1]
+    head, status = split_status(body) or (body[:-1], {})
     return head.replace(b'"resourceVersion":"%b"' % version.encode(), b"", 1), status
 
 

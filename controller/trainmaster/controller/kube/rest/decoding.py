@@ -68,22 +68,31 @@ def loads_without_managed_fields(text: bytes, *path: str, keep_text: bool = Fals
     return decoded
 
 
+def split_status(text: bytes) -> tuple[bytes, JsonObject] | None:
+    """Split the JSON of an object into what stands before its status, and the status; None if it has none at its end.
+
+    Raises:
+        orjson.JSONDecodeError: The last thing of that name is no status that ends the object.
+    """
+    start = text.rfind(_STATUS)
+    # Behind one that is deeper within the object there is more than the bracket at the end.
+    return None if start < 0 else (text[:start], orjson.loads(text[start + len(_STATUS) - 1 : -1]))
+
+
 def loads_status(text: bytes) -> tuple[JsonObject, str] | None:
     """Decode the status that an object ends with; returns it with the resource version of the object.
 
     None: it has none at its end, or another key has one of these names.
     """
-    text = text.rstrip()
-    start = text.rfind(_STATUS)
-    if start < 0 or text.count(_RESOURCE_VERSION, 0, start) != 1:
-        return None
     try:
-        # Behind one that is deeper within the object there is more than the bracket at the end.
-        status = orjson.loads(text[start + len(_STATUS) - 1 : -1])
+        found = split_status(text.rstrip())
     except orjson.JSONDecodeError:
         return None
-    version = text.find(_RESOURCE_VERSION) + len(_RESOURCE_VERSION)
-    return status, text[version : text.find(b'"', version)].decode(errors="replace")
+    if found is None or found[0].count(_RESOURCE_VERSION) != 1:
+        return None
+    head, status = found
+    version = head.find(_RESOURCE_VERSION) + len(_RESOURCE_VERSION)
+    return status, head[version : head.find(b'"', version)].decode(errors="replace")
 
 
 def _metadata(decoded: Any, path: tuple[str, ...]) -> dict[str, Any] | None:
