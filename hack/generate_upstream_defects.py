@@ -3,16 +3,13 @@
     python hack/generate_upstream_defects.py [--check] [--strict]
 
 docs/upstream-defects.md is about the Go controller of Trainer 2.3, docs/training-operator-defects.md about the Training
-Operator V1; the defects are in YAML files beside this one. A test belongs to a defect if its name starts with the
-defect's id: `test_b5_...` to B5, `test_u3_u4_...` to both, `test_trainer_s2_...` to S2 (which is spelt out, because the
-ids of guarantees begin with an S as well), `test_v1_b7_...` to V1-B7. The program fails if a defect is said to be fixed
-and has no test, or if a test carries an id that the file does not know. With --strict it also fails while a defect is
-open.
+Operator V1; the defects are in YAML files beside this one. A test that proves that defects are fixed carries their ids
+as a mark: `@pytest.mark.defect("B5", "V1-B7")`. The program fails if a defect is said to be fixed and has no test, or
+if a test carries an id that neither file knows. With --strict it also fails while a defect is open.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,21 +29,13 @@ OUTCOMES: Final = {
 }
 
 
-class Area(NamedTuple):
-    """Defects of one sort, which have numbers of their own."""
-
-    title: str
-    spelling: str
-    """How the names of tests spell the beginning of the ids."""
-
-
 class Ledger(NamedTuple):
     """One page, and where it comes from."""
 
     source: Path
     target: Path
-    areas: Mapping[str, Area]
-    """By the beginning of the ids."""
+    areas: Mapping[str, str]
+    """The titles, by the beginning of the ids."""
 
     head: str
 
@@ -75,21 +64,11 @@ class Ledger(NamedTuple):
         order = list(self.areas)
         return sorted(defects, key=lambda defect: (order.index(defect.area), defect.number)), errors
 
-    def ids_in(self, name: str) -> list[str]:
-        """Return the ids that the name of a test starts with: `test_b5_trainer_s2_...` those of B5 and S2."""
-        spellings = {area.spelling: beginning for beginning, area in self.areas.items()}
-        one = f"({'|'.join(spellings)})(\\d+)_"
-        found = re.match(f"test_(?:{one})+", name)
-        return [f"{spellings[area]}{number}" for area, number in re.findall(one, found.group())] if found else []
-
     def faults(self, defects: Sequence[Defect], proofs: Mapping[str, Sequence[Proof]]) -> Iterator[str]:
         """Say what is wrong between defects and tests."""
         for defect in defects:
             if defect.outcome == "fixed" and not proofs.get(defect.id):
-                prefix = f"test_{self.areas[defect.area].spelling}{defect.number}_"
-                yield f"{defect.id}: no test proves that it is fixed; its name must start with {prefix}"
-        for identity in sorted(proofs.keys() - {defect.id for defect in defects}):
-            yield f"{identity}: {proofs[identity][0].name} carries this id, but {self.source.name} does not know it"
+                yield f'{defect.id}: no test proves that it is fixed; mark one with @pytest.mark.defect("{defect.id}")'
 
     def render(self, defects: Sequence[Defect], proofs: Mapping[str, Sequence[Proof]]) -> str:
         """Write the page."""
@@ -98,19 +77,19 @@ class Ledger(NamedTuple):
             f"{counts[outcome]} {title.lower()}" for outcome, title in OUTCOMES.items() if counts[outcome]
         )
         lines = [self.head, f"{len(defects)} defects: {summary}."]
-        for beginning, area in self.areas.items():
-            lines += ["", f"## {area.title}", "", "| id | the original | outcome | tests |", "|---|---|---|---|"]
+        for beginning, title in self.areas.items():
+            lines += ["", f"## {title}", "", "| id | the original | outcome | tests |", "|---|---|---|---|"]
             lines += [self._row(each, proofs.get(each.id, ())) for each in defects if each.area == beginning]
         return "\n".join(lines) + "\n"
 
     def _row(self, defect: Defect, proofs: Sequence[Proof]) -> str:
         outcome = f"{OUTCOMES[defect.outcome]}. {defect.note}".strip()
-        tests = ", ".join(f"[{self._short(proof.name)}](../{proof.path})" for proof in dict.fromkeys(proofs)) or "-"
+        tests = ", ".join(f"[{_short(proof.name)}](../{proof.path})" for proof in dict.fromkeys(proofs)) or "-"
         return f"| {defect.id} | {cell(defect.text)} | {cell(outcome)} | {tests} |"
 
-    def _short(self, name: str) -> str:
-        spellings = "|".join(area.spelling for area in self.areas.values())
-        return re.sub(f"^test_(?:(?:{spellings})\\d+_)+", "", name).replace("_", " ")
+
+def _short(name: str) -> str:
+    return name.removeprefix("test_").replace("_", " ")
 
 
 class Defect(NamedTuple):
@@ -132,9 +111,9 @@ TRAINER: Final = Ledger(
     ROOT / "hack/upstream_defects.yaml",
     ROOT / "docs/upstream-defects.md",
     {
-        "B": Area("Behaviour", "b"),
-        "S": Area("Security and operations", "trainer_s"),
-        "U": Area("Traps for users", "u"),
+        "B": "Behaviour",
+        "S": "Security and operations",
+        "U": "Traps for users",
     },
     """\
 # Defects of the original
@@ -147,14 +126,14 @@ rule because existing clients rely on it. What does not apply concerns a part of
 have. Differences that are no defects are on [a page of their own](differences.md); the
 [defects of the Training Operator V1](training-operator-defects.md) as well.
 
-Run the tests of one defect with `pytest -k test_b5_` (of S2 with `pytest -k test_trainer_s2_`).
+Run the tests of one defect with `pytest -k B5`.
 """,
 )
 
 TRAINING_OPERATOR: Final = Ledger(
     ROOT / "hack/training_operator_defects.yaml",
     ROOT / "docs/training-operator-defects.md",
-    {"V1-B": Area("Behaviour", "v1_b")},
+    {"V1-B": "Behaviour"},
     """\
 # Defects of the Training Operator V1
 
@@ -165,7 +144,7 @@ Jobs of `kubeflow.org/v1` (PyTorchJob, TFJob, XGBoostJob, MPIJob, PaddleJob, JAX
 fixed names the tests that prove it. What is kept says why: as a rule because existing clients rely on it. What is seen
 otherwise in recorded cases of the original is in `tests/golden/v1-differences.yaml`, by these ids.
 
-Run the tests of one defect with `pytest -k test_v1_b5_`.
+Run the tests of one defect with `pytest -k V1-B5`.
 """,
 )
 
@@ -179,13 +158,16 @@ def main() -> int:
     arguments = parser.parse_args()
     errors: list[str] = []
     pages = {}
+    proofs = read_proofs("defect")
+    known: set[str] = set()
     for ledger in LEDGERS:
         defects, wrong = ledger.read()
-        proofs = read_proofs(ledger.ids_in)
+        known |= {defect.id for defect in defects}
         errors += [*wrong, *ledger.faults(defects, proofs)]
         if arguments.strict:
             errors += [f"{defect.id}: is open: {defect.note}" for defect in defects if defect.outcome == "open"]
         pages[ledger.target] = ledger.render(defects, proofs)
+    errors += [f"{each}: {proofs[each][0].name} carries this id, which is in no file" for each in proofs.keys() - known]
     for error in errors:
         print(error, file=sys.stderr)
     return 1 if errors else generator.write(pages, check=arguments.check)

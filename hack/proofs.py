@@ -1,10 +1,10 @@
-"""Tests as proofs: a test proves what its name starts with the id of, and tables in Markdown say so."""
+"""Tests as proofs: a mark on a test names the statements that it proves, and tables in Markdown say so."""
 
 from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,20 +18,23 @@ class Proof(NamedTuple):
     name: str
 
 
-def read_proofs(ids_in: Callable[[str], Iterable[str]]) -> Mapping[str, Sequence[Proof]]:
-    """Find the tests that carry ids, by id; `ids_in` reads them from the name of a test."""
+def read_proofs(mark: str) -> Mapping[str, Sequence[Proof]]:
+    """Find the tests that carry `@pytest.mark.MARK("ID", ...)`, by id."""
     proofs: dict[str, list[Proof]] = defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        for name in _functions(path):
-            for identity in ids_in(name):
-                proofs[identity].append(Proof(str(path.relative_to(ROOT)), name))
+        for name, identity in _marked(path.read_text(encoding="utf-8"), mark):
+            proofs[identity].append(Proof(str(path.relative_to(ROOT)), name))
     return proofs
 
 
-def _functions(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def _marked(source: str, mark: str) -> Iterator[tuple[str, str]]:
+    """Yield the name of each test and each id that its mark gives."""
+    for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node.name
+            for decorator in node.decorator_list:
+                if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == f"pytest.mark.{mark}":
+                    for argument in decorator.args:
+                        yield node.name, ast.literal_eval(argument)
 
 
 def cell(text: str) -> str:

@@ -103,7 +103,8 @@ def test_what_says_nothing_has_no_words(message: str) -> None:
     assert last_words(message) == ""
 
 
-def test_m11_credentials_are_left_out_also_where_the_text_is_cut() -> None:
+@pytest.mark.guarantee("M-11")
+def test_credentials_are_left_out_also_where_the_text_is_cut() -> None:
     secret = "s3cr3t-0123456789-" * 20
     assert "s3cr3t" not in last_words(f"RuntimeError: 401 for Authorization: Bearer {secret}")
     assert "s3cr3t" not in last_words(f"OSError: https://me:{secret}@example.com/data")

@@ -49,7 +49,8 @@ def test_a_traceback_shows_no_values(style: Format, capsys: pytest.CaptureFixtur
 TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
 
 
-def test_k13_a_line_begins_with_time_level_and_event_then_come_the_fields_in_order(
+@pytest.mark.guarantee("K-13")
+def test_a_line_begins_with_time_level_and_event_then_come_the_fields_in_order(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure_logs(style="json", level=logging.DEBUG)
@@ -64,7 +65,8 @@ def test_k13_a_line_begins_with_time_level_and_event_then_come_the_fields_in_ord
     assert (list(second)[:4], second["event"]) == (["ts", "level", "event", "logger"], "of a library")
 
 
-def test_k13_on_a_terminal_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.guarantee("K-13")
+def test_on_a_terminal_columns_are_aligned(capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs(style="console")
     logger = structlog.get_logger("trainmaster.controller.manager.caches")
     logger.info("short", zebra=1, ape=2)
@@ -76,8 +78,9 @@ def test_k13_on_a_terminal_columns_are_aligned(capsys: pytest.CaptureFixture[str
     assert [line.split("[")[1].split("]")[0].strip() for line in lines] == ["info", "warn", "fatal"]
 
 
+@pytest.mark.guarantee("M-11")
 @pytest.mark.parametrize("style", ["json", "console"])
-def test_m11_no_line_has_a_credential(style: Format, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_line_has_a_credential(style: Format, capsys: pytest.CaptureFixture[str]) -> None:
     configure_logs(style=style)
     logger = structlog.get_logger("trainmaster.test")
     quoting = f"refused {TOKEN}"

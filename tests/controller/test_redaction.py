@@ -15,6 +15,7 @@ TOKEN = "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJzdWIiOiJzeXN0ZW0ifQ.c2lnbmF0dXJl-
 KEY = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIJ\nabc=\n-----END EC PRIVATE KEY-----\n"
 
 
+@pytest.mark.guarantee("M-11")
 @pytest.mark.parametrize(
     ("text", "left"),
     [
@@ -27,10 +28,11 @@ KEY = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIJ\nabc=\n-----END EC PRIVATE KEY
         ("https://user:hunter2@proxy:3128/path", "https://[redacted]@proxy:3128/path"),
     ],
 )
-def test_m11_credentials_are_taken_out(text: str, left: str) -> None:
+def test_credentials_are_taken_out(text: str, left: str) -> None:
     assert redact(text) == left
 
 
+@pytest.mark.guarantee("M-11")
 @pytest.mark.parametrize(
     "text",
     [
@@ -42,16 +44,18 @@ def test_m11_credentials_are_taken_out(text: str, left: str) -> None:
         "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
     ],
 )
-def test_m11_other_texts_stay_as_they_are(text: str) -> None:
+def test_other_texts_stay_as_they_are(text: str) -> None:
     assert redact(text) == text
 
 
+@pytest.mark.guarantee("M-11")
 @given(st.text())
-def test_m11_redacting_twice_changes_nothing_more(text: str) -> None:
+def test_redacting_twice_changes_nothing_more(text: str) -> None:
     assert redact(redact(text)) == redact(text)
 
 
-def test_m11_values_of_a_log_line_are_redacted_at_any_depth() -> None:
+@pytest.mark.guarantee("M-11")
+def test_values_of_a_log_line_are_redacted_at_any_depth() -> None:
     class Odd:
         def __str__(self) -> str:
             return f"odd {TOKEN}"
@@ -61,7 +65,8 @@ def test_m11_values_of_a_log_line_are_redacted_at_any_depth() -> None:
     assert redact_all(line) == {**redacted, "odd": "odd [redacted]", "s": ["[redacted]"]}
 
 
-def test_m11_what_a_server_quotes_is_redacted_before_it_is_anywhere() -> None:
+@pytest.mark.guarantee("M-11")
+def test_what_a_server_quotes_is_redacted_before_it_is_anywhere() -> None:
     """The message of a refusal goes to logs, events, conditions and probes."""
     refused = ApiError(status=422, reason="Invalid", message=f'spec.token: Invalid value: "{TOKEN}"')
     assert TOKEN not in f"{refused} {refused.message}"

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import trainmaster.controller
 
 SOURCES = Path(trainmaster.controller.__path__[0])
@@ -19,14 +21,16 @@ def names() -> Iterator[tuple[str, str]]:
                 yield node.attr, f"{path.relative_to(SOURCES)}:{node.lineno}"
 
 
-def test_p31_nothing_is_waited_for_in_a_way_that_can_lose_it() -> None:
+@pytest.mark.guarantee("P-31")
+def test_nothing_is_waited_for_in_a_way_that_can_lose_it() -> None:
     assert [place for name, place in names() if name == "wait_for"] == []
 
 
 LOCKS = {"Condition", "BoundedSemaphore", "Semaphore", "Lock"}
 
 
-def test_p32_nothing_holds_a_lock_while_it_waits_for_the_server() -> None:
+@pytest.mark.guarantee("P-32")
+def test_nothing_holds_a_lock_while_it_waits_for_the_server() -> None:
     """Reconciles of one key are kept apart by the queue. Only credentials are renewed by one for all who wait.
 
     The semaphores of the webhooks and of the metrics count requests, each under a timeout, and exclude nobody; the lock
@@ -46,7 +50,8 @@ def test_p32_nothing_holds_a_lock_while_it_waits_for_the_server() -> None:
     }
 
 
-def test_p32_a_place_among_the_lookups_of_the_webhooks_is_waited_for_within_a_timeout() -> None:
+@pytest.mark.guarantee("P-32")
+def test_a_place_among_the_lookups_of_the_webhooks_is_waited_for_within_a_timeout() -> None:
     tree = ast.parse((SOURCES / "webhooks/handlers.py").read_text(encoding="utf-8"))
     entered = [node.items for node in ast.walk(tree) if isinstance(node, ast.AsyncWith)]
     blocks = [[ast.unparse(item.context_expr) for item in items] for items in entered]

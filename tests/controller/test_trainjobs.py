@@ -95,7 +95,8 @@ async def settled(stack: Stack) -> None:
     await until(idle)
 
 
-async def test_c12_creation_takes_two_writes_and_a_whole_life_four(stack: Stack) -> None:
+@pytest.mark.guarantee("C-12")
+async def test_creation_takes_two_writes_and_a_whole_life_four(stack: Stack) -> None:
     """The budget: snapshot and JobSet; then at most two changes of status."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object(policy={"torch": {}}))
@@ -131,8 +132,9 @@ async def test_c12_creation_takes_two_writes_and_a_whole_life_four(stack: Stack)
         assert (lived["POST"], lived["PATCH"], lived["PUT"], lived["DELETE"]) == (1, 5 + 4, 0, 0)
 
 
+@pytest.mark.guarantee("C-12")
 @pytest.mark.parametrize("suspend", [False, True])
-async def test_c12_a_restart_writes_nothing(stack: Stack, suspend: bool) -> None:
+async def test_a_restart_writes_nothing(stack: Stack, suspend: bool) -> None:
     """Also without the memory of what was applied, and also for suspended jobs, which are always compared."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object(policy={"torch": {}}))
@@ -149,7 +151,8 @@ async def test_c12_a_restart_writes_nothing(stack: Stack, suspend: bool) -> None
     assert (await jobset(client) or {})["metadata"]["resourceVersion"] == revision
 
 
-async def test_a2_what_a_suspended_job_no_longer_wants_is_removed(stack: Stack) -> None:
+@pytest.mark.guarantee("A-2")
+async def test_what_a_suspended_job_no_longer_wants_is_removed(stack: Stack) -> None:
     """Kueue takes its patch back after an eviction: the node selector has to go, also right after a restart."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())
@@ -172,7 +175,8 @@ async def test_a2_what_a_suspended_job_no_longer_wants_is_removed(stack: Stack) 
         await until(lambda: _equals(node_selector, {"none": "left"}))
 
 
-async def test_a3_a5_what_is_ours_is_taken_back_under_one_name(stack: Stack) -> None:
+@pytest.mark.guarantee("A-3", "A-5")
+async def test_what_is_ours_is_taken_back_under_one_name(stack: Stack) -> None:
     """Whoever else sets a field of ours loses it and keeps what is theirs; our name is the same everywhere."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())
@@ -254,7 +258,8 @@ async def test_a_failing_plugin_blocks_its_jobs_by_name_and_no_others(stack: Sta
         assert await jobset(client, "unlucky") is None
 
 
-async def test_b14_the_workload_of_an_expired_job_is_deleted_until_it_is_gone(stack: Stack) -> None:
+@pytest.mark.defect("B14")
+async def test_the_workload_of_an_expired_job_is_deleted_until_it_is_gone(stack: Stack) -> None:
     """B14: the delete was tried once; when it failed, the pods ran on for ever."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())
@@ -276,7 +281,8 @@ async def test_b14_the_workload_of_an_expired_job_is_deleted_until_it_is_gone(st
     assert await conditions(client) == {"Failed": "DeadlineExceeded"}
 
 
-async def test_b24_nothing_is_built_for_a_job_that_is_being_deleted(stack: Stack) -> None:
+@pytest.mark.defect("B24")
+async def test_nothing_is_built_for_a_job_that_is_being_deleted(stack: Stack) -> None:
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())
     obj = trainjob_object()
@@ -290,7 +296,8 @@ async def test_b24_nothing_is_built_for_a_job_that_is_being_deleted(stack: Stack
     assert await jobset(client) is None
 
 
-async def test_e5_a_job_waits_for_the_leftovers_of_its_predecessor(stack: Stack) -> None:
+@pytest.mark.guarantee("E-5")
+async def test_a_job_waits_for_the_leftovers_of_its_predecessor(stack: Stack) -> None:
     """Deleted and created again under the same name, faster than garbage collection: the old JobSet stays alone."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())
@@ -337,7 +344,8 @@ async def test_a_refused_object_is_told_with_the_servers_words_and_tried_again(s
         await until(lambda: _equals(lambda: job_status(client), {}))
 
 
-async def test_b29_a_job_can_be_suspended_although_its_jobset_takes_nothing_else(stack: Stack) -> None:
+@pytest.mark.defect("B29")
+async def test_a_job_can_be_suspended_although_its_jobset_takes_nothing_else(stack: Stack) -> None:
     """A new version builds another environment, and most of a JobSet is immutable; its owner hears of it."""
 
     class Later:

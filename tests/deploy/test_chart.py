@@ -42,7 +42,8 @@ def test_single_runtimes_and_their_images_can_be_chosen() -> None:
     assert {each["metadata"]["labels"]["team"] for each in runtimes.values()} == {"a"}
 
 
-def test_trainer_s9_runtimes_are_installed_without_a_download() -> None:
+@pytest.mark.defect("S9")
+def test_runtimes_are_installed_without_a_download() -> None:
     """The original's Job installs kubectl from the network; ours runs the manager's image and has what it needs."""
     objects = template(runtimes={"defaultEnabled": True}, image={"pullSecrets": [{"name": "registry"}]})
     (manager,) = one(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
@@ -68,7 +69,8 @@ def test_trainer_s9_runtimes_are_installed_without_a_download() -> None:
     assert not [key for key in template() if key[0] == "Job"]
 
 
-def test_trainer_s7_the_chart_sets_metrics_and_tls_and_grants_what_they_need() -> None:
+@pytest.mark.defect("S7")
+def test_the_chart_sets_metrics_and_tls_and_grants_what_they_need() -> None:
     objects = template(manager={"config": {"tls": {"minVersion": "1.3"}, "metrics": {"auth": {"enabled": True}}}})
     configuration = read_configuration(objects)
     assert configuration.tls.min_version == "1.3"
@@ -226,6 +228,7 @@ def test_without_the_jobs_of_the_training_operator_there_is_nothing_of_them() ->
     assert not read_configuration(objects).training_operator.enabled
 
 
+@pytest.mark.defect("V1-B34")
 @pytest.mark.parametrize(
     ("options", "kinds", "executes"),
     [
@@ -236,7 +239,7 @@ def test_without_the_jobs_of_the_training_operator_there_is_nothing_of_them() ->
     ],
 )
 @pytest.mark.parametrize("namespaces", [[], ["team-a"]])
-def test_v1_b34_of_the_jobs_that_are_served_alone_there_are_definitions_webhooks_and_rights(
+def test_of_the_jobs_that_are_served_alone_there_are_definitions_webhooks_and_rights(
     options: JsonObject, kinds: set[str], executes: bool, namespaces: list[str]
 ) -> None:
     """Where another controller has a kind, for instance the MPI Operator, its definition is left alone."""

@@ -91,8 +91,9 @@ def test_webhooks_point_to_the_manager(name: str) -> None:
         assert client["service"].get("port", 443) in {port["port"] for port in service["spec"]["ports"]}
 
 
+@pytest.mark.defect("S8")
 @pytest.mark.parametrize("name", WITH_MANAGER)
-def test_trainer_s8_only_the_managers_pods_are_behind_its_service(name: str) -> None:
+def test_only_the_managers_pods_are_behind_its_service(name: str) -> None:
     """The original selects by one label that managers of other components bear too."""
     objects = overlay(name)
     selectors = [
@@ -156,7 +157,8 @@ def test_the_pod_may_do_no_more_than_it_must(name: str) -> None:
     assert spec["automountServiceAccountToken"] is True
 
 
-def test_trainer_s10_the_manager_has_resources_and_a_disruption_budget() -> None:
+@pytest.mark.defect("S10")
+def test_the_manager_has_resources_and_a_disruption_budget() -> None:
     objects = overlay("standalone")
     (container,) = pod_of(objects)["spec"]["containers"]
     assert {"cpu", "memory"} == set(container["resources"]["requests"])

@@ -58,7 +58,8 @@ def pod(deployment: JsonObject) -> JsonObject:
     return spec
 
 
-def test_trainer_s10_ha_is_two_replicas_apart_from_each_other() -> None:
+@pytest.mark.defect("S10")
+def test_ha_is_two_replicas_apart_from_each_other() -> None:
     added, differing, removed = changed("ha")
     assert (added, list(differing), removed) == ({}, [("Deployment", "kubeflow", MANAGER)], set())
     before, after = differing["Deployment", "kubeflow", MANAGER]
@@ -283,7 +284,8 @@ def test_the_runtime_with_a_cache_comes_with_the_role_that_its_initializer_needs
     assert one(objects, "ClusterRole", binding["roleRef"]["name"])
 
 
-def test_v1_b31_jobs_of_named_namespaces_take_no_right_in_the_cluster() -> None:
+@pytest.mark.defect("V1-B31")
+def test_jobs_of_named_namespaces_take_no_right_in_the_cluster() -> None:
     objects = overlay("namespaced")
     wide = {(group, resource) for group, resource, _ in granted(one(objects, "ClusterRole"))}
     assert not {each for each in wide if each[0] == "kubeflow.org" or each[1] in {"pods", "services", "podgroups"}}

@@ -53,7 +53,8 @@ async def served_by(replica: Replica) -> bytes:
     return shown
 
 
-async def test_h11_a_rotation_under_fifty_reviews_a_second_refuses_none(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-11")
+async def test_a_rotation_under_fifty_reviews_a_second_refuses_none(tmp_path: Path) -> None:
     balancer, clock = LoadBalancer(), PushedClock()
     now = datetime.now(UTC)
     authority, made = new_authority(now=now - CA_VALIDITY + timedelta(days=400))

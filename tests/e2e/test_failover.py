@@ -162,7 +162,8 @@ async def duel(cluster: tuple[ClusterProcess, KubeClient]) -> AsyncIterator[Duel
         await client.raw("DELETE", resource.path("default"))
 
 
-async def test_l5_a_leader_that_was_killed_is_followed_when_its_lease_has_expired(duel: Duel) -> None:
+@pytest.mark.guarantee("L-5")
+async def test_a_leader_that_was_killed_is_followed_when_its_lease_has_expired(duel: Duel) -> None:
     async with duel.jobs_coming():
         await until_served(duel)
         await duel.leader.kill()
@@ -174,8 +175,9 @@ async def test_l5_a_leader_that_was_killed_is_followed_when_its_lease_has_expire
     duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
 
 
+@pytest.mark.guarantee("L-14")
 @pytest.mark.timeout(TIMEOUT + PAUSE)
-async def test_l14_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes_up(duel: Duel) -> None:
+async def test_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes_up(duel: Duel) -> None:
     async with duel.jobs_coming():
         await until_served(duel)
         duel.leader.signal(signal.SIGSTOP)
@@ -189,6 +191,7 @@ async def test_l14_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wak
     duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
 
 
+@pytest.mark.guarantee("L-9", "L-10")
 @pytest.mark.parametrize(
     "cut_off",
     [
@@ -198,7 +201,7 @@ async def test_l14_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wak
     ],
     ids=["silence", "answers-vanish", "refused"],
 )
-async def test_l9_l10_a_leader_that_is_cut_off_gives_up_before_another_one_leads(
+async def test_a_leader_that_is_cut_off_gives_up_before_another_one_leads(
     duel: Duel, cut_off: Callable[[FaultProxy], None]
 ) -> None:
     async with duel.jobs_coming():
@@ -214,7 +217,8 @@ async def test_l9_l10_a_leader_that_is_cut_off_gives_up_before_another_one_leads
     duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
 
 
-async def test_l11_a_leader_that_is_told_to_stop_hands_over_at_once(duel: Duel) -> None:
+@pytest.mark.guarantee("L-11")
+async def test_a_leader_that_is_told_to_stop_hands_over_at_once(duel: Duel) -> None:
     async with duel.jobs_coming():
         await until_served(duel)
         told = time.time()

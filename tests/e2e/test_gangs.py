@@ -73,8 +73,9 @@ def initializer(kind: str, command: list[str]) -> JsonObject:
     return job
 
 
+@pytest.mark.defect("B10")
 @SCHEDULERS
-async def test_b10_a_gang_with_initializers_runs_to_its_end(
+async def test_a_gang_with_initializers_runs_to_its_end(
     client: KubeClient, tmp_path: Path, scheduler: str, resource: Resource, name: str
 ) -> None:
     """B10: the quorum counted the initializers, so that they waited for the trainer, and it for them, for ever."""
@@ -99,8 +100,9 @@ async def test_b10_a_gang_with_initializers_runs_to_its_end(
     await until(is_done)
 
 
+@pytest.mark.defect("B10")
 @SCHEDULERS
-async def test_b10_a_launcher_follows_its_gang_of_nodes(
+async def test_a_launcher_follows_its_gang_of_nodes(
     client: KubeClient, scheduler: str, resource: Resource, name: str
 ) -> None:
     node = step("node", ["true"], ancestor=None)
@@ -138,7 +140,8 @@ async def _memory(client: KubeClient) -> int:
     return int(amount.removesuffix("Ki")) * (1024 if amount.endswith("Ki") else 1)
 
 
-async def test_u17_a_scheduler_that_is_installed_later_is_used(tmp_path: Path) -> None:
+@pytest.mark.defect("U17")
+async def test_a_scheduler_that_is_installed_later_is_used(tmp_path: Path) -> None:
     """U17: the original had to be restarted."""
     async with api_server(tmp_path, definitions=False) as stack:
         if stack.cluster is None:

@@ -161,7 +161,8 @@ async def create_jobs(replicas: Replicas) -> None:
     await replicas.until(lambda found: states(found) == JOBS)
 
 
-async def test_k15_sums_over_replicas_tell_what_became_of_jobs(replicas: Replicas) -> None:
+@pytest.mark.guarantee("K-15")
+async def test_sums_over_replicas_tell_what_became_of_jobs(replicas: Replicas) -> None:
     samples = await replicas.scrape()
     assert states(samples) == JOBS
     assert counted(samples, "time_to_jobset_seconds_count") == 5
@@ -273,7 +274,8 @@ def grown(before: list[Sample], after: list[Sample], what: str) -> float:
     return counted(after, what) - counted(before, what)
 
 
-async def test_k15_after_a_failover_gauges_are_right_and_nothing_is_counted_again(replicas: Replicas) -> None:
+@pytest.mark.guarantee("K-15")
+async def test_after_a_failover_gauges_are_right_and_nothing_is_counted_again(replicas: Replicas) -> None:
     before = states(await replicas.scrape())
     (_, first), (port, second) = replicas.managers.items()
     assert states(await scrape(port)) == {}

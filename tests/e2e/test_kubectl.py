@@ -165,7 +165,8 @@ time.sleep(600)
     await kubectl("delete", "trainjob", "restarting")
 
 
-async def test_u1_the_state_is_what_holds(kubectl: Kubectl, tmp_path: Path) -> None:
+@pytest.mark.defect("U1")
+async def test_the_state_is_what_holds(kubectl: Kubectl, tmp_path: Path) -> None:
     """A job that was resumed is not shown as suspended any more, and one that has ended not as suspended again."""
     go = tmp_path / "go"
     command = python(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")

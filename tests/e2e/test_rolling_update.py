@@ -34,7 +34,8 @@ class ManagerReplica(Replica):
         self.process = process
 
 
-async def test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-7")
+async def test_a_rolling_update_under_fifty_reviews_a_second_refuses_none(tmp_path: Path) -> None:
     certificates = serving_certificates(tmp_path / "certificates")
     balancer = LoadBalancer()
     async with AsyncExitStack() as stack:

@@ -101,7 +101,8 @@ async def test_a_trainer_reports_its_progress(setting: Setting) -> None:
     }
 
 
-async def test_trainer_s2_a_pod_of_another_trainjob_is_refused(setting: Setting, tmp_path: Path) -> None:
+@pytest.mark.defect("S2")
+async def test_a_pod_of_another_trainjob_is_refused(setting: Setting, tmp_path: Path) -> None:
     """With its own token, and with one that is made for the victim but bound to the pod of another TrainJob."""
     client = setting.client
     wait = f"import time, pathlib\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.02)"
@@ -144,7 +145,8 @@ async def test_trainer_s2_a_pod_of_another_trainjob_is_refused(setting: Setting,
     assert "trainerStatus" not in (await client.get(TRAINJOBS, "default", "victim"))["status"]
 
 
-async def test_trainer_s6_running_trainers_get_a_new_authority(setting: Setting, tmp_path: Path) -> None:
+@pytest.mark.defect("S6")
+async def test_running_trainers_get_a_new_authority(setting: Setting, tmp_path: Path) -> None:
     client = setting.client
     wait = f"import time, pathlib\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.02)"
     await client.create(TRAINJOBS, trainjob("runs", trainer={"command": python(wait)}))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from prometheus_client import generate_latest
 from support.series import value_of
 
@@ -18,7 +19,8 @@ def families() -> dict[str, str]:
     return {family.name: family.type for family in REGISTRY.collect()}
 
 
-def test_w30_w31_k8_k10_k11_upstream_names() -> None:
+@pytest.mark.guarantee("W-30", "W-31", "K-8", "K-10", "K-11")
+def test_upstream_names() -> None:
     """W-30, W-31, K-8, K-10, K-11"""
     names = families()
     for name in ("depth", "unfinished_work_seconds", "longest_running_processor_seconds"):
@@ -37,7 +39,8 @@ def test_w30_w31_k8_k10_k11_upstream_names() -> None:
     assert names["leader_election_master_status"] == "gauge"
 
 
-def test_k7_k8_controller_series_exist_at_zero() -> None:
+@pytest.mark.guarantee("K-7", "K-8")
+def test_controller_series_exist_at_zero() -> None:
     """K-7, K-8"""
     controller_series("fresh")
     for result in ("error", "requeue_after", "requeue", "success"):
@@ -50,7 +53,8 @@ def test_k7_k8_controller_series_exist_at_zero() -> None:
     assert value_of("controller_runtime_active_workers", labels) == 0
 
 
-def test_k8_reconcile_buckets() -> None:
+@pytest.mark.guarantee("K-8")
+def test_reconcile_buckets() -> None:
     """K-8: forty buckets from 5 ms to 60 s."""
     controller_series("buckets")
     edges = [

@@ -19,7 +19,8 @@ from trainmaster.metrics.trainjobs import (
 )
 
 
-def test_k16_a_label_has_so_many_values_and_the_rest_are_other() -> None:
+@pytest.mark.guarantee("K-16")
+def test_a_label_has_so_many_values_and_the_rest_are_other() -> None:
     values = BoundedValues(2)
     assert [values.admit(each) for each in ("a", "b", "c", "a", "c")] == ["a", "b", OTHER, "a", OTHER]
     assert [values.find(each) for each in ("a", "c", "d")] == ["a", OTHER, OTHER]
@@ -48,7 +49,8 @@ def test_gauges_of_a_manager_that_is_gone_are_gone() -> None:
     assert only_here() == []
 
 
-def test_k16_accelerators_have_so_many_names() -> None:
+@pytest.mark.guarantee("K-16")
+def test_accelerators_have_so_many_names() -> None:
     metrics = TrainJobsMetrics()
     for number in range(MOST_ACCELERATORS + 5):
         metrics.count_accelerators(2, "Running", f"example.com/gpu-{number}", "a")

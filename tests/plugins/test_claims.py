@@ -130,7 +130,8 @@ def test_a_container_keeps_the_request_that_it_uses() -> None:
     assert used_by(jobset(claiming(template(template="mine")), on)) == [{"name": "gpus", "request": "big"}]
 
 
-def test_b15_claims_stay_when_resources_are_merged() -> None:
+@pytest.mark.defect("B15")
+def test_claims_stay_when_resources_are_merged() -> None:
     """B15: only limits and requests were written back."""
     on = with_claims(template("a"), template("b"), used=[{"name": "a"}], limits={"cpu": 1})
     job = trainjob(trainer={"resourcesPerNode": {"limits": {"cpu": 2}, "claims": [{"name": "b"}]}})

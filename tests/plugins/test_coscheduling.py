@@ -90,8 +90,9 @@ def test_without_a_policy_there_is_no_group() -> None:
     assert members(objects[0].object) == []
 
 
+@pytest.mark.defect("B10")
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_b10_initializers_are_not_waited_for(scheduler: str) -> None:
+def test_initializers_are_not_waited_for(scheduler: str) -> None:
     """B10: they counted for the quorum, but the trainer's pods appear only after they have ended."""
     trainer = replicated_job(dependsOn=[after("dataset-initializer"), after("model-initializer")])
     job, runtime = trainjob(trainer={"numNodes": 3}), on(DATA, MODEL, trainer, gang={scheduler: {}})
@@ -99,14 +100,16 @@ def test_b10_initializers_are_not_waited_for(scheduler: str) -> None:
     assert members(jobset(job, runtime)) == ["node"]
 
 
+@pytest.mark.defect("B10")
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_b10_initializers_that_nobody_waits_for_start_with_the_trainer(scheduler: str) -> None:
+def test_initializers_that_nobody_waits_for_start_with_the_trainer(scheduler: str) -> None:
     job, runtime = trainjob(trainer={"numNodes": 32}), on(DATA, MODEL, replicated_job(), gang={scheduler: {}})
     assert group(job, runtime)["minMember"] == 34
     assert members(jobset(job, runtime)) == ["dataset-initializer", "model-initializer", "node"]
 
 
-def test_b10_a_launcher_that_waits_for_its_nodes_follows_a_gang_of_nodes() -> None:
+@pytest.mark.defect("B10")
+def test_a_launcher_that_waits_for_its_nodes_follows_a_gang_of_nodes() -> None:
     node, launcher = replicated_job(ancestor=None), replicated_job("launcher", dependsOn=[after("node", "Ready")])
     job = trainjob(trainer={"numNodes": 5})
     runtime = on(node, launcher, policy={"mpi": {"runLauncherAsNode": True}})
@@ -119,20 +122,23 @@ def test_b10_a_launcher_that_waits_for_its_nodes_follows_a_gang_of_nodes() -> No
     )
 
 
-def test_b10_a_launcher_that_does_not_wait_is_a_member() -> None:
+@pytest.mark.defect("B10")
+def test_a_launcher_that_does_not_wait_is_a_member() -> None:
     runtime = on(replicated_job(ancestor=None), replicated_job("launcher"), policy={"mpi": {"runLauncherAsNode": True}})
     assert group(trainjob(trainer={"numNodes": 5}), runtime)["minMember"] == 5
     assert warning_details(trainjob(), runtime) == []
 
 
-def test_b10_a_start_up_in_order_is_a_chain_of_dependencies() -> None:
+@pytest.mark.defect("B10")
+def test_a_start_up_in_order_is_a_chain_of_dependencies() -> None:
     jobs = [replicated_job("first", ancestor=None), replicated_job(), replicated_job("last", ancestor=None)]
     job, runtime = trainjob(trainer={"numNodes": 2}), on(*jobs, startupPolicy={"startupPolicyOrder": "InOrder"})
     assert group(job, runtime)["minMember"] == 2
     assert members(jobset(job, runtime)) == ["node"]
 
 
-def test_b10_who_waits_for_somebody_who_waits_for_the_trainer_is_no_member() -> None:
+@pytest.mark.defect("B10")
+def test_who_waits_for_somebody_who_waits_for_the_trainer_is_no_member() -> None:
     jobs = [
         replicated_job(),
         replicated_job("test", ancestor=None, dependsOn=[after("node")]),
@@ -142,7 +148,8 @@ def test_b10_who_waits_for_somebody_who_waits_for_the_trainer_is_no_member() -> 
     assert members(jobset(trainjob(), on(*jobs))) == ["node", "server"]
 
 
-def test_b10_the_trainer_is_a_gang_however_large_its_preparation_is() -> None:
+@pytest.mark.defect("B10")
+def test_the_trainer_is_a_gang_however_large_its_preparation_is() -> None:
     wide = replicated_job("wide", ancestor=None, replicas=100)
     trainer = replicated_job(dependsOn=[after("wide")])
     assert group(trainjob(trainer={"numNodes": 2}), on(wide, trainer))["minMember"] == 2
@@ -183,13 +190,15 @@ def test_a_gang_of_nobody_has_no_group(scheduler: str) -> None:
     assert members(jobset(job, runtime)) == []
 
 
-def test_b22_a_limit_without_a_request_counts() -> None:
+@pytest.mark.defect("B22")
+def test_a_limit_without_a_request_counts() -> None:
     """B22: GPUs are given as limits, and did not count."""
     runtime = on(asking({"cpu": "1"}, {"cpu": "4", "nvidia.com/gpu": 8}))
     assert resources(trainjob(trainer={"numNodes": 2}), runtime) == {"cpu": "2", "nvidia.com/gpu": "16"}
 
 
-def test_b22_a_limit_of_a_whole_pod_counts_for_what_no_container_names() -> None:
+@pytest.mark.defect("B22")
+def test_a_limit_of_a_whole_pod_counts_for_what_no_container_names() -> None:
     runtime = on(asking({"cpu": "1"}, resources={"limits": {"cpu": "4", "memory": "8Gi"}}))
     assert resources(trainjob(), runtime) == {"cpu": "1", "memory": "8Gi"}
 
@@ -204,7 +213,8 @@ def limit_range(name: str, namespace: str = "team", *, kind: str = "Container", 
     }
 
 
-def test_b21_limit_ranges_and_runtime_classes_count() -> None:
+@pytest.mark.defect("B21")
+def test_limit_ranges_and_runtime_classes_count() -> None:
     """B21: both were watched and never read."""
     listers = FakeListers(
         limit_range("b", defaultRequest={"cpu": "7", "memory": "1Gi"}),
@@ -250,7 +260,8 @@ def test_a_group_follows_its_trainjob_until_the_workload_runs() -> None:
     assert when(job, suspend=False) is ApplyWhen.MISSING
 
 
-def test_u18_two_schedulers_are_refused_once() -> None:
+@pytest.mark.defect("U18")
+def test_two_schedulers_are_refused_once() -> None:
     """U18: a group was made for each, although a pod has one scheduler."""
     both = on(gang={"coscheduling": {}, "volcano": {}})
     with pytest.raises(
@@ -269,8 +280,9 @@ def test_a_policy_whose_plugin_is_disabled_is_refused(scheduler: str) -> None:
         resolve(trainjob(), on(gang={scheduler: {}}), framework)
 
 
+@pytest.mark.defect("U17")
 @pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_u17_a_scheduler_may_be_installed_later(scheduler: str) -> None:
+def test_a_scheduler_may_be_installed_later(scheduler: str) -> None:
     kinds = [watch for watch in FRAMEWORK.watches() if watch.kind == "PodGroup" and scheduler[:7] in watch.api_version]
     assert all(watch.optional for watch in kinds)
 
@@ -298,8 +310,9 @@ def _gangs(draw: st.DrawFn) -> JsonObject:
     return obj
 
 
+@pytest.mark.defect("B10")
 @given(trainjobs(), _gangs())
-def test_b10_a_quorum_can_always_come_together(raw_job: JsonObject, raw_runtime: JsonObject) -> None:
+def test_a_quorum_can_always_come_together(raw_job: JsonObject, raw_runtime: JsonObject) -> None:
     """Simulates JobSet: everybody starts whose dependencies have come far enough, gangs when they are complete."""
     check_that_resolving_is_pure(raw_job, raw_runtime)
     objects = [

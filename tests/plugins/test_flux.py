@@ -156,7 +156,8 @@ def test_an_image_without_a_view_is_told_of(pod: Pod, capfd: pytest.CaptureFixtu
     assert "FLUX_VIEW_IMAGE has to name an image with one" in capfd.readouterr().err
 
 
-def test_b20_the_leader_runs_the_command_word_by_word(pod: Pod) -> None:
+@pytest.mark.defect("B20")
+def test_the_leader_runs_the_command_word_by_word(pod: Pod) -> None:
     """B20: words were joined by spaces and split again."""
     assert pod.run("entrypoint.sh", "app", "x 8", "", "*", "it's") == 0
     run = ["run", "-N", "2", "-n", "4", "app", "x 8", "", "*", "it's"]
@@ -210,7 +211,8 @@ def test_people_find_flux_by_a_file(pod: Pod) -> None:
     assert pod.read("mnt/flux/load-fluxion.sh").splitlines()[1] == "flux module load sched-fluxion-resource"
 
 
-def test_b20_scripts_begin_with_their_interpreter() -> None:
+@pytest.mark.defect("B20")
+def test_scripts_begin_with_their_interpreter() -> None:
     texts = scripts(trainjob(), flux_runtime())
     assert {text.splitlines()[0] for text in texts.values()} == {"#!/bin/bash"}
 
@@ -233,8 +235,9 @@ def test_the_command_is_wrapped_whoever_gives_it(
     assert [*main["command"], *main.get("args", [])] == [*WRAPPER, *expected]
 
 
+@pytest.mark.defect("B2")
 @pytest.mark.parametrize("trainer", [None, {}, {"numProcPerNode": 2}])
-def test_b2_the_runtimes_number_of_nodes_counts(trainer: JsonObject | None) -> None:
+def test_the_runtimes_number_of_nodes_counts(trainer: JsonObject | None) -> None:
     """B2: without a trainer, or its numNodes, the original panics."""
     job = trainjob(trainer=trainer) if trainer is not None else trainjob()
     on = flux_runtime(nodes=3)
@@ -244,6 +247,7 @@ def test_b2_the_runtimes_number_of_nodes_counts(trainer: JsonObject | None) -> N
     assert job_spec(jobset(job, on))["parallelism"] == 3
 
 
+@pytest.mark.defect("B20")
 @pytest.mark.parametrize(
     ("gpus", "tasks", "flags", "resources"),
     [
@@ -253,7 +257,7 @@ def test_b2_the_runtimes_number_of_nodes_counts(trainer: JsonObject | None) -> N
         (0, 2, [], ["--cores=0-1"]),
     ],
 )
-def test_b20_the_gpus_of_a_node_are_dealt_out_to_its_tasks(
+def test_the_gpus_of_a_node_are_dealt_out_to_its_tasks(
     gpus: int, tasks: int, flags: list[str], resources: list[str]
 ) -> None:
     """B20: each task asked for all GPUs of its node, so that two of them never fit."""
@@ -262,19 +266,22 @@ def test_b20_the_gpus_of_a_node_are_dealt_out_to_its_tasks(
     assert setting(trainjob(trainer=trainer), flux_runtime(), "resources") == resources
 
 
-def test_b5_the_runtimes_gpus_count_beside_the_trainjobs_memory() -> None:
+@pytest.mark.defect("B5")
+def test_the_runtimes_gpus_count_beside_the_trainjobs_memory() -> None:
     job = trainjob(trainer={"resourcesPerNode": {"limits": {"memory": "1Gi"}}})
     on = flux_runtime(resources={"limits": {"nvidia.com/gpu": 4}})
     assert setting(job, on, "run_flags") == ["-N", "1", "-n", "1", "-g", "4"]
 
 
-def test_b20_shared_memory_can_be_written() -> None:
+@pytest.mark.defect("B20")
+def test_shared_memory_can_be_written() -> None:
     mounts = {mount["mountPath"]: mount for mount in container(jobset(trainjob(), flux_runtime()))["volumeMounts"]}
     assert "readOnly" not in mounts["/dev/shm"]
     assert mounts["/curve"]["readOnly"]
 
 
-def test_b19_addresses_follow_the_trainer_and_the_subdomain() -> None:
+@pytest.mark.defect("B19")
+def test_addresses_follow_the_trainer_and_the_subdomain() -> None:
     on = runtime(replicated_job("workers"), policy={"flux": {}}, network={"subdomain": "mesh"})
     assert setting(trainjob(), on, "lead_host") == ["demo-workers-0-0"]
     bootstrap = configuration(trainjob(), on)["bootstrap"]
@@ -293,7 +300,8 @@ def test_variables_change_how_flux_is_set_up() -> None:
     assert configuration(job, on)["sched-fluxion-qmanager"] == {"queue-policy": "fcfs"}
 
 
-def test_trainer_s3_the_key_is_random_and_made_once() -> None:
+@pytest.mark.defect("S3")
+def test_the_key_is_random_and_made_once() -> None:
     """S3: it was the hash of the TrainJob's UID, which whoever can read the TrainJob knows."""
     framework = Framework(load_plugins())
     job, on = trainjob(), flux_runtime()
@@ -310,7 +318,8 @@ def test_trainer_s3_the_key_is_random_and_made_once() -> None:
     assert "data" not in companion("Secret", job, on, listers=FakeListers(known)).object
 
 
-def test_b30_running_brokers_keep_their_scripts() -> None:
+@pytest.mark.defect("B30")
+def test_running_brokers_keep_their_scripts() -> None:
     job, on = trainjob(), flux_runtime()
     assert companion("ConfigMap", job, on).when is ApplyWhen.ALWAYS
     assert companion("ConfigMap", job, on, listers=FakeListers(jobset(job, on))).when is ApplyWhen.MISSING

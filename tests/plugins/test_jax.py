@@ -27,14 +27,16 @@ def test_every_node_runs_one_process() -> None:
     assert job_spec(result)["parallelism"] == 3
 
 
-def test_b3_the_environment_is_there_without_a_trainer() -> None:
+@pytest.mark.defect("B3")
+def test_the_environment_is_there_without_a_trainer() -> None:
     """Nothing was injected although the runtime may have several nodes."""
     result = jobset(trainjob(), runtime(policy={"numNodes": 4, **JAX}))
     assert env(container(result))["JAX_NUM_PROCESSES"] == "4"
     assert container(result)["ports"] == [{"containerPort": 29500}]
 
 
-def test_b19_the_coordinator_is_the_trainer_whatever_it_is_called() -> None:
+@pytest.mark.defect("B19")
+def test_the_coordinator_is_the_trainer_whatever_it_is_called() -> None:
     on = runtime(replicated_job("workers"), policy=JAX, network={"subdomain": "mesh"})
     assert env(container(jobset(trainjob(), on)))["JAX_COORDINATOR_ADDRESS"] == "demo-workers-0-0.mesh:29500"
 
@@ -46,8 +48,9 @@ def test_users_may_replace_the_variables() -> None:
     assert env(container(jobset(job, runtime(policy=JAX))))["JAX_NUM_PROCESSES"] == "1"
 
 
+@pytest.mark.defect("U12")
 @pytest.mark.parametrize("policy", ["jax", "xgboost"])
-def test_u12_a_process_count_that_changes_nothing_is_warned_about(policy: str) -> None:
+def test_a_process_count_that_changes_nothing_is_warned_about(policy: str) -> None:
     """It was ignored without a word."""
     job = trainjob(trainer={"numProcPerNode": 2})
     ((path, message),) = warning_details(job, runtime(policy={policy: {}}))

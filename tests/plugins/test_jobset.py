@@ -32,6 +32,7 @@ def test_patches_do_not_change_while_pods_still_run() -> None:
     assert validate(new, RUNTIME, jobset, old=old).allowed
 
 
+@pytest.mark.defect("B4")
 @pytest.mark.parametrize(
     ("patched", "problem"),
     [
@@ -46,7 +47,7 @@ def test_patches_do_not_change_while_pods_still_run() -> None:
         ),
     ],
 )
-def test_b4_a_patch_names_what_the_runtime_has(patched: JsonObject, problem: str) -> None:
+def test_a_patch_names_what_the_runtime_has(patched: JsonObject, problem: str) -> None:
     assert validate(trainjob_object(runtimePatches=[patch(pods(containers=[{"name": "node"}]))]), RUNTIME).allowed
     result = validate(trainjob_object(runtimePatches=[patch(patched)]), RUNTIME)
     assert result.message.startswith("spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs[0]")
@@ -105,7 +106,8 @@ def test_settings_that_reach_no_initializer_are_warned_about(kind: str) -> None:
     )
 
 
-def test_b17_data_that_goes_to_a_cache_needs_no_volume() -> None:
+@pytest.mark.defect("B17")
+def test_data_that_goes_to_a_cache_needs_no_volume() -> None:
     step = "dataset-initializer"
     runtime = runtime_object(replicated_job(step, ancestor=step, containers=[{"name": step, "image": "i"}]))
     assert validate(trainjob_object(initializer={"dataset": {"storageUri": "cache://a/b"}}), runtime).allowed

@@ -117,15 +117,17 @@ def test_a_cluster_may_name_its_interface_otherwise(implementation: str) -> None
     assert env(container(jobset(job, on), LAUNCHER))[name] == "net1"
 
 
+@pytest.mark.defect("B8")
 @pytest.mark.parametrize("implementation", ["", None])
-def test_b8_an_empty_implementation_is_the_default(implementation: str | None) -> None:
+def test_an_empty_implementation_is_the_default(implementation: str | None) -> None:
     """B8: the schema accepts it, and then nothing could be built."""
     on = mpi_runtime(mpiImplementation=implementation, numProcPerNode=None, sshAuthMountPath=None)
     assert hosts(trainjob(), on) == ["demo-node-0-0.demo slots=1"]
     assert "OMPI_MCA_orte_default_hostfile" in env(container(jobset(trainjob(), on), LAUNCHER))
 
 
-def test_b8_an_unknown_implementation_is_named() -> None:
+@pytest.mark.defect("B8")
+def test_an_unknown_implementation_is_named() -> None:
     """B8: the message showed the address of a pointer."""
     with pytest.raises(PluginFailed, match="'LAM' is not supported; it can be OpenMPI, IntelMPI, MPICH") as caught:
         jobset(trainjob(), mpi_runtime(mpiImplementation="LAM"))
@@ -148,14 +150,16 @@ def test_a_slot_for_each_gpu_unless_somebody_says_otherwise() -> None:
     assert hosts(job, mpi_runtime(gpus=gpus)) == ["demo-node-0-0.demo slots=1"]
 
 
-def test_b5_the_runtimes_gpus_count_beside_the_trainjobs_memory() -> None:
+@pytest.mark.defect("B5")
+def test_the_runtimes_gpus_count_beside_the_trainjobs_memory() -> None:
     """B5: they did not count any more when the TrainJob set anything else."""
     job = trainjob(trainer={"resourcesPerNode": {"limits": {"memory": "1Gi"}}})
     assert hosts(job, mpi_runtime(gpus={"limits": {"nvidia.com/gpu": 4}})) == ["demo-node-0-0.demo slots=4"]
 
 
+@pytest.mark.defect("B6")
 @pytest.mark.parametrize("as_node", [False, True])
-def test_b6_resources_per_node_go_to_the_nodes(as_node: bool) -> None:
+def test_resources_per_node_go_to_the_nodes(as_node: bool) -> None:
     """B6: those of a launcher that is no node went to the launcher instead, which then held GPUs for nothing."""
     wanted = {"limits": {"nvidia.com/gpu": "2"}}
     job = trainjob(trainer={"numNodes": 2, "resourcesPerNode": wanted})
@@ -166,12 +170,13 @@ def test_b6_resources_per_node_go_to_the_nodes(as_node: bool) -> None:
     assert {line.partition(" ")[2] for line in hosts(job, on)} == {"slots=2"}
 
 
+@pytest.mark.defect("B7")
 @pytest.mark.parametrize(
     ("asked", "as_node", "expected"),
     [(1, True, (0, 1)), (2, True, (1, 1)), (4, True, (3, 1)), (1, False, (1, 1)), (4, False, (4, 1))],
 )
 @pytest.mark.parametrize("by", ["runtime", "job"])
-def test_b7_num_nodes_is_the_number_of_hosts(by: str, asked: int, as_node: bool, expected: tuple[int, int]) -> None:
+def test_num_nodes_is_the_number_of_hosts(by: str, asked: int, as_node: bool, expected: tuple[int, int]) -> None:
     """B7: one node were two hosts, and a runtime's number multiplied the launchers instead of the nodes."""
     on = mpi_runtime(nodes=asked if by == "runtime" else 1, runLauncherAsNode=as_node)
     job = trainjob(trainer={"numNodes": asked}) if by == "job" else trainjob()
@@ -179,15 +184,17 @@ def test_b7_num_nodes_is_the_number_of_hosts(by: str, asked: int, as_node: bool,
     assert len(hosts(job, on)) == asked
 
 
+@pytest.mark.defect("B7")
 @pytest.mark.parametrize(("ancestor", "expected"), [("trainer", 2), (None, 4)])
-def test_b7_replicas_of_nodes_are_slices_if_they_are_the_trainer(ancestor: str | None, expected: int) -> None:
+def test_replicas_of_nodes_are_slices_if_they_are_the_trainer(ancestor: str | None, expected: int) -> None:
     on = runtime(replicated_job("node", ancestor=ancestor, replicas=2), replicated_job("launcher"), policy={"mpi": {}})
     job = trainjob(trainer={"numNodes": 4})
     assert job_spec(jobset(job, on))["parallelism"] == expected
     assert len(hosts(job, on)) == 2 * expected
 
 
-def test_b7_the_trainjob_wins_and_repairs_the_launcher() -> None:
+@pytest.mark.defect("B7")
+def test_the_trainjob_wins_and_repairs_the_launcher() -> None:
     assert sizes(trainjob(trainer={"numNodes": 2}), mpi_runtime(nodes=5)) == (2, 1)
 
 
@@ -199,7 +206,8 @@ def test_a_runtime_may_fix_the_pods_of_its_nodes() -> None:
     assert sizes(trainjob(trainer={"numNodes": 1}), mpi_runtime(job=fixed)) == (1, 1)
 
 
-def test_b30_a_running_workload_keeps_its_hostfile_and_its_keys() -> None:
+@pytest.mark.defect("B30")
+def test_a_running_workload_keeps_its_hostfile_and_its_keys() -> None:
     """B30: both were written again in every reconcile, though pods that start again need what the others have."""
     job, on = trainjob(), mpi_runtime()
     running = jobset(job, on)
@@ -235,7 +243,8 @@ def test_keys_are_made_only_while_the_secret_is_missing() -> None:
     assert len(asked) == 1
 
 
-def test_trainer_s1_nothing_of_a_secret_but_its_metadata_is_asked_for() -> None:
+@pytest.mark.defect("S1")
+def test_nothing_of_a_secret_but_its_metadata_is_asked_for() -> None:
     (secrets,) = (watch for watch in MPI().watch_extension() if watch.kind == "Secret")
     assert secrets.metadata_only
     assert secrets.writes
@@ -253,7 +262,8 @@ def test_entropy_must_be_a_function() -> None:
         MPI(entropy="dice")  # type: ignore[arg-type]  # as from a configuration file
 
 
-def test_trainer_s5_roots_private_key_is_for_root_alone() -> None:
+@pytest.mark.defect("S5")
+def test_roots_private_key_is_for_root_alone() -> None:
     """S5: ssh refuses a key of its own user that others may read, and the default path is root's."""
     assert key_modes(mpi_runtime()) == key_modes(mpi_runtime(sshAuthMountPath="/root/keys")) == {0o400}
     assert key_modes(mpi_runtime(sshAuthMountPath="/home/mpiuser/.ssh")) == {0o640}

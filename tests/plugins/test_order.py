@@ -20,8 +20,9 @@ _MPI = runtime(
 _TORCH = runtime(policy={"torch": {}, "numNodes": 2})
 
 
+@pytest.mark.defect("B28")
 @pytest.mark.parametrize("on", [_MPI, _TORCH], ids=["mpi", "torch"])
-def test_b28_the_order_in_which_plugins_are_found_changes_nothing(on: object) -> None:
+def test_the_order_in_which_plugins_are_found_changes_nothing(on: object) -> None:
     """But for the random keys in Secrets, every process builds the same bytes."""
     built = set()
     for seed in range(10):
@@ -32,7 +33,8 @@ def test_b28_the_order_in_which_plugins_are_found_changes_nothing(on: object) ->
     assert len(built) == 1
 
 
-def test_b28_what_pods_mount_comes_before_the_pods() -> None:
+@pytest.mark.defect("B28")
+def test_what_pods_mount_comes_before_the_pods() -> None:
     kinds = [desired.identity[1] for desired in resolve(trainjob(), _MPI, Framework(load_plugins())).objects]
     assert sorted(kinds) == ["ConfigMap", "JobSet", "Secret"]
     assert kinds[-1] == "JobSet"

@@ -251,6 +251,7 @@ def step(name: str, ancestor: str | None, replicas: int) -> JsonObject:
     return replicated_job(name, ancestor=ancestor, containers=containers, replicas=replicas)
 
 
+@pytest.mark.defect("B33")
 @pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
 @pytest.mark.parametrize("updated", [False, True], ids=["created", "updated"])
 @pytest.mark.parametrize(
@@ -271,7 +272,7 @@ def step(name: str, ancestor: str | None, replicas: int) -> JsonObject:
         ),
     ],
 )
-def test_b33_replicas_of_runtimes(
+def test_replicas_of_runtimes(
     *, kind: str, updated: bool, played: tuple[str, str | None], policy: JsonObject, replicas: int, message: str | None
 ) -> None:
     """What is done once stays at one replica, for both kinds of runtime, when they are created and when changed."""
@@ -325,8 +326,9 @@ def test_resolving_is_pure(policy: str, data: st.DataObject, slices: int) -> Non
     check_resolution(raw_job, raw)
 
 
+@pytest.mark.defect("B10")
 @pytest.mark.parametrize("gang", ["coscheduling", "volcano"])
-def test_b10_a_gang_is_all_slices(gang: str) -> None:
+def test_a_gang_is_all_slices(gang: str) -> None:
     """32 hosts in 4 slices, and two initializers that run beside them, are 34 that start together."""
     initializers = [step("data", "dataset-initializer", 1), step("model", "model-initializer", 1)]
     raw = runtime_object(*initializers, sliced(4, command=["run"]), policy={"jax": {}})

@@ -43,30 +43,35 @@ class TestEnvironment:
         assert container(result)["ports"] == [{"containerPort": 29500}]
         assert job_spec(result)["parallelism"] == job_spec(result)["completions"] == 3
 
-    def test_b3_it_is_there_without_a_trainer(self) -> None:
+    @pytest.mark.defect("B3")
+    def test_it_is_there_without_a_trainer(self) -> None:
         """A runtime with several nodes needs the rendezvous also when the TrainJob has no `trainer`."""
         result = jobset(trainjob(), runtime(policy={"numNodes": 2, "torch": {}}))
         assert env(container(result))["PET_NNODES"] == "2"
         assert container(result)["ports"] == [{"containerPort": 29500}]
 
-    def test_b9_a_port_of_the_user_stays(self) -> None:
+    @pytest.mark.defect("B9")
+    def test_a_port_of_the_user_stays(self) -> None:
         """The rendezvous port replaced any unnamed port."""
         ports = [{"name": "node", "image": "i", "ports": [{"containerPort": 80}, {"containerPort": 81}]}]
         result = jobset(trainjob(trainer={}), runtime(replicated_job(containers=ports), policy={"torch": {}}))
         assert [port["containerPort"] for port in container(result)["ports"]] == [80, 81, 29500]
 
-    def test_b19_the_master_is_the_trainer_whatever_it_is_called(self) -> None:
+    @pytest.mark.defect("B19")
+    def test_the_master_is_the_trainer_whatever_it_is_called(self) -> None:
         """The address was wired to a job called node and a subdomain called like the TrainJob."""
         on = runtime(replicated_job("workers"), policy={"torch": {}}, network={"subdomain": "mesh"})
         assert env(container(jobset(trainjob(), on)))["PET_MASTER_ADDR"] == "demo-workers-0-0.mesh"
 
-    def test_b19_a_single_node_needs_no_host_name(self) -> None:
+    @pytest.mark.defect("B19")
+    def test_a_single_node_needs_no_host_name(self) -> None:
         on = runtime(policy={"torch": {}}, network={"enableDNSHostnames": False})
         assert env(container(jobset(trainjob(), on)))["PET_MASTER_ADDR"] == "localhost"
         assert warning_details(trainjob(), on) == []
 
+    @pytest.mark.defect("B19")
     @pytest.mark.parametrize("policy", ["torch", "jax", "xgboost"])
-    def test_b19_nodes_without_host_names_are_warned_about(self, policy: str) -> None:
+    def test_nodes_without_host_names_are_warned_about(self, policy: str) -> None:
         on = runtime(policy={policy: {}}, network={"enableDNSHostnames": False})
         ((path, message),) = warning_details(trainjob(trainer={"numNodes": 2}), on)
         assert "demo-node-0-0.demo" in str(env(container(jobset(trainjob(trainer={"numNodes": 2}), on))))
@@ -97,12 +102,14 @@ class TestProcessesPerNode:
     def test_auto_follows_the_resources(self, policy: JsonObject, resources: JsonObject, expected: str) -> None:
         assert processes(policy, {"resourcesPerNode": resources}) == expected
 
+    @pytest.mark.defect("U12")
     @pytest.mark.parametrize(("asked", "expected"), [("auto", "auto"), ("gpu", "gpu"), ("cpu", "6"), (3, "3")])
-    def test_u12_the_runtime_chooses(self, asked: int | str, expected: str) -> None:
+    def test_the_runtime_chooses(self, asked: int | str, expected: str) -> None:
         """There was no setting for whoever makes the runtime."""
         assert processes({"numProcPerNode": asked}, None, {"limits": {"nvidia.com/gpu": 2, "cpu": "6"}}) == expected
 
-    def test_u12_the_trainjob_has_the_last_word(self) -> None:
+    @pytest.mark.defect("U12")
+    def test_the_trainjob_has_the_last_word(self) -> None:
         assert processes({"numProcPerNode": "cpu"}, {"numProcPerNode": 4}) == "4"
 
     def test_cpu_without_any_is_one(self) -> None:
@@ -117,11 +124,13 @@ class TestProcessesPerNode:
             'spec.mlPolicy.torch.numProcPerNode: must be an integer, "auto", "cpu" or "gpu", got '
         )
 
-    def test_b5_what_the_container_really_gets_counts(self) -> None:
+    @pytest.mark.defect("B5")
+    def test_what_the_container_really_gets_counts(self) -> None:
         """The runtime's GPUs did not count any more when the TrainJob only set memory."""
         assert processes({}, {"resourcesPerNode": {"limits": {"memory": "1Gi"}}}, {"limits": {"x/gpu": 4}}) == "auto"
         assert processes({}, {"resourcesPerNode": {"limits": {"memory": "1Gi"}}}, {"limits": {"cpu": 4}}) == "4"
 
+    @pytest.mark.defect("U11")
     @pytest.mark.parametrize(
         ("limits", "expected"),
         [
@@ -131,7 +140,7 @@ class TestProcessesPerNode:
             ({"aws.amazon.com/neuron": 1, "aws.amazon.com/neuroncore": 2, "cpu": 64}, "2"),
         ],
     )
-    def test_u11_other_accelerators_count(self, limits: JsonObject, expected: str) -> None:
+    def test_other_accelerators_count(self, limits: JsonObject, expected: str) -> None:
         """They were no GPUs, so that one process was started for each CPU."""
         assert processes({}, {"resourcesPerNode": {"limits": limits}}) == expected
 

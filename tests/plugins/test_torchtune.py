@@ -92,7 +92,8 @@ class TestCommand:
         expected = ["--rdzv_endpoint=demo-node-0-0.demo:29500"] if meets else []
         assert command(tuning(**trainer), blueprint(gpus=gpus))[:-3] == expected
 
-    def test_u12_processes_that_the_runtime_lets_torchrun_count_meet(self) -> None:
+    @pytest.mark.defect("U12")
+    def test_processes_that_the_runtime_lets_torchrun_count_meet(self) -> None:
         whole = command(tuning(), blueprint(numProcPerNode="gpu"))
         assert whole[0] == "--rdzv_endpoint=demo-node-0-0.demo:29500"
         assert whole[1] == "full_finetune_distributed"
@@ -124,7 +125,8 @@ class TestCommand:
         assert result["command"] == COMMAND
         assert "PET_MASTER_ADDR" in env(result)
 
-    def test_b5_the_runtimes_gpus_count_beside_the_trainjobs_memory(self) -> None:
+    @pytest.mark.defect("B5")
+    def test_the_runtimes_gpus_count_beside_the_trainjobs_memory(self) -> None:
         """Without them the recipe was that of a single device."""
         job = tuning(resourcesPerNode={"limits": {"memory": "1Gi"}})
         assert command(job, blueprint(gpus=4))[-3] == "full_finetune_distributed"
@@ -208,7 +210,8 @@ class TestValidation:
         assert error_details(tuning(QLORA), blueprint(gpus=1)) == []
         assert error_details(tuning(QLORA, numProcPerNode=1), blueprint()) == []
 
-    def test_b5_a_gpu_that_only_the_runtime_asks_for_is_one_device(self) -> None:
+    @pytest.mark.defect("B5")
+    def test_a_gpu_that_only_the_runtime_asks_for_is_one_device(self) -> None:
         job = tuning(QLORA, resourcesPerNode={"limits": {"memory": "1Gi"}})
         assert error_details(job, blueprint(gpus=1)) == []
 

@@ -88,7 +88,8 @@ def test_the_variables_of_a_user_with_these_names_are_replaced() -> None:
     assert env(node) == {**VARIABLES, "MINE": "1"}
 
 
-def test_trainer_s6_the_authority_follows_also_while_the_trainjob_runs() -> None:
+@pytest.mark.defect("S6")
+def test_the_authority_follows_also_while_the_trainjob_runs() -> None:
     config_map = built(trainjob(), runtime())["ConfigMap"]
     assert config_map.when is ApplyWhen.ALWAYS
     assert config_map.object["data"] == {"ca.crt": "PEM"}

@@ -64,7 +64,8 @@ def test_the_queue_of_a_patch_wins_over_that_of_the_runtime() -> None:
     assert group(job, on(queue="research"))["queue"] == "urgent"
 
 
-def test_b10_pods_outside_of_the_gang_stay_in_its_queue() -> None:
+@pytest.mark.defect("B10")
+def test_pods_outside_of_the_gang_stay_in_its_queue() -> None:
     """Volcano makes a group of its own for them, and looks for the queue on the pod."""
     runtime = on(DATA, replicated_job(dependsOn=[{"name": "data", "status": "Complete"}]), queue="research")
     assert pod_annotations(trainjob(), runtime) == {
@@ -114,12 +115,14 @@ def errors_of(
     return [(error.path, error.detail) for error in errors]
 
 
-def test_b16_a_priority_class_is_known_from_the_cluster() -> None:
+@pytest.mark.defect("B16")
+def test_a_priority_class_is_known_from_the_cluster() -> None:
     """B16: the original was not allowed to look, so that no runtime with a priority could be used."""
     assert errors_of(trainjob(), on(prioritized("high")), priority_classes("high")) == []
 
 
-def test_b16_a_missing_priority_class_is_told_where_it_is_named() -> None:
+@pytest.mark.defect("B16")
+def test_a_missing_priority_class_is_told_where_it_is_named() -> None:
     """B16: the path did not exist in the API, and a system class ended the search."""
     runtime = on(prioritized("system-node-critical"), prioritized("gold", "other", ancestor=None))
     message = 'PriorityClass "{}" doesn\'t exist: create it, or name one that does'
@@ -129,11 +132,13 @@ def test_b16_a_missing_priority_class_is_told_where_it_is_named() -> None:
     assert errors_of(job, runtime, priority_classes()) == [("spec.runtimePatches", message.format("mine"))]
 
 
-def test_b16_who_may_not_see_priority_classes_knows_nothing_against_them() -> None:
+@pytest.mark.defect("B16")
+def test_who_may_not_see_priority_classes_knows_nothing_against_them() -> None:
     """Every cluster has some of its own."""
     assert errors_of(trainjob(), on(prioritized("gold")), FakeListers()) == []
 
 
-def test_b13_a_priority_class_that_is_gone_does_not_keep_a_job_from_being_changed() -> None:
+@pytest.mark.defect("B13")
+def test_a_priority_class_that_is_gone_does_not_keep_a_job_from_being_changed() -> None:
     job = trainjob(suspend=True)
     assert errors_of(job, on(prioritized("gold")), priority_classes(), old=trainjob()) == []

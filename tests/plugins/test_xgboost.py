@@ -42,17 +42,20 @@ def test_each_gpu_has_a_worker() -> None:
     assert workers({}, {"limits": {"cpu": 4}}) == "2"
 
 
-def test_b3_the_environment_is_there_without_a_trainer() -> None:
+@pytest.mark.defect("B3")
+def test_the_environment_is_there_without_a_trainer() -> None:
     """Nothing was injected although the runtime may have several nodes."""
     assert workers(None, {}) == "2"
 
 
-def test_b5_the_runtimes_gpus_count_beside_the_trainjobs_memory() -> None:
+@pytest.mark.defect("B5")
+def test_the_runtimes_gpus_count_beside_the_trainjobs_memory() -> None:
     """They did not count any more when the TrainJob set anything else."""
     assert workers({"resourcesPerNode": {"limits": {"memory": "1Gi"}}}, {"limits": {"nvidia.com/gpu": 4}}) == "8"
 
 
-def test_b19_the_tracker_is_beside_the_trainer_whatever_it_is_called() -> None:
+@pytest.mark.defect("B19")
+def test_the_tracker_is_beside_the_trainer_whatever_it_is_called() -> None:
     on = runtime(replicated_job("workers"), policy=XGBOOST, network={"subdomain": "mesh"})
     assert env(container(jobset(trainjob(), on)))["DMLC_TRACKER_URI"] == "demo-workers-0-0.mesh"
 

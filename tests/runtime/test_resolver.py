@@ -38,13 +38,15 @@ def test_the_template_of_the_runtime_is_a_tree_of_the_resolution() -> None:
     assert info.runtime_template == {"replicatedJobs": [{"name": "other"}]}
 
 
-def test_b6_resources_apply_without_an_ml_policy() -> None:
+@pytest.mark.defect("B6")
+def test_resources_apply_without_an_ml_policy() -> None:
     """B6: `resourcesPerNode` was silently ignored when the runtime has no mlPolicy."""
     result = jobset(trainjob(trainer={"resourcesPerNode": {"limits": {"cpu": 1}}}), runtime())
     assert container(result)["resources"] == {"limits": {"cpu": "1"}}
 
 
-def test_b15_resource_claims_survive() -> None:
+@pytest.mark.defect("B15")
+def test_resource_claims_survive() -> None:
     """B15: claims of both the runtime and the TrainJob were dropped."""
     claims = [{"name": "node", "image": "i", "resources": {"claims": [{"name": "a"}]}}]
     job = trainjob(trainer={"resourcesPerNode": {"claims": [{"name": "b", "request": "r"}]}})
@@ -63,7 +65,8 @@ def test_a_policy_that_no_plugin_serves_is_refused() -> None:
     jobset(trainjob(), runtime(policy={"numNodes": 2}))
 
 
-def test_b18_an_auxiliary_job_keeps_its_completions() -> None:
+@pytest.mark.defect("B18")
+def test_an_auxiliary_job_keeps_its_completions() -> None:
     """B18: completions were overwritten with parallelism, which turned a list of work into one round."""
     auxiliary = replicated_job("aux", ancestor=None)
     auxiliary["template"]["spec"] |= {"parallelism": 2, "completions": 10}

@@ -26,6 +26,7 @@ def test_gpus(resources: JsonObject, count: int) -> None:
     assert gpu_count(resources) == count
 
 
+@pytest.mark.defect("U11")
 @pytest.mark.parametrize(
     ("limits", "count"),
     [
@@ -34,12 +35,13 @@ def test_gpus(resources: JsonObject, count: int) -> None:
         ({"amd.com/gpu": 0, "nvidia.com/gpu": 2}, 2),
     ],
 )
-def test_u11_of_several_kinds_of_gpu_always_the_same_counts(limits: JsonObject, count: int) -> None:
+def test_of_several_kinds_of_gpu_always_the_same_counts(limits: JsonObject, count: int) -> None:
     """Which one it was used to be chance."""
     assert gpu_count({"limits": limits}) == count
 
 
-def test_u11_slices_of_gpus_count() -> None:
+@pytest.mark.defect("U11")
+def test_slices_of_gpus_count() -> None:
     """They did not, although a process trains on each."""
     slices = {"nvidia.com/mig-1g.5gb": 2, "nvidia.com/mig-2g.10gb": 1}
     assert gpu_count({"limits": slices}) == 3
@@ -47,6 +49,7 @@ def test_u11_slices_of_gpus_count() -> None:
     assert accelerator_count({"limits": slices}) == 0
 
 
+@pytest.mark.defect("U11")
 @pytest.mark.parametrize(
     ("limits", "count"),
     [
@@ -57,7 +60,7 @@ def test_u11_slices_of_gpus_count() -> None:
         ({"aws.amazon.com/neurondevice": 16}, 16),
     ],
 )
-def test_u11_accelerators_that_are_no_gpus_count(limits: JsonObject, count: int) -> None:
+def test_accelerators_that_are_no_gpus_count(limits: JsonObject, count: int) -> None:
     assert accelerator_count({"limits": limits}) == accelerator_count({"requests": limits}) == count
     assert gpu_count({"limits": {name: n for name, n in limits.items() if "gpu" not in name}}) == 0
 

@@ -48,7 +48,8 @@ def test_what_a_plugin_is_told_is_frozen_as_it_is(policy: str, config: JsonObjec
     assert (frozen.custom.name, frozen.custom.config) == ("acme", config)
 
 
-def test_u15_noise_of_the_server_is_left_out() -> None:
+@pytest.mark.defect("U15")
+def test_noise_of_the_server_is_left_out() -> None:
     """U15: managedFields and versions say nothing about the runtime and fill the ConfigMap."""
     noisy = runtime_object()
     noisy["metadata"] |= {

@@ -60,8 +60,9 @@ def seconds_to_suspend(burst: int) -> tuple[float, int]:
     return course
 
 
+@pytest.mark.guarantee("W-19")
 @pytest.mark.parametrize("burst", [100, 500])
-def test_w19_an_older_trainjob_is_suspended_at_once_whatever_the_burst(burst: int) -> None:
+def test_an_older_trainjob_is_suspended_at_once_whatever_the_burst(burst: int) -> None:
     seconds, made = seconds_to_suspend(burst)
     assert seconds < AT_ONCE
     assert made < burst / 2, "the burst is still there"

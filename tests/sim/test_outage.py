@@ -118,9 +118,10 @@ TRIES = 1.4 * AWAY
 """Of one manager, which has some thirty caches, each of which tries about every 45 s; with what restarts."""
 
 
+@pytest.mark.guarantee("R-27")
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
 @pytest.mark.parametrize("managers", [1, 2])
-def test_r27_ten_minutes_without_a_server_are_over_soon_after_it_is_back(managers: int, silent: bool) -> None:
+def test_ten_minutes_without_a_server_are_over_soon_after_it_is_back(managers: int, silent: bool) -> None:
     """Nothing is made twice, nobody is asked or told without end, and a leader that lost its lease restarts once."""
     for seed in range(4):
         course = play(managers=managers, silent=silent, seed=seed)
@@ -133,7 +134,8 @@ def test_r27_ten_minutes_without_a_server_are_over_soon_after_it_is_back(manager
         assert course.logged["warning: collection cannot be read, trying again"] < 20 * (managers + course.starts)
 
 
-def test_r27_a_longer_absence_makes_nobody_wait_longer() -> None:
+@pytest.mark.guarantee("R-27")
+def test_a_longer_absence_makes_nobody_wait_longer() -> None:
     """The key of a TrainJob that failed all the while would wait for as long again as it has failed."""
     seconds = [max(play(managers=1, silent=False, seed=seed).seconds.values()) for seed in range(4, 10)]
     assert max(seconds) < WITHIN[1, False]

@@ -63,7 +63,8 @@ def places(name: ConfigurationName) -> range:
     return range({DEFAULTER: 1, VALIDATOR: 3, JOB_VALIDATOR: 5}[name])
 
 
-async def test_h11_an_empty_secret_is_filled_and_webhooks_work(
+@pytest.mark.guarantee("H-11")
+async def test_an_empty_secret_is_filled_and_webhooks_work(
     installed_with_slow_keys: CertificateInstallation,
 ) -> None:
     installed = installed_with_slow_keys
@@ -98,7 +99,8 @@ async def test_h11_an_empty_secret_is_filled_and_webhooks_work(
         assert len(read_certificates(found.ca_certificate)) == 1
 
 
-async def test_h11_what_a_go_manager_has_left_is_taken_over_as_it_is(installed: CertificateInstallation) -> None:
+@pytest.mark.guarantee("H-11")
+async def test_what_a_go_manager_has_left_is_taken_over_as_it_is(installed: CertificateInstallation) -> None:
     theirs = go_secret(now=datetime.now(UTC))
     await installed.create_secret(theirs)
     await installed.create_webhooks()
@@ -120,7 +122,8 @@ async def test_h11_what_a_go_manager_has_left_is_taken_over_as_it_is(installed: 
     assert await installed.secret() == theirs
 
 
-async def test_h11_replicas_that_all_lead_agree(installed: CertificateInstallation) -> None:
+@pytest.mark.guarantee("H-11")
+async def test_replicas_that_all_lead_agree(installed: CertificateInstallation) -> None:
     await installed.create_webhooks()
     await installed.create_secret()
     async with installed.manager("one") as one, installed.manager("other") as other:

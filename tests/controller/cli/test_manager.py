@@ -61,7 +61,8 @@ async def lease(stack: Stack) -> JsonObject:
     return spec
 
 
-async def test_k13_the_first_line_says_what_starts_where_and_as_whom(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("K-13")
+async def test_the_first_line_says_what_starts_where_and_as_whom(stack: Stack, tmp_path: Path) -> None:
     async with leading(tmp_path) as running:
         first = json.loads(running.err[0])
     assert list(first)[:3] == ["ts", "level", "event"]
@@ -86,7 +87,8 @@ async def test_without_uvloop_it_runs_on_the_loop_of_the_standard_library(stack:
     assert '"level": "error"' not in finished.err
 
 
-async def test_l11_m2_sigterm_stops_it_in_order_and_gives_the_lease_back(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("L-11", "M-2")
+async def test_sigterm_stops_it_in_order_and_gives_the_lease_back(stack: Stack, tmp_path: Path) -> None:
     async with leading(tmp_path) as running:
         running.process.terminate()
         finished = await running.finish()
@@ -95,9 +97,8 @@ async def test_l11_m2_sigterm_stops_it_in_order_and_gives_the_lease_back(stack: 
     assert '"level": "error"' not in finished.err
 
 
-async def test_l9_l10_l14_a_process_that_was_stopped_for_too_long_ends_with_one_clear_line(
-    stack: Stack, tmp_path: Path
-) -> None:
+@pytest.mark.guarantee("L-9", "L-10", "L-14")
+async def test_a_process_that_was_stopped_for_too_long_ends_with_one_clear_line(stack: Stack, tmp_path: Path) -> None:
     async with leading(tmp_path) as running:
         running.process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(4)  # longer than the lease; nothing can be waited for in a stopped process

@@ -82,7 +82,8 @@ def test_a_file_as_the_go_manager_ships_it_is_read(tmp_path: Path, text: str) ->
     assert configuration.model_dump(include=same) == default.model_dump(include=same)
 
 
-def test_b31_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
+@pytest.mark.defect("B31")
+def test_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
     """B31: the original left the other durations at zero and refused to start."""
     configuration = load_configuration(write(tmp_path, HEAD + "leaderElection: {leaderElect: true}\n"))
     assert seconds(configuration.leader_election.lease_duration) == 15
@@ -171,6 +172,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load_configuration(tmp_path / "none.yaml")
 
 
+@pytest.mark.guarantee("T-1")
 @pytest.mark.parametrize(
     ("text", "limit"),
     [
@@ -182,7 +184,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         ("clientConnection: {qps: 0}\n", (0, 100)),
     ],
 )
-def test_t1_the_client_is_limited_only_on_demand(
+def test_the_client_is_limited_only_on_demand(
     tmp_path: Path, text: str, limit: tuple[float | None, int | None]
 ) -> None:
     connection = load_configuration(write(tmp_path, HEAD + text)).client_connection

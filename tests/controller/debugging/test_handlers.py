@@ -67,13 +67,15 @@ async def debugged(stack: Stack, *, enabled: bool = True, auth: bool = False) ->
         yield Pages(port)
 
 
-async def test_m9_they_are_off_unless_switched_on(stack: Stack) -> None:
+@pytest.mark.guarantee("M-9")
+async def test_they_are_off_unless_switched_on(stack: Stack) -> None:
     async with debugged(stack, enabled=False) as pages:
         assert {(await pages.read(f"/debug{path}"))[0] for path in ("", "/", *(f"/{page}" for page in PAGES))} == {404}
         assert (await pages.read("/metrics"))[0] == 200
 
 
-async def test_m9_each_page_shows_what_it_should(stack: Stack) -> None:
+@pytest.mark.guarantee("M-9")
+async def test_each_page_shows_what_it_should(stack: Stack) -> None:
     job = trainjob_object()
     job["metadata"] = {"name": "demo", "namespace": "default"}
     await stack.client.create(TRAINJOBS, job)
@@ -120,7 +122,8 @@ async def test_m9_each_page_shows_what_it_should(stack: Stack) -> None:
         assert (await running)[0] == 200
 
 
-async def test_m9_authentication_holds_for_each_page(stack: Stack) -> None:
+@pytest.mark.guarantee("M-9")
+async def test_authentication_holds_for_each_page(stack: Stack) -> None:
     """Who may read metrics need not be allowed to read these."""
     scraper, developer = await account_token(stack.client, "scraper"), await account_token(stack.client, "developer")
     for name, path in (("scraper", "/metrics"), ("developer", "/debug/*")):
@@ -136,6 +139,7 @@ async def test_m9_authentication_holds_for_each_page(stack: Stack) -> None:
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration", "enableDebuggingHandlers": True}
 
 
+@pytest.mark.guarantee("M-9")
 @pytest.mark.parametrize(
     ("metrics", "told"),
     [
@@ -151,13 +155,14 @@ HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configura
         ({"bindAddress": "[::1]:8443"}, ""),
     ],
 )
-def test_m9_they_are_refused_where_everybody_could_read_them(metrics: dict[str, Any], told: str) -> None:
+def test_they_are_refused_where_everybody_could_read_them(metrics: dict[str, Any], told: str) -> None:
     problems = complete(parse_configuration({**HEAD, "metrics": metrics})).problems
     assert [problem.path for problem in problems] == (["enableDebuggingHandlers"] if told else [])
     assert all(told in problem.message for problem in problems)
 
 
-def test_m9_the_refusal_of_the_file_names_the_option(tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-9")
+def test_the_refusal_of_the_file_names_the_option(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("\n".join(f"{key}: {value}" for key, value in {**HEAD, "enableDebuggingHandlers": "true"}.items()))
     with pytest.raises(ConfigurationInvalid, match="enableDebuggingHandlers: everybody who reaches"):

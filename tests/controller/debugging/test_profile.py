@@ -11,7 +11,8 @@ from trainmaster.controller.debugging import profile
 from trainmaster.controller.debugging.profile import Profiler, ProfileRunning
 
 
-async def test_m9_a_profile_has_the_stacks_of_all_threads_with_their_counts() -> None:
+@pytest.mark.guarantee("M-9")
+async def test_a_profile_has_the_stacks_of_all_threads_with_their_counts() -> None:
     ended = threading.Event()
 
     def compute() -> None:
@@ -28,12 +29,13 @@ async def test_m9_a_profile_has_the_stacks_of_all_threads_with_their_counts() ->
     stacks = dict(line.rsplit(" ", 1) for line in text.splitlines())
     assert all(int(count) > 0 for count in stacks.values())
     assert any(stack.startswith("computing;threading.Thread._bootstrap;") for stack in stacks)
-    assert any(f"{__name__}.test_m9_a_profile" in stack and stack.startswith("computing;") for stack in stacks)
+    assert any(f"{__name__}.test_a_profile" in stack and stack.startswith("computing;") for stack in stacks)
     assert any(stack.startswith("MainThread;") for stack in stacks)
     assert not any(stack.startswith("profiler") for stack in stacks)
 
 
-async def test_m9_profiles_are_taken_one_at_a_time_and_leave_no_thread() -> None:
+@pytest.mark.guarantee("M-9")
+async def test_profiles_are_taken_one_at_a_time_and_leave_no_thread() -> None:
     profiler = Profiler()
     running = asyncio.create_task(profiler.profile(60))
     await asyncio.sleep(0)
@@ -45,7 +47,8 @@ async def test_m9_profiles_are_taken_one_at_a_time_and_leave_no_thread() -> None
     assert await profiler.profile(0.05)
 
 
-async def test_m9_stacks_beyond_a_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("M-9")
+async def test_stacks_beyond_a_bound_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "_MAX_STACKS", 0)
     text = await Profiler().profile(0.05)
     assert "MainThread;(others) " in text

@@ -31,6 +31,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.guarantee("M-10")
 @pytest.mark.parametrize(
     ("main", "work"),
     [
@@ -39,7 +40,7 @@ asyncio.run(main())
     ],
     ids=["idle", "stuck"],
 )
-async def test_m10_a_signal_dumps_all_threads_and_tasks_and_the_process_goes_on(main: str, work: str) -> None:
+async def test_a_signal_dumps_all_threads_and_tasks_and_the_process_goes_on(main: str, work: str) -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", PROGRAM.format(main=main, work=work)),
         stdout=asyncio.subprocess.PIPE,

@@ -34,7 +34,8 @@ async def collect(event: asyncio.Event) -> None:
         pass
 
 
-async def test_m9_tasks_that_wait_at_one_place_are_shown_once_down_to_the_innermost_call() -> None:
+@pytest.mark.guarantee("M-9")
+async def test_tasks_that_wait_at_one_place_are_shown_once_down_to_the_innermost_call() -> None:
     event = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for number in range(20):
@@ -50,7 +51,8 @@ async def test_m9_tasks_that_wait_at_one_place_are_shown_once_down_to_the_innerm
     assert SECRET not in text
 
 
-async def test_m9_tasks_within_generators_and_those_that_run_are_shown() -> None:
+@pytest.mark.guarantee("M-9")
+async def test_tasks_within_generators_and_those_that_run_are_shown() -> None:
     event = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(collect(event), name="collector")
@@ -59,10 +61,11 @@ async def test_m9_tasks_within_generators_and_those_that_run_are_shown() -> None
         event.set()
     assert "1 x collector\n" in text
     assert f"{__name__}.collect:" in text
-    assert "test_m9_tasks_within_generators_and_those_that_run_are_shown:" in text
+    assert "test_tasks_within_generators_and_those_that_run_are_shown:" in text
 
 
-async def test_m9_the_text_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("M-9")
+async def test_the_text_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "MAX_TASKS", 5)
     event = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
@@ -75,7 +78,8 @@ async def test_m9_the_text_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.endswith("\n5 tasks are not shown\n")
 
 
-def test_m9_threads_are_shown_by_name() -> None:
+@pytest.mark.guarantee("M-9")
+def test_threads_are_shown_by_name() -> None:
     ended = threading.Event()
 
     def wait_here(password: str) -> None:
@@ -87,6 +91,6 @@ def test_m9_threads_are_shown_by_name() -> None:
     ended.set()
     thread.join()
     (ours,) = [part for part in text.split("\n\n") if part.startswith("a thread of ours\n")]
-    assert f"    {__name__}.test_m9_threads_are_shown_by_name.<locals>.wait_here:" in ours
+    assert f"    {__name__}.test_threads_are_shown_by_name.<locals>.wait_here:" in ours
     assert "MainThread\n" in text
     assert SECRET not in text

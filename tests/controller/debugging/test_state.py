@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Configuration, Plugins
@@ -29,7 +30,8 @@ SECRET = {
 }
 
 
-async def test_m9_an_object_is_shown_without_what_is_in_it() -> None:
+@pytest.mark.guarantee("M-9")
+async def test_an_object_is_shown_without_what_is_in_it() -> None:
     informer = Informer(None, SECRETS)  # type: ignore[arg-type] # it is not run
     informer.store.put(orjson.loads(orjson.dumps(SECRET)))
     (shown,) = state.cached_object([informer], "team/key")
@@ -44,7 +46,8 @@ async def test_m9_an_object_is_shown_without_what_is_in_it() -> None:
     assert cache["bytes"] == shown["bytes"] > 100
 
 
-async def test_m9_a_queue_shows_what_is_first_of_each_state() -> None:
+@pytest.mark.guarantee("M-9")
+async def test_a_queue_shows_what_is_first_of_each_state() -> None:
     clock = VirtualClock()
     queue = WorkQueue(clock=clock)
     for number in range(250):
@@ -65,7 +68,8 @@ async def test_m9_a_queue_shows_what_is_first_of_each_state() -> None:
     queue.shut_down()
 
 
-def test_m9_options_of_plugins_are_shown_without_texts() -> None:
+@pytest.mark.guarantee("M-9")
+def test_options_of_plugins_are_shown_without_texts() -> None:
     options = {"theirs": {"token": "hunter2", "retries": 3, "hosts": ["hunter2"], "more": {"on": True}}}
     shown = state.configuration(Configuration(plugins=Plugins(options=options)))
     assert shown["plugins"]["options"] == {
@@ -74,6 +78,7 @@ def test_m9_options_of_plugins_are_shown_without_texts() -> None:
     assert shown["webhook"]["certDir"] == Configuration().webhook.cert_dir
 
 
-def test_m9_plugins_are_shown_in_the_order_in_which_they_run() -> None:
+@pytest.mark.guarantee("M-9")
+def test_plugins_are_shown_in_the_order_in_which_they_run() -> None:
     framework = Framework(load_plugins())
     assert state.plugins(framework)["order"] == framework.order()

@@ -82,7 +82,8 @@ async def has_jobset(stack: Stack, name: str) -> bool:
     return True
 
 
-async def test_u17_without_jobset_it_says_so_and_goes_on_when_that_comes(
+@pytest.mark.defect("U17")
+async def test_without_jobset_it_says_so_and_goes_on_when_that_comes(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The original exits. TrainJobs are told, readiness tells, and nothing has to be restarted."""
@@ -113,7 +114,8 @@ async def test_u17_without_jobset_it_says_so_and_goes_on_when_that_comes(
     assert len([each for each in logs if each["log_level"] in {"warning", "error"}]) < 10
 
 
-async def test_u17_a_definition_that_is_removed_while_it_runs_is_missed_and_taken_up_again(stack: Stack) -> None:
+@pytest.mark.defect("U17")
+async def test_a_definition_that_is_removed_while_it_runs_is_missed_and_taken_up_again(stack: Stack) -> None:
     assert stack.cluster is not None
     await install_definitions(stack.cluster.api, (*JOBSET_DEFINITIONS, *GANG_DEFINITIONS))
     gang = runtime("gang")

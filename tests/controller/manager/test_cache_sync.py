@@ -179,9 +179,8 @@ async def test_cluster_runtimes_are_needed_where_all_namespaces_are_served(
         assert not waiting.done()
 
 
-async def test_r27_whoever_finds_that_the_server_is_back_tells_all_others(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+@pytest.mark.guarantee("R-27")
+async def test_whoever_finds_that_the_server_is_back_tells_all_others(cluster: Cluster, clock: VirtualClock) -> None:
     """They wait up to a minute each; keys that failed meanwhile are tried again as well."""
     caches, queue = caches_of(cluster, clock), WorkQueue(clock=clock)
     caches.add_trainjob_handlers(queue)
@@ -203,7 +202,8 @@ async def test_r27_whoever_finds_that_the_server_is_back_tells_all_others(
         assert queue.take() == "team/demo"
 
 
-async def test_e7_r27_who_is_refused_or_told_to_wait_does_so_when_the_server_is_back(
+@pytest.mark.guarantee("E-7", "R-27")
+async def test_who_is_refused_or_told_to_wait_does_so_when_the_server_is_back(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     cluster.refusals = {

@@ -20,7 +20,8 @@ from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.framework import Framework, load_plugins
 
 
-async def test_b11_the_configuration_sets_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.defect("B11")
+async def test_the_configuration_sets_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     """The original reads it and runs one worker for each kind."""
     workers = {}
 

@@ -80,7 +80,8 @@ def certify(directory: Path, *, valid: dt.timedelta = dt.timedelta(days=1)) -> N
     key.rename(directory / "tls.key")
 
 
-async def test_m8_readiness_breaks_down_and_ends_when_told_to_stop(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-8")
+async def test_readiness_breaks_down_and_ends_when_told_to_stop(stack: Stack, tmp_path: Path) -> None:
     certify(tmp_path / "certs")
     async with probed(stack.access, tmp_path / "certs", delay="1s") as probes:
         assert await probes.until("readyz?verbose", "check passed") == (
@@ -94,7 +95,8 @@ async def test_m8_readiness_breaks_down_and_ends_when_told_to_stop(stack: Stack,
         assert await probes.ask("healthz") == (200, "ok")
 
 
-async def test_m8_readiness_fails_while_the_certificate_is_out_of_date(
+@pytest.mark.guarantee("M-8")
+async def test_readiness_fails_while_the_certificate_is_out_of_date(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "REFRESH_INTERVAL", 0.05)
@@ -107,7 +109,8 @@ async def test_m8_readiness_fails_while_the_certificate_is_out_of_date(
         await probes.until("readyz", "ok")
 
 
-async def test_m8_readiness_names_the_caches_that_are_not_filled_and_why(tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-8")
+async def test_readiness_names_the_caches_that_are_not_filled_and_why(tmp_path: Path) -> None:
     certify(tmp_path / "certs")
     async with api_server(tmp_path, definitions=False) as stack, probed(stack.access, tmp_path / "certs") as probes:
         text = await probes.until("readyz", "[-]informer-sync failed: waiting for ", "jobsets.jobset.x-k8s.io")
@@ -115,7 +118,8 @@ async def test_m8_readiness_names_the_caches_that_are_not_filled_and_why(tmp_pat
         assert await probes.ask("healthz") == (200, "ok")
 
 
-async def test_m8_liveness_asks_nothing_of_the_api_server(tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-8")
+async def test_liveness_asks_nothing_of_the_api_server(tmp_path: Path) -> None:
     """It is away: another process would not find it either."""
     certify(tmp_path / "certs")
     nobody = RestConfig(server=f"http://127.0.0.1:{free_port()}")
@@ -125,7 +129,8 @@ async def test_m8_liveness_asks_nothing_of_the_api_server(tmp_path: Path) -> Non
         assert await probes.ask("healthz?verbose") == (200, "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n")
 
 
-async def test_m8_a_connection_to_the_probes_on_which_nothing_comes_is_closed(
+@pytest.mark.guarantee("M-8")
+async def test_a_connection_to_the_probes_on_which_nothing_comes_is_closed(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They are open to everybody."""

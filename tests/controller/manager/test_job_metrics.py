@@ -24,7 +24,8 @@ def training(name: str, namespace: str) -> JsonObject:
     return {**job, "metadata": {"name": name, "namespace": namespace}}
 
 
-async def test_k15_of_other_namespaces_nothing_is_counted_and_a_new_manager_counts_nothing_again(
+@pytest.mark.guarantee("K-15")
+async def test_of_other_namespaces_nothing_is_counted_and_a_new_manager_counts_nothing_again(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """What is deleted while no manager runs is gone for the next one."""

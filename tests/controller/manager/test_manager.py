@@ -97,7 +97,8 @@ def depth() -> float:
     return sum(sample.value for sample in family.samples if sample.labels["controller"] == "trainjob_controller")
 
 
-async def test_m5_a_manager_runs_once(stack: Stack) -> None:
+@pytest.mark.guarantee("M-5")
+async def test_a_manager_runs_once(stack: Stack) -> None:
     stop = asyncio.Event()
     stop.set()
     running = Manager(stack.access, QUIET, Framework(load_plugins()))
@@ -106,7 +107,8 @@ async def test_m5_a_manager_runs_once(stack: Stack) -> None:
         await running.run(stop)
 
 
-async def test_m1_m2_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("M-1", "M-2")
+async def test_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
     def noted(owner: type, method: str, begin: str, end: str) -> None:
@@ -176,7 +178,8 @@ FAMILIES = (
 )
 
 
-async def test_m3_m4_k7_k11_k12_a_follower_is_ready_serves_every_metric_and_fills_its_queues(stack: Stack) -> None:
+@pytest.mark.guarantee("M-3", "M-4", "K-7", "K-11", "K-12")
+async def test_a_follower_is_ready_serves_every_metric_and_fills_its_queues(stack: Stack) -> None:
     await held_by_another(stack)
     for name in ("one", "two"):
         await stack.client.create(TRAINJOBS, training(name))
@@ -209,7 +212,8 @@ async def test_m3_m4_k7_k11_k12_a_follower_is_ready_serves_every_metric_and_fill
     assert (await lease(stack))["holderIdentity"] == "other"
 
 
-async def test_m5_l11_a_failure_in_the_background_ends_the_manager_and_releases_the_lease(
+@pytest.mark.guarantee("M-5", "L-11")
+async def test_a_failure_in_the_background_ends_the_manager_and_releases_the_lease(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """M-5: the next replica need not wait for the lease to expire, and nobody acts on caches that stand still."""
@@ -230,7 +234,8 @@ async def test_m5_l11_a_failure_in_the_background_ends_the_manager_and_releases_
     assert not any(name.startswith(("trainjob_controller", "informer")) for name in left)
 
 
-async def test_l12_it_stops_while_it_waits_for_the_lease(stack: Stack) -> None:
+@pytest.mark.guarantee("L-12")
+async def test_it_stops_while_it_waits_for_the_lease(stack: Stack) -> None:
     """It leaves nothing in its queues, which the metrics of the process would count for ever."""
     await held_by_another(stack)
     await stack.client.create(TRAINJOBS, training("one"))
@@ -245,7 +250,8 @@ async def test_l12_it_stops_while_it_waits_for_the_lease(stack: Stack) -> None:
     assert (await lease(stack))["holderIdentity"] == "other"
 
 
-async def test_l12_k2_it_stops_while_the_caches_wait_for_their_kinds(tmp_path: Path) -> None:
+@pytest.mark.guarantee("L-12", "K-2")
+async def test_it_stops_while_the_caches_wait_for_their_kinds(tmp_path: Path) -> None:
     async with api_server(tmp_path, definitions=False) as stack:
         stop = asyncio.Event()
         with capture_logs() as logged:

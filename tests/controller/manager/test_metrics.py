@@ -85,7 +85,8 @@ def secured(directory: Path, port: int, *, auth: bool = False, **more: Any) -> C
     return QUIET.model_copy(update={"metrics": metrics, "webhook": webhook, **more})
 
 
-async def test_m6_secure_serving_is_tls_with_the_certificate_of_the_webhooks(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-6")
+async def test_secure_serving_is_tls_with_the_certificate_of_the_webhooks(stack: Stack, tmp_path: Path) -> None:
     async with metrics_of(stack, tmp_path / "certs") as endpoint:
         status, text = await endpoint.read()
         assert (status, "workqueue_depth" in text) == (200, True)
@@ -93,7 +94,8 @@ async def test_m6_secure_serving_is_tls_with_the_certificate_of_the_webhooks(sta
             await endpoint.read(scheme="http")
 
 
-async def test_m6_secure_serving_follows_a_new_certificate(
+@pytest.mark.guarantee("M-6")
+async def test_secure_serving_follows_a_new_certificate(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server_module, "REFRESH_INTERVAL", 0.05)
@@ -104,7 +106,8 @@ async def test_m6_secure_serving_follows_a_new_certificate(
         await endpoint.served()
 
 
-async def test_m6_secure_serving_waits_for_a_certificate_and_says_so(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-6")
+async def test_secure_serving_waits_for_a_certificate_and_says_so(stack: Stack, tmp_path: Path) -> None:
     port = free_port()
     with capture_logs() as logged:
         async with manager(stack.access, configuration=secured(tmp_path / "none", port)):
@@ -114,7 +117,8 @@ async def test_m6_secure_serving_waits_for_a_certificate_and_says_so(stack: Stac
     assert "metrics.secureServing" in told["hint"]
 
 
-async def test_m6_secure_serving_has_the_versions_and_suites_of_the_configuration(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-6")
+async def test_secure_serving_has_the_versions_and_suites_of_the_configuration(stack: Stack, tmp_path: Path) -> None:
     async with metrics_of(stack, tmp_path / "certs", tls=Tls(min_version="1.3")) as endpoint:
         assert await handshake(endpoint.port, ssl.TLSVersion.TLSv1_3) == "TLSv1.3"
         with pytest.raises(ssl.SSLError):
@@ -134,7 +138,8 @@ async def handshake(port: int, version: ssl.TLSVersion) -> str:
     return await asyncio.to_thread(connect)
 
 
-async def test_m6_auth_lets_in_whom_rbac_allows_the_path(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-6")
+async def test_auth_lets_in_whom_rbac_allows_the_path(stack: Stack, tmp_path: Path) -> None:
     allowed, other = await account_token(stack.client, "prometheus"), await account_token(stack.client, "other")
     await allow_url(stack.client, "prometheus", "/metrics")
     with capture_logs() as logged:
@@ -148,7 +153,8 @@ async def test_m6_auth_lets_in_whom_rbac_allows_the_path(stack: Stack, tmp_path:
     assert allowed[:20] not in str(logged)
 
 
-async def test_m6_auth_holds_without_tls_as_well(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-6")
+async def test_auth_holds_without_tls_as_well(stack: Stack, tmp_path: Path) -> None:
     port = free_port()
     metrics = Metrics(bind_address=f"127.0.0.1:{port}", secure_serving=False, auth=MetricsAuth(enabled=True))
     async with manager(stack.access, configuration=QUIET.model_copy(update={"metrics": metrics})):

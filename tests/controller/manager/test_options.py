@@ -47,22 +47,20 @@ PROVED: dict[str, str] = {
     "apiVersion": "tests/controller/configuration/test_loading.py::test_what_is_wrong_is_said_with_its_place",
     "kind": "tests/controller/configuration/test_loading.py::test_what_is_wrong_is_said_with_its_place",
     "controller.groupKindConcurrency": (
-        "tests/controller/manager/test_controllers.py::test_b11_the_configuration_sets_the_number_of_workers"
+        "tests/controller/manager/test_controllers.py::test_the_configuration_sets_the_number_of_workers"
     ),
     "metrics.secureServing": (
-        "tests/controller/manager/test_metrics.py::test_m6_secure_serving_is_tls_with_the_certificate_of_the_webhooks"
+        "tests/controller/manager/test_metrics.py::test_secure_serving_is_tls_with_the_certificate_of_the_webhooks"
     ),
-    "metrics.auth.enabled": (
-        "tests/controller/manager/test_metrics.py::test_m6_auth_lets_in_whom_rbac_allows_the_path"
-    ),
+    "metrics.auth.enabled": ("tests/controller/manager/test_metrics.py::test_auth_lets_in_whom_rbac_allows_the_path"),
     "logging.verbosity": (
         "tests/controller/cli/test_manager.py::test_the_log_follows_the_configuration_file_while_the_manager_runs"
     ),
     "certManagement.enable": (
-        "tests/controller/certificates/test_integration.py::test_h11_an_empty_secret_is_filled_and_webhooks_work"
+        "tests/controller/certificates/test_integration.py::test_an_empty_secret_is_filled_and_webhooks_work"
     ),
     "certManagement.webhookSecretName": (
-        "tests/controller/certificates/test_integration.py::test_h11_an_empty_secret_is_filled_and_webhooks_work"
+        "tests/controller/certificates/test_integration.py::test_an_empty_secret_is_filled_and_webhooks_work"
     ),
     "plugins.enabled": (
         "tests/controller/plugins/test_loading.py::test_only_those_of_others_that_are_enabled_are_loaded"
@@ -84,10 +82,10 @@ PROVED: dict[str, str] = {
         "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
     ),
     "tracing.endpoint": (
-        "tests/controller/tracing/test_manager.py::test_k14_a_reconcile_is_a_span_with_its_requests_and_plugin_calls"
+        "tests/controller/tracing/test_manager.py::test_a_reconcile_is_a_span_with_its_requests_and_plugin_calls"
     ),
     "tracing.samplingRatePerMillion": (
-        "tests/controller/tracing/test_manager.py::test_k14_a_review_is_in_the_trace_of_the_api_server_that_asks"
+        "tests/controller/tracing/test_manager.py::test_a_review_is_in_the_trace_of_the_api_server_that_asks"
     ),
     "trainingOperator.enableScheme": (
         "tests/controller/manager/test_training_operator.py::test_only_kinds_that_are_enabled_are_served"
@@ -97,7 +95,7 @@ PROVED: dict[str, str] = {
         "tests/controller/manager/test_training_operator.py::test_pods_of_jobs_are_made_as_configured",
     ),
     "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
-    "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_m9_they_are_off_unless_switched_on",
+    "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_they_are_off_unless_switched_on",
     "history.enabled": (
         "tests/controller/history/test_manager.py::test_jobs_are_recorded_when_they_end_and_when_they_are_deleted"
     ),
@@ -113,7 +111,7 @@ PROVED: dict[str, str] = {
         "tests/controller/web/test_handlers.py::test_it_is_off_unless_switched_on_and_does_without_a_history"
     ),
     "shutdownDelayDuration": (
-        "tests/e2e/test_rolling_update.py::test_m7_a_rolling_update_under_fifty_reviews_a_second_refuses_none"
+        "tests/e2e/test_rolling_update.py::test_a_rolling_update_under_fifty_reviews_a_second_refuses_none"
     ),
 }
 """The test that proves an option, by its path in the file; those of this module add themselves."""

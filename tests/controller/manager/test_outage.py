@@ -96,7 +96,8 @@ async def has_jobset(stack: Stack, name: str) -> bool:
     return True
 
 
-async def test_r27_while_the_server_is_away_webhooks_answer_from_caches_and_nobody_restarts_it(
+@pytest.mark.guarantee("R-27")
+async def test_while_the_server_is_away_webhooks_answer_from_caches_and_nobody_restarts_it(
     stack: Stack, tmp_path: Path
 ) -> None:
     """It stays alive and ready: a restart would cost the caches, which are all that there is."""
@@ -119,7 +120,8 @@ async def test_r27_while_the_server_is_away_webhooks_answer_from_caches_and_nobo
         assert [each for each in logs if each["log_level"] == "error"] == []
 
 
-async def test_r27_a_manager_that_starts_while_the_server_is_away_waits_and_says_why(
+@pytest.mark.guarantee("R-27")
+async def test_a_manager_that_starts_while_the_server_is_away_waits_and_says_why(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does not exit: the pauses of a crash loop would outlast the absence. Each kind is told of once."""

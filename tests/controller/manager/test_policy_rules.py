@@ -62,7 +62,8 @@ def jobs_rights(**options: Any) -> set[tuple[str, str, str]]:
     return rights(list(training_operator.policy_rules(configuration, job_kinds(configuration))))
 
 
-def test_v1_b35_mpijobs_over_ssh_take_no_right_to_roles_nor_to_exec() -> None:
+@pytest.mark.defect("V1-B35")
+def test_mpijobs_over_ssh_take_no_right_to_roles_nor_to_exec() -> None:
     """V1-B35: with kubectl exec the manager has to have what it gives to launchers; nobody may delete any of it."""
     default = jobs_rights(enableScheme=["mpijob"])
     ssh = jobs_rights(enableScheme=["mpijob"], options={"mpijob": {"transport": "ssh"}})
@@ -174,7 +175,8 @@ def test_what_has_a_name_is_granted_by_its_name() -> None:
     assert created == [("create",)]
 
 
-def test_v1_b31_who_leads_may_write_its_lease_and_jobs_of_one_namespace_need_nothing_beyond_it() -> None:
+@pytest.mark.defect("V1-B31")
+def test_who_leads_may_write_its_lease_and_jobs_of_one_namespace_need_nothing_beyond_it() -> None:
     def needed(**options: Any) -> list[PolicyRule]:
         configuration = Configuration.model_validate({"cert_management": {"enable": False}, **options})
         kinds = load_job_kinds()

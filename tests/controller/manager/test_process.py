@@ -63,7 +63,8 @@ def test_a_thread_that_computes_leaves_the_event_loop_a_turn_each_millisecond() 
         sys.setswitchinterval(before)
 
 
-def test_p22_a_settled_heap_is_out_of_the_collectors_sight(thawed: None) -> None:
+@pytest.mark.guarantee("P-22")
+def test_a_settled_heap_is_out_of_the_collectors_sight(thawed: None) -> None:
     process.freeze()
     assert gc.get_freeze_count() > 10_000
     assert len(gc.get_objects()) < 1000
@@ -100,7 +101,8 @@ def value(name: str, **labels: str) -> float:
     return found
 
 
-async def test_k12_the_lag_of_the_loop_is_measured_and_a_stall_is_told_of() -> None:
+@pytest.mark.guarantee("K-12")
+async def test_the_lag_of_the_loop_is_measured_and_a_stall_is_told_of() -> None:
     clock = VirtualClock()
     monitor = LoopMonitor(clock=clock)
     monitor.start()
@@ -117,7 +119,7 @@ async def test_k12_the_lag_of_the_loop_is_measured_and_a_stall_is_told_of() -> N
     (entry,) = logged
     assert entry["log_level"] == "warning"
     assert entry["seconds"] > STALL
-    assert "test_k12_the_lag_of_the_loop" in entry["running"], "it was seen while it stood still"
+    assert "test_the_lag_of_the_loop" in entry["running"], "it was seen while it stood still"
     monitor.stop()
     await clock.advance(10)
     assert value("trainmaster_event_loop_lag_seconds_count") == count + 11
@@ -134,7 +136,8 @@ def test_a_loop_that_never_turns_again_ends_the_process() -> None:
     assert "has not turned for 60 s" in ends[0]
 
 
-async def test_k12_p30_monitoring_counts_tasks_and_pauses_and_leaves_nothing() -> None:
+@pytest.mark.guarantee("K-12", "P-30")
+async def test_monitoring_counts_tasks_and_pauses_and_leaves_nothing() -> None:
     before, threads = len(gc.callbacks), threading.active_count()
     async with monitored_loop():
         tasks = value("trainmaster_asyncio_tasks")
@@ -148,7 +151,8 @@ async def test_k12_p30_monitoring_counts_tasks_and_pauses_and_leaves_nothing() -
     assert (len(gc.callbacks), threading.active_count()) == (before, threads)
 
 
-def test_k12_pauses_are_a_histogram_by_generation() -> None:
+@pytest.mark.guarantee("K-12")
+def test_pauses_are_a_histogram_by_generation() -> None:
     pauses = PauseHistogram()
     for seconds in (0.0001, 0.001, 0.3, 99.0):
         pauses.observe(2, seconds)

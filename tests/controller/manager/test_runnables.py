@@ -61,7 +61,8 @@ def runnables_without_cluster(
     )
 
 
-async def test_l9_l10_losing_the_lease_ends_every_reconcile() -> None:
+@pytest.mark.guarantee("L-9", "L-10")
+async def test_losing_the_lease_ends_every_reconcile() -> None:
     """Another replica may act now, so the work is over when its cancellation is, and not some time later."""
     started, ended = asyncio.Event(), asyncio.Event()
 
@@ -86,7 +87,8 @@ async def test_l9_l10_losing_the_lease_ends_every_reconcile() -> None:
     assert ended.is_set()
 
 
-async def test_k6_reconciles_finish_before_the_controllers_stop() -> None:
+@pytest.mark.guarantee("K-6")
+async def test_reconciles_finish_before_the_controllers_stop() -> None:
     started, finish, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def reconcile(key: str) -> Outcome:
@@ -111,7 +113,8 @@ async def test_k6_reconciles_finish_before_the_controllers_stop() -> None:
     assert finished.is_set()
 
 
-async def test_k6_a_reconcile_that_does_not_finish_is_cancelled_after_the_grace() -> None:
+@pytest.mark.guarantee("K-6")
+async def test_a_reconcile_that_does_not_finish_is_cancelled_after_the_grace() -> None:
     clock = VirtualClock()
 
     async def reconcile(key: str) -> Outcome:
@@ -140,7 +143,8 @@ def test_a_stop_takes_less_than_kubernetes_grants() -> None:
     assert LONGEST_SHUTDOWN_DELAY < STOP_TIMEOUT, "the controllers stop meanwhile"
 
 
-async def test_k2_caches_that_are_not_synced_are_warned_of_until_they_are() -> None:
+@pytest.mark.guarantee("K-2")
+async def test_caches_that_are_not_synced_are_warned_of_until_they_are() -> None:
     clock = VirtualClock()
     stop = asyncio.Event()
     stopped = asyncio.create_task(stop.wait())
@@ -165,7 +169,8 @@ class DrainedServer:
         self.drained += 1
 
 
-async def test_m7_servers_are_drained_for_the_delay_and_not_longer() -> None:
+@pytest.mark.guarantee("M-7")
+async def test_servers_are_drained_for_the_delay_and_not_longer() -> None:
     clock, stop, servers = VirtualClock(), asyncio.Event(), [DrainedServer(), DrainedServer()]
     draining = asyncio.create_task(drain(stop, servers, delay=5.0, clock=clock))
     await clock.advance(100)
@@ -179,8 +184,9 @@ async def test_m7_servers_are_drained_for_the_delay_and_not_longer() -> None:
     assert draining.done()
 
 
+@pytest.mark.guarantee("M-7")
 @pytest.mark.parametrize(("servers", "delay"), [([], 5.0), ([DrainedServer()], 0.0)])
-async def test_m7_without_servers_or_delay_nothing_is_waited_for(servers: list[Draining], delay: float) -> None:
+async def test_without_servers_or_delay_nothing_is_waited_for(servers: list[Draining], delay: float) -> None:
     clock, stop = VirtualClock(), asyncio.Event()
     stop.set()
     draining = asyncio.create_task(drain(stop, servers, delay=delay, clock=clock))

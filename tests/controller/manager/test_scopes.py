@@ -18,6 +18,7 @@ KEYS = Watch(*SECRET, writes=True, metadata_only=True, declared_by="mpi")
 """How MPI declares the Secrets that it builds."""
 
 
+@pytest.mark.guarantee("S-18", "S-19")
 @pytest.mark.parametrize(
     ("watches", "scopes"),
     [
@@ -32,7 +33,7 @@ KEYS = Watch(*SECRET, writes=True, metadata_only=True, declared_by="mpi")
         ([Watch(*SECRET, label_selector="")], ["all"]),
     ],
 )
-def test_s18_s19_nothing_is_read_but_what_somebody_declared(watches: list[Watch], scopes: list[str]) -> None:
+def test_nothing_is_read_but_what_somebody_declared(watches: list[Watch], scopes: list[str]) -> None:
     """Of two scopes of which neither covers the other each is read for itself."""
     assert [str(scope) for scope in served_by(watches)] == scopes
 

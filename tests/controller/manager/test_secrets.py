@@ -187,7 +187,8 @@ def with_secrets(name: str, canaries: Canaries, *, on: str = "processes") -> Jso
     return job
 
 
-async def test_m11_no_secret_gets_out_whatever_happens(tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-11")
+async def test_no_secret_gets_out_whatever_happens(tmp_path: Path) -> None:
     canaries = Canaries()
     async with api_server(tmp_path) as stack, telling(stack, tmp_path, canaries) as told:
         assert stack.cluster is not None

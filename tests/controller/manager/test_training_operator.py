@@ -142,7 +142,8 @@ async def test_switched_off_it_does_not_even_ask(stack: Stack) -> None:
         assert await job_status(stack) == {}
 
 
-async def test_v1_b26_a_gang_scheduler_may_be_installed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.defect("V1-B26")
+async def test_a_gang_scheduler_may_be_installed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_operator, "DISCOVERY_INTERVAL", 0.1)
     monkeypatch.setattr(reflector, "_ABSENT_INTERVAL", 0.1)
     async with api_server(tmp_path, definitions=False) as stack:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,8 +25,9 @@ def _object(name: str, owners: list[str], version: int) -> JsonObject:
     return {"metadata": {"namespace": "ns", "name": name, "resourceVersion": str(version)}, "owners": owners}
 
 
+@pytest.mark.guarantee("E-4")
 @given(st.lists(_STEPS, max_size=30), st.sampled_from(["", "-1"]))
-def test_e4_a_change_concerns_what_an_object_belongs_to_and_belonged_to(
+def test_a_change_concerns_what_an_object_belongs_to_and_belonged_to(
     steps: list[tuple[str, str, list[str]]], suffix: str
 ) -> None:
     store, concerned = Store(), ConcernedKeys(_owners, usual=lambda key: key.removesuffix(suffix))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from trainmaster.controller.reconciling.conditions import find_condition, is_true, remove_condition, set_condition
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -12,7 +14,8 @@ def condition(status: str, *, reason: str = "R", kind: str = "Ready") -> JsonObj
     return {"type": kind, "status": status, "reason": reason, "message": ""}
 
 
-def test_f4_the_time_of_a_condition_moves_only_when_its_status_flips() -> None:
+@pytest.mark.guarantee("F-4")
+def test_the_time_of_a_condition_moves_only_when_its_status_flips() -> None:
     conditions: list[JsonObject] = []
     set_condition(conditions, condition("True"), now=EARLIER)
     set_condition(conditions, condition("True", reason="Other"), now=NOW)
@@ -21,7 +24,8 @@ def test_f4_the_time_of_a_condition_moves_only_when_its_status_flips() -> None:
     assert conditions == [{**condition("False"), "lastTransitionTime": NOW}]
 
 
-def test_f4_there_is_one_condition_of_a_type_and_the_order_stays() -> None:
+@pytest.mark.guarantee("F-4")
+def test_there_is_one_condition_of_a_type_and_the_order_stays() -> None:
     conditions: list[JsonObject] = []
     for kind in ("A", "B", "A"):
         set_condition(conditions, condition("True", kind=kind), now=NOW)

@@ -89,7 +89,8 @@ async def running(reconcile: Callable[[str], Awaitable[Outcome]], name: str, **o
     await asyncio.wait_for(bench.task, 10)
 
 
-def test_k1_two_controllers_must_not_share_a_name() -> None:
+@pytest.mark.guarantee("K-1")
+def test_two_controllers_must_not_share_a_name() -> None:
     def controller(name: str) -> Controller:
         return Controller(name, Script(), WorkQueue(), workers=1)
 
@@ -98,7 +99,8 @@ def test_k1_two_controllers_must_not_share_a_name() -> None:
         require_unique_names([controller("one"), controller("two"), controller("one")])
 
 
-async def test_k2_as_many_reconciles_run_at_once_as_there_are_workers_and_no_more() -> None:
+@pytest.mark.guarantee("K-2")
+async def test_as_many_reconciles_run_at_once_as_there_are_workers_and_no_more() -> None:
     active: set[str] = set()
     release = asyncio.Event()
 
@@ -120,7 +122,8 @@ async def test_k2_as_many_reconciles_run_at_once_as_there_are_workers_and_no_mor
         assert bench.metric("active_workers") == 0
 
 
-async def test_k2_a_number_of_workers_that_changes_is_kept_within() -> None:
+@pytest.mark.guarantee("K-2")
+async def test_a_number_of_workers_that_changes_is_kept_within() -> None:
     """More begin with the next key; those that are too many end what they are at and take no other."""
     active: set[str] = set()
     most: list[int] = []
@@ -157,7 +160,8 @@ async def test_k2_a_number_of_workers_that_changes_is_kept_within() -> None:
         assert bench.results() == {"success": 30}
 
 
-async def test_k2_a_reconcile_that_hangs_is_cancelled_and_retried() -> None:
+@pytest.mark.guarantee("K-2")
+async def test_a_reconcile_that_hangs_is_cancelled_and_retried() -> None:
     async def hang() -> Outcome:
         await asyncio.Event().wait()
         return DONE
@@ -175,7 +179,8 @@ async def test_k2_a_reconcile_that_hangs_is_cancelled_and_retried() -> None:
         assert bench.metric("reconcile_panics_total") == 0
 
 
-async def test_k2_a_timeout_of_something_else_is_not_taken_for_one_of_the_reconcile() -> None:
+@pytest.mark.guarantee("K-2")
+async def test_a_timeout_of_something_else_is_not_taken_for_one_of_the_reconcile() -> None:
     async with running(Script(TimeoutError("a socket")), "k2-other-timeout") as bench:
         bench.queue.add(KEY)
         await bench.clock.advance(1)
@@ -183,6 +188,7 @@ async def test_k2_a_timeout_of_something_else_is_not_taken_for_one_of_the_reconc
         assert bench.metric("reconcile_panics_total") == 1
 
 
+@pytest.mark.guarantee("K-3")
 @pytest.mark.parametrize(
     ("step", "result", "requeues", "again_after"),
     [
@@ -195,9 +201,7 @@ async def test_k2_a_timeout_of_something_else_is_not_taken_for_one_of_the_reconc
         (DONE, "success", 0, None),
     ],
 )
-async def test_k3_what_follows_from_an_outcome(
-    step: Step, result: str, requeues: int, again_after: float | None
-) -> None:
+async def test_what_follows_from_an_outcome(step: Step, result: str, requeues: int, again_after: float | None) -> None:
     """After one failure, so that it shows whether the backoff goes on, stands still or starts over."""
     script = Script(Requeue("the first time"), step)
     what = type(step).__name__
@@ -221,7 +225,8 @@ async def test_k3_what_follows_from_an_outcome(
             assert len(script.seen) == 3
 
 
-async def test_k3_what_was_given_up_is_looked_at_again_after_a_change() -> None:
+@pytest.mark.guarantee("K-3")
+async def test_what_was_given_up_is_looked_at_again_after_a_change() -> None:
     script = Script(TerminalError("odd"))
     async with running(script, "k3-changed") as bench:
         bench.queue.add(KEY)
@@ -231,7 +236,8 @@ async def test_k3_what_was_given_up_is_looked_at_again_after_a_change() -> None:
         assert bench.results() == {"error": 1, "success": 1}
 
 
-async def test_w25_a_retry_comes_at_the_latest_when_it_must() -> None:
+@pytest.mark.guarantee("W-25")
+async def test_a_retry_comes_at_the_latest_when_it_must() -> None:
     script = Script(*[Requeue("no", at_latest=100)] * 12, Requeue("no", at_latest=1))
     async with running(script, "w25-at-latest") as bench:
         bench.queue.add(KEY)
@@ -243,8 +249,9 @@ async def test_w25_a_retry_comes_at_the_latest_when_it_must() -> None:
         assert bench.clock.monotonic() - seen_at <= 1.25
 
 
+@pytest.mark.guarantee("W-26")
 @pytest.mark.parametrize("step", [RuntimeError("no"), Requeue("no"), RequeueAfter(0.001), ExpectationsPending(0.001)])
-async def test_w26_what_brings_a_key_back_keeps_its_priority(step: Step) -> None:
+async def test_what_brings_a_key_back_keeps_its_priority(step: Step) -> None:
     release = asyncio.Event()
 
     async def wait() -> Outcome:
@@ -263,6 +270,7 @@ async def test_w26_what_brings_a_key_back_keeps_its_priority(step: Step) -> None
         assert script.seen == ["team/low", "team/busy", "team/normal", "team/low"]
 
 
+@pytest.mark.guarantee("K-4")
 @pytest.mark.parametrize(
     ("error", "panics", "level"),
     [
@@ -274,7 +282,7 @@ async def test_w26_what_brings_a_key_back_keeps_its_priority(step: Step) -> None
         (ExceptionGroup("requests", [TransportError("reset"), ServerError(status=503)]), 0, "warning"),
     ],
 )
-async def test_k4_an_error_is_retried_and_ends_no_worker(error: Exception, panics: int, level: str) -> None:
+async def test_an_error_is_retried_and_ends_no_worker(error: Exception, panics: int, level: str) -> None:
     script = Script(error, error)
     with capture_logs() as logs:
         async with running(script, f"k4-{error}", workers=1) as bench:
@@ -288,8 +296,9 @@ async def test_k4_an_error_is_retried_and_ends_no_worker(error: Exception, panic
     assert {entry["log_level"] for entry in logs} == {level}
 
 
+@pytest.mark.guarantee("C-9")
 @pytest.mark.parametrize("error", [Conflict(status=409), AlreadyExists(status=409)])
-async def test_c9_a_conflict_is_looked_at_again_without_alarm(error: KubeError) -> None:
+async def test_a_conflict_is_looked_at_again_without_alarm(error: KubeError) -> None:
     script = Script(error)
     with capture_logs() as logs:
         async with running(script, f"c9-{type(error).__name__}") as bench:
@@ -299,7 +308,8 @@ async def test_c9_a_conflict_is_looked_at_again_without_alarm(error: KubeError) 
     assert {entry["log_level"] for entry in logs} == {"debug"}
 
 
-async def test_k4_a_cancellation_that_nobody_asked_for_is_a_failure_of_one_reconcile() -> None:
+@pytest.mark.guarantee("K-4")
+async def test_a_cancellation_that_nobody_asked_for_is_a_failure_of_one_reconcile() -> None:
     """Passed on it would end the worker silently: to a task group, a cancelled child has finished."""
 
     async def wait_for_what_was_cancelled() -> Outcome:
@@ -316,7 +326,8 @@ async def test_k4_a_cancellation_that_nobody_asked_for_is_a_failure_of_one_recon
         assert bench.results() == {"error": 2, "success": 1}
 
 
-async def test_k4_p33_a_cancelled_worker_ends() -> None:
+@pytest.mark.guarantee("K-4", "P-33")
+async def test_a_cancelled_worker_ends() -> None:
     """At once, after the reconcile has cleaned up behind itself."""
     started, cleaned = asyncio.Event(), asyncio.Event()
 
@@ -339,7 +350,8 @@ async def test_k4_p33_a_cancelled_worker_ends() -> None:
     assert bench.results() == {}
 
 
-async def test_k4_what_ends_the_process_is_not_kept() -> None:
+@pytest.mark.guarantee("K-4")
+async def test_what_ends_the_process_is_not_kept() -> None:
     class Stop(BaseException):
         pass
 
@@ -351,7 +363,8 @@ async def test_k4_what_ends_the_process_is_not_kept() -> None:
     assert bench.metric("reconcile_panics_total") == 1
 
 
-async def test_k5_every_line_of_a_reconcile_carries_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.guarantee("K-5")
+async def test_every_line_of_a_reconcile_carries_its_id(capsys: pytest.CaptureFixture[str]) -> None:
     """Also the lines of code that knows nothing of reconciles, through structlog or the standard library."""
 
     async def reconcile(key: str) -> Outcome:
@@ -386,7 +399,8 @@ async def test_k5_every_line_of_a_reconcile_carries_its_id(capsys: pytest.Captur
     assert {(line["controller"], line["namespace"]) for line in lines} == {("k5-ids", "team")}
 
 
-async def test_w9_the_wait_of_a_key_is_counted_from_the_start_of_the_workers_on() -> None:
+@pytest.mark.guarantee("W-9")
+async def test_the_wait_of_a_key_is_counted_from_the_start_of_the_workers_on() -> None:
     """A replica that stands by for an hour has a full queue when it begins to lead."""
     name = "test-waits"
     clock, seen = VirtualClock(), asyncio.Event()
@@ -407,7 +421,8 @@ async def test_w9_the_wait_of_a_key_is_counted_from_the_start_of_the_workers_on(
     assert value_of("workqueue_queue_duration_seconds_sum", {"name": name, "controller": name}) == 0
 
 
-async def test_k6_workers_finish_what_they_are_at() -> None:
+@pytest.mark.guarantee("K-6")
+async def test_workers_finish_what_they_are_at() -> None:
     started, release = asyncio.Event(), asyncio.Event()
     ended: list[str] = []
 
@@ -426,7 +441,8 @@ async def test_k6_workers_finish_what_they_are_at() -> None:
     assert ended == [KEY]
 
 
-async def test_p35_other_tasks_get_a_turn_between_reconciles_that_wait_for_nothing() -> None:
+@pytest.mark.guarantee("P-35")
+async def test_other_tasks_get_a_turn_between_reconciles_that_wait_for_nothing() -> None:
     """After a start thousands of settled objects are in the queue, and nothing in their reconciles waits."""
     script = Script()
     most = 0
@@ -440,7 +456,8 @@ async def test_p35_other_tasks_get_a_turn_between_reconciles_that_wait_for_nothi
     assert most == 1
 
 
-def test_k7_k8_every_series_exists_before_anything_happened() -> None:
+@pytest.mark.guarantee("K-7", "K-8")
+def test_every_series_exists_before_anything_happened() -> None:
     Controller("k7-fresh", Script(), WorkQueue(), workers=3)
     counters = ("errors", "panics", "timeouts")
     names = [f"controller_runtime_reconcile_{counter}_total" for counter in counters]
@@ -462,7 +479,8 @@ def test_k7_k8_every_series_exists_before_anything_happened() -> None:
     assert max(buckets - {float("inf")}) == 60
 
 
-async def test_c3_keys_that_nothing_was_heard_of_are_reconciled_again() -> None:
+@pytest.mark.guarantee("C-3")
+async def test_keys_that_nothing_was_heard_of_are_reconciled_again() -> None:
     """What was written for them is gone, and no event will ever say so."""
     script, forgotten = Script(), [KEY]
     async with running(script, "c3-unobserved", unobserved=lambda: [forgotten.pop()] if forgotten else []) as bench:

@@ -52,21 +52,25 @@ def observed(**changes: Any) -> JsonObject:
     return obj
 
 
-def test_c12_a7_defaults_and_fields_of_others_are_no_reason_to_write() -> None:
+@pytest.mark.guarantee("C-12", "A-7")
+def test_defaults_and_fields_of_others_are_no_reason_to_write() -> None:
     assert drift(DESIRED, observed(), owned_fields=OWNED) is Drift.NONE
 
 
+@pytest.mark.guarantee("C-12")
 @pytest.mark.parametrize("changes", [{"suspend": True}, {"replicatedJobs": []}])
-def test_c12_a_changed_field_is(changes: JsonObject) -> None:
+def test_a_changed_field_is(changes: JsonObject) -> None:
     assert drift(DESIRED, observed(**changes), owned_fields=OWNED) is Drift.CERTAIN
 
 
-def test_a6_a_plain_list_is_compared_in_order() -> None:
+@pytest.mark.guarantee("A-6")
+def test_a_plain_list_is_compared_in_order() -> None:
     swapped = observed()
     swapped["spec"]["replicatedJobs"][1]["args"] = ["b", "a"]
     assert drift(DESIRED, swapped, owned_fields=OWNED) is Drift.CERTAIN
 
 
+@pytest.mark.guarantee("A-2")
 @pytest.mark.parametrize(
     "more",
     [
@@ -75,7 +79,7 @@ def test_a6_a_plain_list_is_compared_in_order() -> None:
         {"f:spec": {"f:replicatedJobs": {'k:{"name":"gone"}': {".": {}, "f:name": {}}}}},
     ],
 )
-def test_a2_a_field_that_we_own_and_no_longer_want_is(more: JsonObject) -> None:
+def test_a_field_that_we_own_and_no_longer_want_is(more: JsonObject) -> None:
     """An apply would remove it (A-2), and nothing in the desired object says so."""
     fields = {name: {**OWNED.get(name, {}), **below} for name, below in more.items()}
     assert drift(DESIRED, observed(), owned_fields={**OWNED, **fields}) is Drift.CERTAIN
@@ -290,12 +294,13 @@ def without_owners(obj: JsonObject) -> JsonObject:
     return {**obj, "metadata": metadata}
 
 
+@pytest.mark.guarantee("C-12")
 @given(
     first=st.builds(thing, SPECS, MAPS),
     others=st.lists(st.tuples(st.booleans(), st.builds(thing, SPECS, MAPS)), max_size=2),
     second=st.none() | st.builds(thing, SPECS, MAPS),
 )
-def test_c12_drift_is_what_an_apply_would_change(
+def test_drift_is_what_an_apply_would_change(
     first: JsonObject, others: list[tuple[bool, JsonObject]], second: JsonObject | None
 ) -> None:
     """Whatever we applied before, whatever others made of it, and whatever we want now."""
@@ -315,8 +320,9 @@ def test_c12_drift_is_what_an_apply_would_change(
     assert applied(after, desired, "trainer") == after
 
 
+@pytest.mark.guarantee("C-12")
 @given(desired=st.builds(thing, SPECS, MAPS))
-def test_c12_what_was_created_is_known_to_be_as_applied(desired: JsonObject) -> None:
+def test_what_was_created_is_known_to_be_as_applied(desired: JsonObject) -> None:
     """Without a look at who owns what: whatever the server has filled in, nobody else has had a hand in it."""
     created = applied(None, desired, "trainer")
     found = drift_of_created(desired, without_owners(created))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 from support.virtualtime import VirtualClock
 
@@ -25,7 +26,8 @@ def child(kind: str = "JobSet", *, version: str = "7", uid: str = "c1", **metada
     return {"apiVersion": "v1", "kind": kind, "metadata": identity | metadata}
 
 
-def test_c4_writes_of_one_kind_and_name_in_two_groups_are_both_expected() -> None:
+@pytest.mark.guarantee("C-4")
+def test_writes_of_one_kind_and_name_in_two_groups_are_both_expected() -> None:
     """Two projects have a PodGroup, and a TrainJob may have one of each."""
     expectations, behind = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, {**child("PodGroup"), "apiVersion": "scheduling.x-k8s.io/v1alpha1"}, behind)
@@ -35,7 +37,8 @@ def test_c4_writes_of_one_kind_and_name_in_two_groups_are_both_expected() -> Non
     assert expectations.satisfied(KEY)
 
 
-def test_c4_they_are_satisfied_when_the_cache_has_seen_the_write() -> None:
+@pytest.mark.guarantee("C-4")
+def test_they_are_satisfied_when_the_cache_has_seen_the_write() -> None:
     expectations, store = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, child(), store)
     assert not expectations.satisfied(KEY)
@@ -45,7 +48,8 @@ def test_c4_they_are_satisfied_when_the_cache_has_seen_the_write() -> None:
     assert len(expectations) == 0
 
 
-def test_c6_a_later_version_satisfies_them_as_well() -> None:
+@pytest.mark.guarantee("C-6")
+def test_a_later_version_satisfies_them_as_well() -> None:
     """The version of the write itself may never be seen: another write came right after it."""
     expectations, store = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, child(version="7"), store)
@@ -53,7 +57,8 @@ def test_c6_a_later_version_satisfies_them_as_well() -> None:
     assert expectations.satisfied(KEY)
 
 
-def test_c4_every_kind_has_to_catch_up() -> None:
+@pytest.mark.guarantee("C-4")
+def test_every_kind_has_to_catch_up() -> None:
     expectations, behind = Expectations(clock=VirtualClock()), store_at(1)
     expectations.expect_write(KEY, child("ConfigMap"), store_at(9))
     expectations.expect_write(KEY, child("JobSet", version="8"), behind)
@@ -62,7 +67,8 @@ def test_c4_every_kind_has_to_catch_up() -> None:
     assert expectations.satisfied(KEY)
 
 
-def test_c4_of_two_writes_of_an_object_the_later_one_counts() -> None:
+@pytest.mark.guarantee("C-4")
+def test_of_two_writes_of_an_object_the_later_one_counts() -> None:
     expectations, store = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, child(version="7"), store)
     expectations.expect_write(KEY, child(version="8"), store)
@@ -72,13 +78,15 @@ def test_c4_of_two_writes_of_an_object_the_later_one_counts() -> None:
     assert expectations.satisfied(KEY)
 
 
-def test_c5_a_version_that_is_no_number_holds_nothing_up() -> None:
+@pytest.mark.guarantee("C-5")
+def test_a_version_that_is_no_number_holds_nothing_up() -> None:
     expectations = Expectations(clock=VirtualClock())
     expectations.expect_write(KEY, child(version="opaque"), store_at(0))
     assert expectations.satisfied(KEY)
 
 
-def test_c5_writes_of_an_object_that_was_replaced_are_forgotten() -> None:
+@pytest.mark.guarantee("C-5")
+def test_writes_of_an_object_that_was_replaced_are_forgotten() -> None:
     expectations = Expectations(clock=VirtualClock())
     expectations.expect_write(KEY, child("TrainJob", uid="old"), store_at(5), own=True)
     assert not expectations.satisfied(KEY, "old")
@@ -87,7 +95,8 @@ def test_c5_writes_of_an_object_that_was_replaced_are_forgotten() -> None:
     assert expectations.satisfied(KEY, None)
 
 
-def test_c5_writes_of_its_children_are_not() -> None:
+@pytest.mark.guarantee("C-5")
+def test_writes_of_its_children_are_not() -> None:
     """Otherwise the new one would be built over what the old one left, as if nothing were there."""
     expectations, store = Expectations(clock=VirtualClock()), store_at(5)
     expectations.expect_write(KEY, child(), store)
@@ -96,7 +105,8 @@ def test_c5_writes_of_its_children_are_not() -> None:
     assert expectations.satisfied(KEY, "new")
 
 
-def test_c3_a_delete_is_waited_for_until_the_cache_shows_it() -> None:
+@pytest.mark.guarantee("C-3")
+def test_a_delete_is_waited_for_until_the_cache_shows_it() -> None:
     expectations, old = Expectations(clock=VirtualClock()), child()
     store = store_at(7, old)
     for after in (None, child(uid="c2", version="9"), child(version="9", deletionTimestamp="2026-01-01T00:00:00Z")):
@@ -108,7 +118,8 @@ def test_c3_a_delete_is_waited_for_until_the_cache_shows_it() -> None:
         assert expectations.satisfied(KEY)
 
 
-def test_c3_no_wait_is_for_ever() -> None:
+@pytest.mark.guarantee("C-3")
+def test_no_wait_is_for_ever() -> None:
     """A cache that never shows a write is a fault, but of the cache."""
     clock = VirtualClock()
     expectations, store = Expectations(clock=clock), store_at(5)
@@ -121,7 +132,8 @@ def test_c3_no_wait_is_for_ever() -> None:
     assert [(entry["log_level"], entry["object"]) for entry in logs] == [("warning", "v1 JobSet team/demo")]
 
 
-def test_c3_a_key_whose_write_vanished_before_any_cache_saw_it_is_named() -> None:
+@pytest.mark.guarantee("C-3")
+def test_a_key_whose_write_vanished_before_any_cache_saw_it_is_named() -> None:
     """The cache was filled anew meanwhile, so it has no event about what was never in it."""
     clock = VirtualClock()
     expectations, store = Expectations(clock=clock), store_at(5)

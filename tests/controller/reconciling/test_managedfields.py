@@ -32,7 +32,8 @@ ENTRIES = st.fixed_dictionaries(
 )
 
 
-def test_a5_owned_fields_are_those_of_our_applies() -> None:
+@pytest.mark.guarantee("A-5")
+def test_owned_fields_are_those_of_our_applies() -> None:
     fields: list[JsonObject] = [
         {"manager": "trainer", "operation": "Update", "fieldsV1": {"f:wrong": {}}},
         {"manager": "trainer", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:wrong": {}}},
@@ -42,10 +43,11 @@ def test_a5_owned_fields_are_those_of_our_applies() -> None:
     assert owned_fields_of({"metadata": {}}, "trainer") is None
 
 
+@pytest.mark.guarantee("A-5")
 @given(entries=st.lists(ENTRIES, max_size=4), last=st.booleans())
 @example(entries=[{"manager": "trainer", "operation": "Apply", "fieldsV1": {'},{"a': {}}}], last=True)
 @example(entries=[{"subresource": "status", "manager": "trainer", "operation": "Apply", "time": "2026"}], last=True)
-def test_a5_they_are_the_same_whether_an_object_came_in_a_list_or_by_a_watch(
+def test_they_are_the_same_whether_an_object_came_in_a_list_or_by_a_watch(
     entries: list[JsonObject], last: bool
 ) -> None:
     metadata = {"name": "a", "managedFields": entries}
@@ -60,6 +62,7 @@ def test_a5_they_are_the_same_whether_an_object_came_in_a_list_or_by_a_watch(
     assert "managedFields" not in by_watch["metadata"]
 
 
+@pytest.mark.guarantee("A-5")
 @pytest.mark.parametrize(
     "text",
     [
@@ -67,10 +70,11 @@ def test_a5_they_are_the_same_whether_an_object_came_in_a_list_or_by_a_watch(
         '[{"operation":"Apply","fieldsV1":{"f:a":{}},"manager":"tr\\u0061iner"},{"manager":"trainer"}]',
     ],
 )
-def test_a5_a_text_may_be_written_in_another_way(text: str) -> None:
+def test_a_text_may_be_written_in_another_way(text: str) -> None:
     assert owned_fields(strip_managed_fields({"metadata": {"managedFields": text}})) == {"f:a": {}}
 
 
+@pytest.mark.guarantee("A-5")
 @pytest.mark.parametrize("text", ["", "[]", "[", "[{]", '["trainer"]', '[{"manager":"trainer","operation":"Apply",x}]'])
-def test_a5_of_a_text_that_is_none_nothing_is_ours(text: str) -> None:
+def test_of_a_text_that_is_none_nothing_is_ours(text: str) -> None:
     assert owned_fields(strip_managed_fields({"metadata": {"managedFields": text}})) is None

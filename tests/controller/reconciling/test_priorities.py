@@ -19,6 +19,7 @@ def record(**metadata: Any) -> Record:
 PLAIN = record()
 
 
+@pytest.mark.guarantee("W-19")
 @pytest.mark.parametrize(
     ("change", "of_the_job", "of_its_workload"),
     [
@@ -31,16 +32,15 @@ PLAIN = record()
     ],
     ids=["added", "status or labels", "spec", "being deleted", "replaced", "gone"],
 )
-def test_w19_what_somebody_waits_for_comes_before_what_is_new(
-    change: Delta, of_the_job: int, of_its_workload: int
-) -> None:
+def test_what_somebody_waits_for_comes_before_what_is_new(change: Delta, of_the_job: int, of_its_workload: int) -> None:
     assert priority_of_own(change) == of_the_job
     assert priority_of_owned(change) == of_its_workload
     assert priority_of_other(change) == 0, "it may concern thousands"
 
 
+@pytest.mark.guarantee("W-22")
 @pytest.mark.parametrize("flag", ["initial", "resync"])
-def test_w22_what_is_not_new_can_wait(flag: str) -> None:
+def test_what_is_not_new_can_wait(flag: str) -> None:
     change = Delta("ns/a", None if flag == "initial" else PLAIN, PLAIN)
     setattr(change, flag, True)
     assert priority_of_own(change) == priority_of_owned(change) == priority_of_other(change) == LOW_PRIORITY

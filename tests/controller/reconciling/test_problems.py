@@ -25,7 +25,8 @@ async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try()
     assert ":41049->" in world.conditions["Blocked"]["message"]
 
 
-async def test_b25_a_percent_sign_is_told_as_it_is() -> None:
+@pytest.mark.defect("B25")
+async def test_a_percent_sign_is_told_as_it_is() -> None:
     world = World()
     world.put(trainjob_object(), runtime_object())
     world.refusal = refused("100%s of 5%d%%")
@@ -54,7 +55,8 @@ def test_a_note_fits_its_event(message: str) -> None:
     assert note.endswith(("short", " ..."))
 
 
-async def test_f8_an_event_is_never_needed() -> None:
+@pytest.mark.guarantee("F-8")
+async def test_an_event_is_never_needed() -> None:
     """A recorder that loses everything changes nothing."""
     world = World()
     world.put(trainjob_object())
@@ -68,7 +70,8 @@ async def test_f8_an_event_is_never_needed() -> None:
     assert Framework(load_plugins()).order()["build"]
 
 
-def test_m11_owners_read_no_credential_that_somebody_quotes() -> None:
+@pytest.mark.guarantee("M-11")
+def test_owners_read_no_credential_that_somebody_quotes() -> None:
     token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.c2lnbmVk"
     problem = Problem("PluginFailed", f"plugin theirs failed in build: RuntimeError: {token} is no good")
     assert "c2lnbmVk" not in f"{problem.condition()} {problem.note('TrainJob')}"

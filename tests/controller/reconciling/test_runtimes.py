@@ -41,21 +41,24 @@ def made(*finalizers: str) -> tuple[Client, RuntimeReconciler]:
     return client, RuntimeReconciler(cast("KubeClient", client), TRAINING_RUNTIMES, store)
 
 
+@pytest.mark.guarantee("F-2")
 @pytest.mark.parametrize(("others", "left"), [([], None), (["acme.io/keep"], ["acme.io/keep"])])
-async def test_f2_the_old_finalizer_goes_and_those_of_others_stay(others: list[str], left: list[str] | None) -> None:
+async def test_the_old_finalizer_goes_and_those_of_others_stay(others: list[str], left: list[str] | None) -> None:
     client, reconciler = made(LEGACY_FINALIZER, *others)
     assert await reconciler.reconcile(KEY) == DONE
     assert client.patches == [{"metadata": {"resourceVersion": "7", "finalizers": left}}]
 
 
-async def test_f2_a_runtime_without_it_is_left_alone() -> None:
+@pytest.mark.guarantee("F-2")
+async def test_a_runtime_without_it_is_left_alone() -> None:
     client, reconciler = made("acme.io/keep")
     assert await reconciler.reconcile(KEY) == DONE
     assert await reconciler.reconcile("team/unknown") == DONE
     assert client.patches == []
 
 
-async def test_f2_what_is_gone_meanwhile_is_done_and_what_changed_is_read_again() -> None:
+@pytest.mark.guarantee("F-2")
+async def test_what_is_gone_meanwhile_is_done_and_what_changed_is_read_again() -> None:
     client, reconciler = made(LEGACY_FINALIZER)
     client.failure = NotFound(status=404)
     assert await reconciler.reconcile(KEY) == DONE

@@ -133,14 +133,16 @@ async def test_a_job_that_is_gone_leaves_nothing_behind(world: World) -> None:
     assert len(world.reconciler._expectations) == 0
 
 
-async def test_c11_the_status_is_all_that_a_status_patch_changes() -> None:
+@pytest.mark.guarantee("C-11")
+async def test_the_status_is_all_that_a_status_patch_changes() -> None:
     world = world_with(suspend=True)
     await world.reconcile()
     (patch,) = world.patches
     assert patch.keys() == {"metadata", "status"}
 
 
-async def test_c9_c10_a_status_that_was_read_too_early_is_not_written() -> None:
+@pytest.mark.guarantee("C-9", "C-10")
+async def test_a_status_that_was_read_too_early_is_not_written() -> None:
     world = world_with(suspend=True)
     await world.reconcile()
     stale = world.find("TrainJob")

@@ -59,7 +59,8 @@ def trusts(authority: Authority, certs: CertWatcher) -> bool:
     return True
 
 
-def test_h10_files_that_are_not_there_are_named_and_taken_when_they_come(mounted: Mounted, certs: CertWatcher) -> None:
+@pytest.mark.guarantee("H-10")
+def test_files_that_are_not_there_are_named_and_taken_when_they_come(mounted: Mounted, certs: CertWatcher) -> None:
     assert not certs.read_certificate()
     assert certs.error == f"cannot read {mounted.directory / 'tls.crt'}: No such file or directory"
     authority = Authority()
@@ -70,7 +71,8 @@ def test_h10_files_that_are_not_there_are_named_and_taken_when_they_come(mounted
     assert not trusts(Authority(), certs)
 
 
-def test_h10_a_new_pair_is_taken_once_its_halves_fit(mounted: Mounted, certs: CertWatcher) -> None:
+@pytest.mark.guarantee("H-10")
+def test_a_new_pair_is_taken_once_its_halves_fit(mounted: Mounted, certs: CertWatcher) -> None:
     old, new = Authority("old"), Authority("new")
     mounted.put(old)
     certs.read_certificate()
@@ -85,8 +87,9 @@ def test_h10_a_new_pair_is_taken_once_its_halves_fit(mounted: Mounted, certs: Ce
     assert not trusts(old, certs)
 
 
+@pytest.mark.guarantee("H-10")
 @pytest.mark.parametrize("damage", [b"", b"not a certificate", b"-----BEGIN CERTIFICATE-----\nAAAA\n"])
-def test_h10_damaged_or_lost_files_leave_the_old_pair(mounted: Mounted, certs: CertWatcher, damage: bytes) -> None:
+def test_damaged_or_lost_files_leave_the_old_pair(mounted: Mounted, certs: CertWatcher, damage: bytes) -> None:
     authority = Authority()
     mounted.put(authority)
     certs.read_certificate()
@@ -97,7 +100,8 @@ def test_h10_damaged_or_lost_files_leave_the_old_pair(mounted: Mounted, certs: C
     assert trusts(authority, certs)
 
 
-def test_h10_an_unchanged_pair_is_not_taken_again(mounted: Mounted, certs: CertWatcher) -> None:
+@pytest.mark.guarantee("H-10")
+def test_an_unchanged_pair_is_not_taken_again(mounted: Mounted, certs: CertWatcher) -> None:
     mounted.put(Authority())
     certs.read_certificate()
     before = certs._current

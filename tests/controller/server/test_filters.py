@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import aiohttp
+import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 from support.http import listening
@@ -79,7 +80,8 @@ async def get(port: int, authorization: str | None = GOOD) -> tuple[int, str]:
         return answer.status, await answer.text()
 
 
-async def test_m6_only_who_is_authenticated_and_allowed_reads() -> None:
+@pytest.mark.guarantee("M-6")
+async def test_only_who_is_authenticated_and_allowed_reads() -> None:
     server = ApiServer()
     async with listening(guarded(server)) as port:
         assert await get(port, None) == (401, "Unauthorized\n")
@@ -95,7 +97,8 @@ async def test_m6_only_who_is_authenticated_and_allowed_reads() -> None:
     }
 
 
-async def test_m6_a_token_of_odd_bytes_is_nobodys() -> None:
+@pytest.mark.guarantee("M-6")
+async def test_a_token_of_odd_bytes_is_nobodys() -> None:
     server = ApiServer()
     async with listening(guarded(server)) as port:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -105,7 +108,8 @@ async def test_m6_a_token_of_odd_bytes_is_nobodys() -> None:
     assert server.seen == []
 
 
-async def test_m6_while_the_api_server_cannot_be_asked_nothing_is_served() -> None:
+@pytest.mark.guarantee("M-6")
+async def test_while_the_api_server_cannot_be_asked_nothing_is_served() -> None:
     with capture_logs() as logged:
         for kind, error, text in (
             ("TokenReview", NotConnected("down"), "Authentication failed\n"),
@@ -122,7 +126,8 @@ async def test_m6_while_the_api_server_cannot_be_asked_nothing_is_served() -> No
     assert "Bearer" not in str(logged)
 
 
-async def test_m6_an_api_server_that_does_not_answer_costs_ten_seconds() -> None:
+@pytest.mark.guarantee("M-6")
+async def test_an_api_server_that_does_not_answer_costs_ten_seconds() -> None:
     server, clock = ApiServer(), VirtualClock()
     server.hold.clear()
     async with listening(guarded(server, clock)) as port:
@@ -133,7 +138,8 @@ async def test_m6_an_api_server_that_does_not_answer_costs_ten_seconds() -> None
         assert await asking == (500, "Authentication failed\n")
 
 
-async def test_m6_results_are_cached_for_as_long_as_controller_runtime_does() -> None:
+@pytest.mark.guarantee("M-6")
+async def test_results_are_cached_for_as_long_as_controller_runtime_does() -> None:
     server, clock = ApiServer(), VirtualClock()
     async with listening(guarded(server, clock)) as port:
 
@@ -159,7 +165,8 @@ async def test_m6_results_are_cached_for_as_long_as_controller_runtime_does() ->
     assert (AUTHENTICATED_FOR, ALLOWED_FOR, DENIED_FOR) == (60, 300, 30)
 
 
-async def test_m6_a_flood_is_a_few_reviews_at_once_and_one_for_each_token() -> None:
+@pytest.mark.guarantee("M-6")
+async def test_a_flood_is_a_few_reviews_at_once_and_one_for_each_token() -> None:
     server = ApiServer()
     server.hold.clear()
     async with listening(guarded(server)) as port:
@@ -172,7 +179,8 @@ async def test_m6_a_flood_is_a_few_reviews_at_once_and_one_for_each_token() -> N
     assert server.count() == Counter(TokenReview=20)
 
 
-async def test_m6_what_is_remembered_is_bounded_and_holds_no_token() -> None:
+@pytest.mark.guarantee("M-6")
+async def test_what_is_remembered_is_bounded_and_holds_no_token() -> None:
     auth = DelegatingAuth(cast("KubeClient", ApiServer()), clock=SystemClock())
     for number in range(filters.CACHE_SIZE + 10):
         await auth._authenticate(f"bad-token-{number}")

@@ -18,7 +18,8 @@ from trainmaster.controller.server.healthz import Healthz, metrics
 from trainmaster.metrics.trainjobs import TIME_TO_JOBSET, exemplar_of, observe
 
 
-async def test_l13_m8_liveness_and_readiness_say_what_is_wrong() -> None:
+@pytest.mark.guarantee("L-13", "M-8")
+async def test_liveness_and_readiness_say_what_is_wrong() -> None:
     trouble: dict[str, str | None] = {"alive": None, "ready": None}
     healthz = Healthz()
     healthz.add_healthz_check("leaderElection", lambda: trouble["alive"])
@@ -39,7 +40,8 @@ async def test_l13_m8_liveness_and_readiness_say_what_is_wrong() -> None:
         )
 
 
-async def test_m8_verbose_has_a_line_for_each_check_and_exclude_leaves_some_out() -> None:
+@pytest.mark.guarantee("M-8")
+async def test_verbose_has_a_line_for_each_check_and_exclude_leaves_some_out() -> None:
     healthz = Healthz()
     healthz.add_readyz_check("well", lambda: None)
     async with listening(healthz.application()) as port:
@@ -58,7 +60,8 @@ async def test_m8_verbose_has_a_line_for_each_check_and_exclude_leaves_some_out(
         ]
 
 
-async def test_m8_what_is_in_nobodys_way_is_told_to_those_who_ask_for_details() -> None:
+@pytest.mark.guarantee("M-8")
+async def test_what_is_in_nobodys_way_is_told_to_those_who_ask_for_details() -> None:
     notes: list[str] = []
     healthz = Healthz()
     healthz.add_readyz_check("informer-sync", lambda: None, note=lambda: notes[0] if notes else None)
@@ -69,7 +72,8 @@ async def test_m8_what_is_in_nobodys_way_is_told_to_those_who_ask_for_details() 
         assert (await get(port, "readyz"))[:2] == (200, "ok")
 
 
-async def test_m8_each_check_can_be_asked_about_on_its_own() -> None:
+@pytest.mark.guarantee("M-8")
+async def test_each_check_can_be_asked_about_on_its_own() -> None:
     healthz = Healthz()
     healthz.add_readyz_check("well", lambda: None)
     healthz.add_readyz_check("ill", lambda: "a fever")
@@ -81,7 +85,8 @@ async def test_m8_each_check_can_be_asked_about_on_its_own() -> None:
         assert (await get(port, "healthz/ping"))[:2] == (200, "ok")
 
 
-async def test_m8_checks_may_wait_and_one_that_raises_has_failed_without_its_words() -> None:
+@pytest.mark.guarantee("M-8")
+async def test_checks_may_wait_and_one_that_raises_has_failed_without_its_words() -> None:
     def broken() -> str | None:
         raise ValueError("Bearer abc")
 
@@ -100,7 +105,8 @@ async def test_m8_checks_may_wait_and_one_that_raises_has_failed_without_its_wor
     ]
 
 
-def test_m8_two_checks_of_one_name_are_refused() -> None:
+@pytest.mark.guarantee("M-8")
+def test_two_checks_of_one_name_are_refused() -> None:
     healthz = Healthz()
     healthz.add_readyz_check("certs", lambda: None)
     healthz.add_healthz_check("certs", lambda: None)
@@ -108,7 +114,8 @@ def test_m8_two_checks_of_one_name_are_refused() -> None:
         healthz.add_readyz_check("certs", lambda: None)
 
 
-async def test_b12_probes_answer_under_their_configured_names() -> None:
+@pytest.mark.defect("B12")
+async def test_probes_answer_under_their_configured_names() -> None:
     app = Healthz(liveness="alive", readiness="ready").application()
     async with listening(app) as port:
         assert [(await get(port, name))[0] for name in ("alive", "ready", "healthz", "readyz")] == [200, 200, 404, 404]
@@ -143,7 +150,8 @@ async def test_open_metrics_are_served_to_whoever_asks_for_them() -> None:
             assert "# EOF" not in text
 
 
-async def test_p35_other_tasks_get_a_turn_after_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("P-35")
+async def test_other_tasks_get_a_turn_after_each_family(monkeypatch: pytest.MonkeyPatch) -> None:
     turns, seen = 0, []
 
     class Watchful(Collector):

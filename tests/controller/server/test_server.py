@@ -59,7 +59,8 @@ async def test_a_server_is_ready_while_it_can_connect_to_itself(monkeypatch: pyt
     assert server.readiness() == "it is not served any more"
 
 
-async def test_h13_a_check_connects_for_all_who_ask_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("H-13")
+async def test_a_check_connects_for_all_who_ask_within_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     """Probes of any number of kubelets cost one connection a second, and none of them hears of an older one."""
     clock, dialled = VirtualClock(), 0
     open_connection = asyncio.open_connection
@@ -97,7 +98,8 @@ async def test_h13_a_check_connects_for_all_who_ask_within_a_second(monkeypatch:
     assert await server.check() == "it is not served any more"
 
 
-async def test_h13_a_check_is_not_known_any_more_when_callers_verify_us_otherwise() -> None:
+@pytest.mark.guarantee("H-13")
+async def test_a_check_is_not_known_any_more_when_callers_verify_us_otherwise() -> None:
     """Whoever has just been told of an authority refuses what it has not signed, within that second as well."""
     callers: list[tuple[ssl.SSLContext, str]] = []
     options = ServerOptions(purpose="tests", subject="it is")
@@ -116,7 +118,8 @@ async def test_h13_a_check_is_not_known_any_more_when_callers_verify_us_otherwis
         await running
 
 
-async def test_h13_a_check_tells_why_callers_refuse_the_certificate(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-13")
+async def test_a_check_tells_why_callers_refuse_the_certificate(tmp_path: Path) -> None:
     """Time stands still, so that only another way to verify is a reason to connect again."""
     authority, clock = Authority(), VirtualClock()
     certificate, key = authority.issue(tmp_path, name="server")
@@ -144,7 +147,8 @@ async def test_h13_a_check_tells_why_callers_refuse_the_certificate(tmp_path: Pa
         await running
 
 
-async def test_m7_while_draining_each_response_closes_its_connection() -> None:
+@pytest.mark.guarantee("M-7")
+async def test_while_draining_each_response_closes_its_connection() -> None:
     """Who keeps connections open would come here until the end, whatever a load balancer knows."""
 
     async def answer(_request: web.Request) -> web.Response:

@@ -139,6 +139,7 @@ class Owned:
 JOBSET_OF = [("batch/v1", "Job"), ("jobset.x-k8s.io/v1alpha2", "JobSet")]
 
 
+@pytest.mark.defect("S2")
 @pytest.mark.parametrize(
     ("watches", "kinds", "expected"),
     [
@@ -153,7 +154,7 @@ JOBSET_OF = [("batch/v1", "Job"), ("jobset.x-k8s.io/v1alpha2", "JobSet")]
     ],
     ids=["Job", "LeaderWorkerSet", "undeclared", "no workload", "other", "none", "without JobSet", "nothing declared"],
 )
-async def test_trainer_s2_a_pod_belongs_to_a_trainjob_through_what_plugins_declared(
+async def test_a_pod_belongs_to_a_trainjob_through_what_plugins_declared(
     watches: list[Watch], kinds: list[tuple[str, str]], expected: bool
 ) -> None:
     """What is no workload, nor below one by the word of its plugin, belongs to nobody: anyone may have made it."""
@@ -167,8 +168,9 @@ async def test_trainer_s2_a_pod_belongs_to_a_trainjob_through_what_plugins_decla
     assert {rule.resource.kind for rule in policy_rules(declared)} >= set(server.asked), "with the rights declared"
 
 
+@pytest.mark.defect("S2")
 @pytest.mark.parametrize(("label", "expected"), [("train", True), ("other", False), (None, False)])
-async def test_trainer_s2_pods_of_a_jobset_say_so_by_their_label_as_well(label: str | None, expected: bool) -> None:
+async def test_pods_of_a_jobset_say_so_by_their_label_as_well(label: str | None, expected: bool) -> None:
     labels = {"jobset.sigs.k8s.io/jobset-name": label} if label else {}
     server = Owned(*JOBSET_OF, labels=labels)
     owners = PodOwners(cast("KubeClient", server), OwnerKinds.of(FRAMEWORK.watches()), clock=VirtualClock())

@@ -161,7 +161,8 @@ async def test_half_a_surrogate_pair_is_replaced(http: StatusClient, trainers: T
 FORBIDDEN = {"status": "Failure", "message": "Forbidden", "reason": "Forbidden", "code": 403, "metadata": {}}
 
 
-async def test_trainer_s2_a_pod_of_another_trainjob_may_not_report(http: StatusClient, trainers: Trainers) -> None:
+@pytest.mark.defect("S2")
+async def test_a_pod_of_another_trainjob_may_not_report(http: StatusClient, trainers: Trainers) -> None:
     """Any pod can get a token of any audience that its service account asks for."""
     await trainers.create("train")
     stranger = await trainers.create("other")
@@ -171,21 +172,24 @@ async def test_trainer_s2_a_pod_of_another_trainjob_may_not_report(http: StatusC
     assert await trainers.reported("train") is None
 
 
-async def test_trainer_s2_labels_are_not_enough(http: StatusClient, trainers: Trainers) -> None:
+@pytest.mark.defect("S2")
+async def test_labels_are_not_enough(http: StatusClient, trainers: Trainers) -> None:
     await trainers.create("train")
     labels = {"jobset.sigs.k8s.io/jobset-name": "train"}
     claimant = await trainers.pod("claimant", labels=labels, owner=None)
     assert (await http.post("train", await trainers.token("train", pod=claimant))).code == 403
 
 
-async def test_trainer_s2_owners_are_not_enough(http: StatusClient, trainers: Trainers) -> None:
+@pytest.mark.defect("S2")
+async def test_owners_are_not_enough(http: StatusClient, trainers: Trainers) -> None:
     pod = await trainers.create("train")
     patch = {"metadata": {"labels": {"jobset.sigs.k8s.io/jobset-name": "other"}}}
     await trainers.client.patch(PODS, NAMESPACE, pod["metadata"]["name"], patch)
     assert (await http.post("train", await trainers.token("train", pod=pod))).code == 403
 
 
-async def test_trainer_s2_a_pod_of_a_trainjob_that_had_the_name_before_may_not_report(
+@pytest.mark.defect("S2")
+async def test_a_pod_of_a_trainjob_that_had_the_name_before_may_not_report(
     http: StatusClient, trainers: Trainers
 ) -> None:
     pod = await trainers.create("train")
@@ -279,9 +283,8 @@ async def test_reviews_are_remembered_for_a_while(http: StatusClient, trainers: 
     assert reviews() == before + 2
 
 
-async def test_trainer_s4_the_api_server_is_asked_and_nobody_else(
-    stack: Stack, http: StatusClient, trainers: Trainers
-) -> None:
+@pytest.mark.defect("S4")
+async def test_the_api_server_is_asked_and_nobody_else(stack: Stack, http: StatusClient, trainers: Trainers) -> None:
     """One request for a report, and four more for a token and a pod that are new; no issuer is discovered."""
     token = await trainers.token("train", pod=await trainers.create("train"))
     assert stack.cluster is not None

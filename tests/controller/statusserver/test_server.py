@@ -115,7 +115,8 @@ async def test_it_is_served_from_the_first_certificate_on(stack: Stack, trainers
     assert readiness() == "the status server is not served any more"
 
 
-async def test_trainer_s6_a_new_authority_and_its_certificate_are_taken_up(
+@pytest.mark.defect("S6")
+async def test_a_new_authority_and_its_certificate_are_taken_up(
     stack: Stack, trainers: Trainers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Together: a pod that is told of the authority may report at once, whenever the server looks at its files."""

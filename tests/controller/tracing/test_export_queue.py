@@ -60,8 +60,9 @@ def _never_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_queue, "INTERVAL", 3600.0)
 
 
+@pytest.mark.guarantee("P-37")
 @pytest.mark.usefixtures("_never_by_time")
-def test_p37_the_end_sends_what_is_queued() -> None:
+def test_the_end_sends_what_is_queued() -> None:
     exporter = Exporter()
     queue = ExportQueue(exporter, endpoint="collector")
     for each in spans(3):
@@ -73,7 +74,8 @@ def test_p37_the_end_sends_what_is_queued() -> None:
     assert exported == [3]
 
 
-def test_p37_what_has_no_place_is_dropped_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("P-37")
+def test_what_has_no_place_is_dropped_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_queue, "BATCH", 1)
     exporter = Exporter(blocked=True)
     queue = ExportQueue(exporter, endpoint="collector", size=2)
@@ -95,8 +97,9 @@ def test_p37_what_has_no_place_is_dropped_and_nobody_waits(monkeypatch: pytest.M
     assert len(exporter.got) == 1, "it gave up on the others"
 
 
+@pytest.mark.guarantee("P-37")
 @pytest.mark.usefixtures("_never_by_time")
-def test_p37_an_exporter_that_raises_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exporter_that_raises_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(export_queue, "BATCH", 2)
     exporter = Exporter(error=RuntimeError("no way to https://me:hunter2@collector"))
     with capture_logs() as logged, counted("failed") as failed:

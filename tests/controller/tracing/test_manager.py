@@ -84,7 +84,8 @@ def reconciles(receiver: Collector, name: str) -> list[Span]:
     return receiver.named("reconcile TrainJob", k8s_trainjob_name=name)
 
 
-async def test_k14_a_reconcile_is_a_span_with_its_requests_and_plugin_calls(
+@pytest.mark.guarantee("K-14")
+async def test_a_reconcile_is_a_span_with_its_requests_and_plugin_calls(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POD_NAME", "manager-0")
@@ -147,7 +148,8 @@ async def test_k14_a_reconcile_is_a_span_with_its_requests_and_plugin_calls(
     assert {parent for path, parent in sent if "watch" in path or path.startswith("/api/v1/pods")} <= {""}
 
 
-async def test_k14_each_reconcile_leads_to_the_one_before_of_the_same_trainjob(stack: Stack) -> None:
+@pytest.mark.guarantee("K-14")
+async def test_each_reconcile_leads_to_the_one_before_of_the_same_trainjob(stack: Stack) -> None:
     async with collector() as receiver, traced(stack, receiver.endpoint):
         await create(stack, "other")
         await create(stack, "linked")
@@ -162,7 +164,8 @@ async def test_k14_each_reconcile_leads_to_the_one_before_of_the_same_trainjob(s
     assert len({each.trace_id for each in reconciles(receiver, "linked")}) == len(ids), "each is a trace of its own"
 
 
-async def test_k14_what_a_thread_plans_belongs_to_its_reconcile(stack: Stack) -> None:
+@pytest.mark.guarantee("K-14")
+async def test_what_a_thread_plans_belongs_to_its_reconcile(stack: Stack) -> None:
     """Large TrainJobs are planned in a thread."""
     async with collector() as receiver, traced(stack, receiver.endpoint):
         job = trainjob("large")
@@ -172,7 +175,8 @@ async def test_k14_what_a_thread_plans_belongs_to_its_reconcile(stack: Stack) ->
         await receiver.got(lambda: "plugin jobset build" in {each.name for each in receiver.below(span)})
 
 
-async def test_k14_a_refused_request_is_told_by_its_span(stack: Stack) -> None:
+@pytest.mark.guarantee("K-14")
+async def test_a_refused_request_is_told_by_its_span(stack: Stack) -> None:
     async with collector() as receiver, traced(stack, receiver.endpoint):
         await create(stack, "lost", on="missing")
         missing = "GET /apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/{name}"
@@ -181,7 +185,8 @@ async def test_k14_a_refused_request_is_told_by_its_span(stack: Stack) -> None:
     assert (request.attributes["error.type"], request.status) == ("404", ERROR)
 
 
-async def test_k14_log_lines_of_a_reconcile_carry_the_ids(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("K-14")
+async def test_log_lines_of_a_reconcile_carry_the_ids(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     unforeseen = "nobody foresaw this of https://user:hunter2@example.org"
 
     async def failing(*_arguments: object) -> None:
@@ -207,7 +212,8 @@ async def test_k14_log_lines_of_a_reconcile_carry_the_ids(stack: Stack, monkeypa
     }
 
 
-async def test_k14_a_review_is_in_the_trace_of_the_api_server_that_asks(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("K-14")
+async def test_a_review_is_in_the_trace_of_the_api_server_that_asks(stack: Stack, tmp_path: Path) -> None:
     port = free_port()
     certificates = serving_certificates(tmp_path / "certificates")
     configuration = served(tmp_path / "certificates", port)
@@ -257,7 +263,8 @@ async def test_k14_a_review_is_in_the_trace_of_the_api_server_that_asks(stack: S
     assert {"plugin torch validate", "plugin jobset validate"} <= {each.name for each in calls}
 
 
-async def test_p37_a_collector_that_hangs_holds_nothing_up(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("P-37")
+async def test_a_collector_that_hangs_holds_nothing_up(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "CLOSE_GRACE", 0.05)
     monkeypatch.setattr(export_queue, "BATCH", 4)
     dropped = value_of("trainmaster_tracing_spans_total", {"result": "dropped"}) or 0
@@ -281,7 +288,8 @@ async def test_p37_a_collector_that_hangs_holds_nothing_up(stack: Stack, monkeyp
     assert line["spans"] > 0
 
 
-async def test_p37_a_collector_that_refuses_is_told_of_once_and_so_is_its_return(stack: Stack) -> None:
+@pytest.mark.guarantee("P-37")
+async def test_a_collector_that_refuses_is_told_of_once_and_so_is_its_return(stack: Stack) -> None:
     failed = value_of("trainmaster_tracing_spans_total", {"result": "failed"}) or 0
     with capture_logs() as logged:
         async with collector(status=400) as receiver, traced(stack, receiver.endpoint):
@@ -301,7 +309,8 @@ async def test_p37_a_collector_that_refuses_is_told_of_once_and_so_is_its_return
     assert again["lost"] == lost > 0
 
 
-async def test_p37_nobody_listens(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("P-37")
+async def test_nobody_listens(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     with capture_logs() as logged:
         async with traced(stack, f"127.0.0.1:{free_port()}"):
@@ -327,7 +336,8 @@ async def process(tmp_path: Path, endpoint: str, **environment: str) -> AsyncIte
         yield running
 
 
-async def test_m2_what_was_traced_last_is_sent_before_the_process_ends(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("M-2")
+async def test_what_was_traced_last_is_sent_before_the_process_ends(stack: Stack, tmp_path: Path) -> None:
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20collectors-token"}
     async with collector() as receiver, process(tmp_path, receiver.endpoint, **headers) as running:
         await create(stack, "last", suspend=True)
@@ -341,7 +351,8 @@ async def test_m2_what_was_traced_last_is_sent_before_the_process_ends(stack: St
     assert not [each for each in receiver.spans if LEASES.plural in each.attributes.get("url.path", "")]
 
 
-async def test_p37_a_process_ends_in_order_although_its_collector_hangs(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("P-37")
+async def test_a_process_ends_in_order_although_its_collector_hangs(stack: Stack, tmp_path: Path) -> None:
     async with collector(hangs=True) as receiver, process(tmp_path, receiver.endpoint) as running:
         await create(stack, "hung", suspend=True)
         await reconciled(stack, "hung")

@@ -65,6 +65,7 @@ async def traced(*steps: object, uid: str | None = "u", rate: int = 1_000_000) -
     return exporter.spans
 
 
+@pytest.mark.guarantee("K-14")
 @pytest.mark.parametrize(
     ("step", "result", "kind", "text"),
     [
@@ -76,7 +77,7 @@ async def traced(*steps: object, uid: str | None = "u", rate: int = 1_000_000) -
         (RequeueAfter(600), "requeue_after", None, None),
     ],
 )
-async def test_k14_what_went_wrong_is_told_by_the_span(
+async def test_what_went_wrong_is_told_by_the_span(
     step: object, result: str, kind: str | None, text: str | None
 ) -> None:
     span, *_ = await traced(step)
@@ -92,7 +93,8 @@ async def test_k14_what_went_wrong_is_told_by_the_span(
         assert (event.get("exception.type"), span.status.status_code) == (kind, StatusCode.ERROR)
 
 
-async def test_k14_what_is_not_sampled_leaves_nothing() -> None:
+@pytest.mark.guarantee("K-14")
+async def test_what_is_not_sampled_leaves_nothing() -> None:
     assert await traced(DONE, RuntimeError("odd"), rate=0) == []
 
 

@@ -19,7 +19,8 @@ def sampled(sampler: Sampler, trace_id: int, uid: str | None) -> bool:
     )
 
 
-def test_k14_of_one_object_all_reconciles_are_recorded_or_none() -> None:
+@pytest.mark.guarantee("K-14")
+def test_of_one_object_all_reconciles_are_recorded_or_none() -> None:
     sampler = new_sampler(100_000)
     found = [{sampled(sampler, trace_id, uid) for trace_id in (1, 2**63, 2**127 + 5)} for uid in UIDS]
     assert all(len(each) == 1 for each in found)

@@ -40,9 +40,10 @@ def workers() -> Iterator[Workers]:
         yield workers
 
 
+@pytest.mark.guarantee("H-4")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_h4_every_review_is_answered(seed: int, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_review_is_answered(seed: int, workers: Workers, monkeypatch: pytest.MonkeyPatch) -> None:
     reviews = Reviews(seed)
     known: list[FakeListers] = []
     monkeypatch.setattr(handlers, "StoreListers", lambda _, workloads: known[0])
@@ -66,9 +67,10 @@ async def test_h4_every_review_is_answered(seed: int, workers: Workers, monkeypa
     assert refused > REVIEWS // SEEDS // 20
 
 
+@pytest.mark.guarantee("H-4")
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(SEEDS))
-async def test_h4_every_review_of_a_job_is_answered(seed: int, workers: Workers) -> None:
+async def test_every_review_of_a_job_is_answered(seed: int, workers: Workers) -> None:
     clock, kinds = SystemClock(), load_job_kinds()
     served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), job_kinds=kinds, workers=workers, clock=clock).handlers()
     verdicts = Counter[bool]()
@@ -83,7 +85,8 @@ async def test_h4_every_review_of_a_job_is_answered(seed: int, workers: Workers)
     assert min(verdicts[True], verdicts[False]) > REVIEWS // SEEDS // 20, "the generator is of no use"
 
 
-async def test_h1_torn_and_nested_bodies_are_answered(workers: Workers) -> None:
+@pytest.mark.guarantee("H-1")
+async def test_torn_and_nested_bodies_are_answered(workers: Workers) -> None:
     clock = SystemClock()
     served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), workers=workers, clock=clock).handlers()
     chance = random.Random(7)

@@ -155,7 +155,8 @@ class SilentServer(KnownServer):
         raise AssertionError
 
 
-async def test_h17_a_server_that_does_not_answer_in_time_is_no_reason_to_call_a_runtime_missing() -> None:
+@pytest.mark.guarantee("H-17")
+async def test_a_server_that_does_not_answer_in_time_is_no_reason_to_call_a_runtime_missing() -> None:
     clock, server = VirtualClock(), SilentServer()
     with closing(Workers()) as workers:
         handlers = AdmissionHandlers(FRAMEWORK, {}, server, workers=workers, clock=clock).handlers()
@@ -191,8 +192,9 @@ class Spinning:
         return [], []
 
 
+@pytest.mark.guarantee("H-16")
 @pytest.mark.parametrize("large", ["TrainJob", "runtime"])
-async def test_h16_the_event_loop_turns_while_a_large_trainjob_is_judged(large: str) -> None:
+async def test_the_event_loop_turns_while_a_large_trainjob_is_judged(large: str) -> None:
     """Also while a small one is, whose runtime is large."""
     plugin, runtime, obj = Spinning(), runtime_object(), trainjob_object()
     padded = obj if large == "TrainJob" else runtime

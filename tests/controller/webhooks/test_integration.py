@@ -90,8 +90,9 @@ async def test_denials_are_those_of_the_original(requests: Requests) -> None:
     )
 
 
+@pytest.mark.guarantee("H-3")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_h3_times_are_stored_and_kept(requests: Requests) -> None:
+async def test_times_are_stored_and_kept(requests: Requests) -> None:
     patch = {"manager": "acme.io/a", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
     created = await requests.send("POST", TRAINJOBS, job("stamped", suspend=True, runtimePatches=[patch]))
     assert created.code == 201, created.message
@@ -102,16 +103,18 @@ async def test_h3_times_are_stored_and_kept(requests: Requests) -> None:
     await requests.send("DELETE", f"{TRAINJOBS}/stamped")
 
 
+@pytest.mark.guarantee("H-6")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_h6_a_dry_run_is_answered_and_leaves_nothing(requests: Requests) -> None:
+async def test_a_dry_run_is_answered_and_leaves_nothing(requests: Requests) -> None:
     assert (await requests.send("POST", TRAINJOBS, job("dry"), dry=True)).code == 201
     refused = await requests.send("POST", TRAINJOBS, job("dry", trainer={"numNodes": 0}), dry=True)
     assert refused.message == f"{DENIED}spec.trainer.numNodes: Invalid value: 0: must be greater than or equal to 1"
     assert (await requests.send("GET", f"{TRAINJOBS}/dry")).code == 404
 
 
+@pytest.mark.guarantee("H-8")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_h8_warnings_reach_the_user(requests: Requests) -> None:
+async def test_warnings_reach_the_user(requests: Requests) -> None:
     reference = {"name": "rt", "kind": "TrainingRuntime", "apiGroup": "kubeflow.org"}
     obj = job("former")
     obj["spec"]["runtimeRef"] = reference
@@ -129,8 +132,9 @@ async def test_h8_warnings_reach_the_user(requests: Requests) -> None:
     await requests.send("DELETE", f"{TRAINJOBS}/former")
 
 
+@pytest.mark.defect("B13")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_b13_a_trainjob_outlives_its_runtime(requests: Requests) -> None:
+async def test_a_trainjob_outlives_its_runtime(requests: Requests) -> None:
     await requests.send("POST", RUNTIMES, runtime("short-lived"))
     obj = job("survivor", suspend=True)
     obj["spec"]["runtimeRef"]["name"] = "short-lived"
@@ -163,8 +167,9 @@ async def test_kubectl_shows_the_denial(stack: Stack, requests: Requests, tmp_pa
     assert f"{DENIED}spec.trainer.numNodes: Invalid value: 0" in printed.decode()
 
 
+@pytest.mark.guarantee("H-13")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_h13_a_follower_answers_as_well(stack: Stack, tmp_path: Path) -> None:
+async def test_a_follower_answers_as_well(stack: Stack, tmp_path: Path) -> None:
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     held = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "acquireTime": now, "renewTime": now}
     lease = {"metadata": {"name": "held", "namespace": "default"}, "spec": held}
@@ -178,8 +183,9 @@ async def test_h13_a_follower_answers_as_well(stack: Stack, tmp_path: Path) -> N
         assert (await stack.client.get(LEASES, "default", "held"))["spec"]["holderIdentity"] == "other"
 
 
+@pytest.mark.guarantee("H-17")
 @pytest.mark.asyncio(loop_scope="module")
-async def test_h17_webhooks_ask_by_a_client_that_no_reconcile_waits_for(stack: Stack, tmp_path: Path) -> None:
+async def test_webhooks_ask_by_a_client_that_no_reconcile_waits_for(stack: Stack, tmp_path: Path) -> None:
     asked: list[str] = []
 
     class NotingClient(KubeClient):

@@ -267,9 +267,10 @@ def _no_replicas(obj: JsonObject, kind: str) -> None:
         del each["replicas"]
 
 
+@pytest.mark.defect("V1-B16")
 @pytest.mark.parametrize("change", [_lower_case, _no_replicas], ids=lambda change: change.__name__.strip("_"))
 @pytest.mark.parametrize("kind", JUDGED)
-async def test_v1_b16_what_defaulting_completes_is_admitted(
+async def test_what_defaulting_completes_is_admitted(
     kind: str, change: Callable[[JsonObject, str], None], requests: Requests
 ) -> None:
     obj = least(kind)
@@ -300,8 +301,9 @@ WARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.defect("V1-B17")
 @pytest.mark.parametrize(("kind", "replicas", "spec", "warning"), WARNED.values(), ids=WARNED)
-async def test_v1_b17_what_behaves_otherwise_than_its_author_may_think_is_a_warning(
+async def test_what_behaves_otherwise_than_its_author_may_think_is_a_warning(
     kind: str, replicas: dict[str, Any], spec: dict[str, Any], warning: str, requests: Requests
 ) -> None:
     obj = job_object(KINDS[kind], replicas, namespace="default", **spec)
@@ -311,15 +313,17 @@ async def test_v1_b17_what_behaves_otherwise_than_its_author_may_think_is_a_warn
     assert told.startswith(warning)
 
 
-async def test_v1_b13_an_empty_rdzv_conf_is_none(requests: Requests) -> None:
+@pytest.mark.defect("V1-B13")
+async def test_an_empty_rdzv_conf_is_none(requests: Requests) -> None:
     policy = {"minReplicas": 1, "maxReplicas": 2, "rdzvConf": []}
     obj = job_object(KINDS["PyTorchJob"], {"Worker": 1}, namespace="default", elasticPolicy=policy)
     answer = await requests.send("POST", path_of(KINDS["PyTorchJob"]), obj, dry=True)
     assert (answer.code, answer.warnings) == (201, [])
 
 
+@pytest.mark.defect("V1-B4")
 @pytest.mark.parametrize("kind", JUDGED)
-async def test_v1_b4_who_manages_a_job_cannot_change(kind: str, requests: Requests) -> None:
+async def test_who_manages_a_job_cannot_change(kind: str, requests: Requests) -> None:
     path, obj = path_of(KINDS[kind]), least(kind)
     obj["metadata"]["name"] = "managed"
     assert (await requests.send("POST", path, obj)).code == 201
@@ -331,7 +335,8 @@ async def test_v1_b4_who_manages_a_job_cannot_change(kind: str, requests: Reques
     )
 
 
-async def test_v1_b36_the_scale_subresource_makes_what_may_still_be_labelled_and_deleted(requests: Requests) -> None:
+@pytest.mark.defect("V1-B36")
+async def test_the_scale_subresource_makes_what_may_still_be_labelled_and_deleted(requests: Requests) -> None:
     """It asks no webhook (V1-B17), so a PyTorchJob without workers may be stored."""
     path, obj = path_of(KINDS["PyTorchJob"]), least("PyTorchJob")
     obj["metadata"] |= {"name": "scaled", "finalizers": ["acme.io/keep"]}

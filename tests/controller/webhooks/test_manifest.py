@@ -31,8 +31,9 @@ def test_names_and_order_are_those_of_the_original() -> None:
     ]
 
 
+@pytest.mark.guarantee("H-5", "H-6")
 @pytest.mark.parametrize("webhook", WEBHOOKS, ids=lambda webhook: webhook["name"])
-def test_h5_h6_every_webhook_has_ten_seconds_no_side_effects_and_fails_closed(webhook: JsonObject) -> None:
+def test_every_webhook_has_ten_seconds_no_side_effects_and_fails_closed(webhook: JsonObject) -> None:
     assert webhook["timeoutSeconds"] == 10
     assert webhook["failurePolicy"] == "Fail"
     assert webhook["sideEffects"] == "None"
@@ -40,8 +41,9 @@ def test_h5_h6_every_webhook_has_ten_seconds_no_side_effects_and_fails_closed(we
     assert "matchConditions" not in webhook
 
 
+@pytest.mark.guarantee("H-9")
 @pytest.mark.parametrize("webhook", WEBHOOKS, ids=lambda webhook: webhook["name"])
-def test_h9_a_webhook_is_asked_about_one_kind_of_ours_and_no_subresource(webhook: JsonObject) -> None:
+def test_a_webhook_is_asked_about_one_kind_of_ours_and_no_subresource(webhook: JsonObject) -> None:
     (rule,) = webhook["rules"]
     kind = webhook["name"].split(".")[1]
     assert rule == {

@@ -34,7 +34,8 @@ def encoded(admission: AdmissionResponse) -> JsonObject:
     return response
 
 
-def test_h2_a_response_has_the_uid_version_and_kind_of_its_request() -> None:
+@pytest.mark.guarantee("H-2")
+def test_a_response_has_the_uid_version_and_kind_of_its_request() -> None:
     request = decode_request(orjson.dumps({**review(), "apiVersion": "admission.k8s.io/v1beta1"}))
     body = encode_response(ALLOWED, uid=request.uid, api_version=request.api_version, kind=request.kind)
     assert orjson.loads(body) == {
@@ -44,13 +45,15 @@ def test_h2_a_response_has_the_uid_version_and_kind_of_its_request() -> None:
     }
 
 
-def test_h2_a_denial_says_why() -> None:
+@pytest.mark.guarantee("H-2")
+def test_a_denial_says_why() -> None:
     response = encoded(AdmissionResponse(allowed=False, message="no"))
     assert response["status"] == {"code": 403, "reason": "Forbidden", "message": "no"}
     assert encoded(errored(400, "odd"))["status"] == {"code": 400, "message": "odd"}
 
 
-def test_h3_a_mutation_is_an_encoded_json_patch_and_nothing_is_no_patch() -> None:
+@pytest.mark.guarantee("H-3")
+def test_a_mutation_is_an_encoded_json_patch_and_nothing_is_no_patch() -> None:
     patch = list(create_patch({"a": 1}, {"a": 2}))
     response = encoded(AdmissionResponse(allowed=True, patch=patch))
     assert response["patchType"] == "JSONPatch"
@@ -68,13 +71,15 @@ TREES = st.recursive(
 )
 
 
+@pytest.mark.guarantee("H-3")
 @given(TREES, TREES)
-def test_h3_a_patch_leads_from_the_old_to_the_new(old: Any, new: Any) -> None:
+def test_a_patch_leads_from_the_old_to_the_new(old: Any, new: Any) -> None:
     before, after = {"root": old}, {"root": new}
     assert json_patch(before, list(create_patch(before, after))) == after
 
 
-def test_h8_warnings_are_short_and_not_too_many() -> None:
+@pytest.mark.guarantee("H-8")
+def test_warnings_are_short_and_not_too_many() -> None:
     kept = limit_warnings(["x" * 1000, "two\n lines", "two lines", *(f"{number} {'y' * 250}" for number in range(30))])
     assert kept[0] == "x" * 253 + "..."
     assert kept[1] == "two lines"
@@ -84,6 +89,7 @@ def test_h8_warnings_are_short_and_not_too_many() -> None:
     assert "warnings" not in encoded(AdmissionResponse(allowed=True))
 
 
+@pytest.mark.guarantee("H-1", "H-2")
 @pytest.mark.parametrize(
     ("body", "message", "uid"),
     [
@@ -100,7 +106,7 @@ def test_h8_warnings_are_short_and_not_too_many() -> None:
         (orjson.dumps(review(oldObject=7)), "the oldObject of the AdmissionReview is no object", "u-1"),
     ],
 )
-def test_h1_h2_what_cannot_be_read_is_told_of(body: bytes, message: str, uid: str) -> None:
+def test_what_cannot_be_read_is_told_of(body: bytes, message: str, uid: str) -> None:
     with pytest.raises(InvalidReview, match=message) as caught:
         decode_request(body)
     assert caught.value.uid == uid

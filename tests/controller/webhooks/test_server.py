@@ -109,7 +109,8 @@ def count(name: str, **labels: str) -> float:
     return value_of(name, labels) or 0.0
 
 
-async def test_h1_a_body_that_is_too_large_is_answered_with_a_review(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-1")
+async def test_a_body_that_is_too_large_is_answered_with_a_review(tmp_path: Path) -> None:
     async with running(tmp_path / "c", {"/a": allow}) as server:
         big = {**REVIEW, "padding": "x" * (6 * 1024 * 1024)}
         assert (await server.call("/a", big))["allowed"] is True
@@ -118,7 +119,8 @@ async def test_h1_a_body_that_is_too_large_is_answered_with_a_review(tmp_path: P
     assert response["status"] == {"code": 413, "message": "request entity is too large; limit is 7340032 bytes"}
 
 
-async def test_h1_a_packed_body_is_not_unpacked(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-1")
+async def test_a_packed_body_is_not_unpacked(tmp_path: Path) -> None:
     """It may be a thousand times as large."""
     packed = gzip.compress(orjson.dumps({**REVIEW, "padding": "x" * (64 * 1024 * 1024)}))
     async with running(tmp_path / "c", {"/a": allow}) as server:
@@ -127,7 +129,8 @@ async def test_h1_a_packed_body_is_not_unpacked(tmp_path: Path) -> None:
     assert "the request body is no JSON" in response["status"]["message"]
 
 
-async def test_h1_the_content_type_is_json_and_there_is_a_body(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-1")
+async def test_the_content_type_is_json_and_there_is_a_body(tmp_path: Path) -> None:
     async with running(tmp_path / "c", {"/a": allow}) as server:
         wrong = await server.call("/a", kind="text/plain")
         assert wrong["status"] == {"code": 400, "message": "contentType=text/plain, expected application/json"}
@@ -139,7 +142,8 @@ async def test_h1_the_content_type_is_json_and_there_is_a_body(tmp_path: Path) -
             assert response.status == 405
 
 
-async def test_h2_h4_a_crash_is_a_response_with_the_uid_and_is_counted(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-2", "H-4")
+async def test_a_crash_is_a_response_with_the_uid_and_is_counted(tmp_path: Path) -> None:
     before = count("controller_runtime_webhook_panics_total")
     async with running(tmp_path / "c", {"/crash": crash}) as server:
         response = await server.call("/crash")
@@ -150,7 +154,8 @@ async def test_h2_h4_a_crash_is_a_response_with_the_uid_and_is_counted(tmp_path:
     assert count("controller_runtime_webhook_panics_total") == before + 1
 
 
-async def test_k9_every_series_is_there_from_the_start_and_counts(tmp_path: Path) -> None:
+@pytest.mark.guarantee("K-9")
+async def test_every_series_is_there_from_the_start_and_counts(tmp_path: Path) -> None:
     path = "/k9"
     async with running(tmp_path / "c", {path: allow}) as server:
         assert count("controller_runtime_webhook_requests_in_flight", webhook=path) == 0
@@ -168,7 +173,8 @@ async def test_k9_every_series_is_there_from_the_start_and_counts(tmp_path: Path
     assert count("controller_runtime_webhook_latency_seconds_count", webhook=path) == 1
 
 
-async def test_h10_rotation_under_load_loses_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("H-10")
+async def test_rotation_under_load_loses_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "REFRESH_INTERVAL", 0.01)
     directory = tmp_path / "c"
     new = Authority("new")
@@ -204,7 +210,8 @@ async def _call_for_ever(port: int) -> None:
                 assert (await response.json())["response"]["allowed"]
 
 
-async def test_h13_without_a_certificate_the_server_says_so_and_goes_on_when_there_is_one(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-13")
+async def test_without_a_certificate_the_server_says_so_and_goes_on_when_there_is_one(tmp_path: Path) -> None:
     clock, port = VirtualClock(), free_port()
     server = WebhookServer(
         {"/a": allow}, Workers(), Webhook(host="127.0.0.1", port=port, cert_dir=str(tmp_path)), Tls(), clock=clock
@@ -228,7 +235,8 @@ async def test_h13_without_a_certificate_the_server_says_so_and_goes_on_when_the
     assert server.readiness() is not None
 
 
-async def test_h13_nothing_is_served_before_the_caches_are_filled(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-13")
+async def test_nothing_is_served_before_the_caches_are_filled(tmp_path: Path) -> None:
     filled = asyncio.Event()
     server = WebhookServer({}, Workers(), Webhook(port=free_port(), cert_dir=str(tmp_path)), Tls(), clock=SystemClock())
     task = asyncio.create_task(server.run(filled.wait))
@@ -249,7 +257,8 @@ async def test_an_address_in_use_is_named(tmp_path: Path) -> None:
             await other.run(at_once)
 
 
-async def test_h14_what_has_been_requested_is_answered_at_the_end(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-14")
+async def test_what_has_been_requested_is_answered_at_the_end(tmp_path: Path) -> None:
     async with running(tmp_path / "c", {"/a": allow}) as server:
         body = orjson.dumps(REVIEW)
         more = asyncio.Event()
@@ -278,7 +287,8 @@ async def _post(session: aiohttp.ClientSession, data: AsyncIterator[bytes], head
         return review
 
 
-async def test_h15_a_connection_without_a_request_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("H-15")
+async def test_a_connection_without_a_request_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_server, "REQUEST_TIMEOUT", 0.2)
     async with running(tmp_path / "c", {"/a": allow}) as server:
         context = ssl.create_default_context()
@@ -318,7 +328,8 @@ class Held:
         return tasks
 
 
-async def test_h16_hundreds_that_come_at_once_are_all_answered(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-16")
+async def test_hundreds_that_come_at_once_are_all_answered(tmp_path: Path) -> None:
     """As many as a client with many connections creates; together they take a fraction of a second."""
     together = asyncio.Event()
     arrived = 0
@@ -336,7 +347,8 @@ async def test_h16_hundreds_that_come_at_once_are_all_answered(tmp_path: Path) -
     assert all(answer["allowed"] for answer in answers)
 
 
-async def test_h16_who_could_not_be_answered_in_time_is_told_at_once_to_come_again(
+@pytest.mark.guarantee("H-16")
+async def test_who_could_not_be_answered_in_time_is_told_at_once_to_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers_module, "LONGEST_WAIT", 0.0)
@@ -360,7 +372,8 @@ async def test_h16_who_could_not_be_answered_in_time_is_told_at_once_to_come_aga
     assert count("controller_runtime_webhook_requests_total", **labels) == before + 5
 
 
-async def test_h16_small_requests_do_not_wait_for_large_ones(tmp_path: Path) -> None:
+@pytest.mark.guarantee("H-16")
+async def test_small_requests_do_not_wait_for_large_ones(tmp_path: Path) -> None:
     held = Held()
     async with running(tmp_path / "c", {"/a": held, "/b": allow}, workers=held.workers) as server:
         large = await held.hold(server, count=1)
@@ -370,7 +383,8 @@ async def test_h16_small_requests_do_not_wait_for_large_ones(tmp_path: Path) -> 
         assert (await large[0])["allowed"]
 
 
-async def test_h16_all_bodies_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("H-16")
+async def test_all_bodies_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers_module, "MAX_BYTES", 200_000)
     held = Held()
     async with running(tmp_path / "c", {"/a": held}, workers=held.workers) as server:
@@ -385,7 +399,8 @@ async def test_h16_all_bodies_together_are_bounded(tmp_path: Path, monkeypatch: 
             assert response.status == 200, "what is answered is not counted any more"
 
 
-async def test_h16_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_up(
+@pytest.mark.guarantee("H-16")
+async def test_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(webhook_server, "REVIEW_TIMEOUT", 0.2)
@@ -403,7 +418,8 @@ async def test_h16_what_is_not_judged_in_time_is_denied_before_the_api_server_gi
     }
 
 
-async def test_h1_a_body_that_does_not_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("H-1")
+async def test_a_body_that_does_not_end_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webhook_server, "BODY_TIMEOUT", 0.2)
 
     async def slowly() -> AsyncIterator[bytes]:
@@ -415,6 +431,7 @@ async def test_h1_a_body_that_does_not_end_is_not_waited_for(tmp_path: Path, mon
     assert review["response"]["status"]["code"] == 408
 
 
+@pytest.mark.guarantee("H-1")
 @pytest.mark.parametrize(
     "sent",
     [
@@ -426,7 +443,7 @@ async def test_h1_a_body_that_does_not_end_is_not_waited_for(tmp_path: Path, mon
     ],
     ids=["bad chunks", "cut off", "huge header", "HTTP/1.0 without length", "no HTTP"],
 )
-async def test_h1_what_is_no_request_leaves_no_trace(
+async def test_what_is_no_request_leaves_no_trace(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, sent: bytes
 ) -> None:
     async with running(tmp_path / "c", {"/a": allow}) as server:

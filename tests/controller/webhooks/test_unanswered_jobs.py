@@ -53,7 +53,8 @@ async def patch(requests: Requests, kind: str, body: dict[str, Any]) -> Answer:
     return await requests.send("PATCH", path(kind, "job"), body, kind=MERGE)
 
 
-async def test_v1_b36_what_is_not_the_spec_can_be_edited_and_the_spec_cannot(requests: Requests) -> None:
+@pytest.mark.defect("V1-B36")
+async def test_what_is_not_the_spec_can_be_edited_and_the_spec_cannot(requests: Requests) -> None:
     for kind in JUDGED:
         refusals = [
             await requests.send("POST", path(kind), made(kind, "another")),

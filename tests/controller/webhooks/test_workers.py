@@ -14,13 +14,15 @@ from trainmaster.controller.webhooks import workers as workers_module
 from trainmaster.controller.webhooks.workers import LARGE, Overloaded, Worker
 
 
-async def test_h16_small_reviews_are_judged_on_the_loop_and_large_ones_in_a_thread() -> None:
+@pytest.mark.guarantee("H-16")
+async def test_small_reviews_are_judged_on_the_loop_and_large_ones_in_a_thread() -> None:
     with closing(Workers()) as workers:
         assert await workers.of(LARGE).run(LARGE, threading.current_thread) is threading.current_thread()
         assert await workers.of(LARGE + 1).run(LARGE + 1, threading.current_thread) is not threading.current_thread()
 
 
-async def test_h16_the_loop_turns_between_any_two_small_reviews() -> None:
+@pytest.mark.guarantee("H-16")
+async def test_the_loop_turns_between_any_two_small_reviews() -> None:
     """Hundreds that arrive at once are no reason for watches and probes to wait for all of them."""
     worker, turns = Worker(), 0
 
@@ -37,7 +39,8 @@ async def test_h16_the_loop_turns_between_any_two_small_reviews() -> None:
     assert seen == sorted(seen), "first come, first served"
 
 
-async def test_h16_one_whose_request_is_cancelled_loses_its_turn_and_takes_none_away() -> None:
+@pytest.mark.guarantee("H-16")
+async def test_one_whose_request_is_cancelled_loses_its_turn_and_takes_none_away() -> None:
     worker = Worker()
     judged: list[int] = []
     reviews = [asyncio.create_task(worker.run(100, judged.append, number)) for number in range(5)]
@@ -49,7 +52,8 @@ async def test_h16_one_whose_request_is_cancelled_loses_its_turn_and_takes_none_
     assert judged[-1] == 5
 
 
-async def test_h16_what_waits_is_measured_by_what_the_last_reviews_took(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("H-16")
+async def test_what_waits_is_measured_by_what_the_last_reviews_took(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
 
     def take(seconds: float) -> None:
@@ -75,7 +79,8 @@ async def test_h16_what_waits_is_measured_by_what_the_last_reviews_took(monkeypa
     assert {type(each) for each in refused} == {Overloaded}
 
 
-async def test_h16_one_that_fails_ends_its_turn() -> None:
+@pytest.mark.guarantee("H-16")
+async def test_one_that_fails_ends_its_turn() -> None:
     worker = Worker()
     with pytest.raises(ZeroDivisionError):
         await worker.run(100, lambda: 1 // 0)

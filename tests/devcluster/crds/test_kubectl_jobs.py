@@ -94,16 +94,18 @@ async def test_the_columns_are_those_of_the_original(kubectl: Kubectl, kind: str
     assert "Running" in row
 
 
+@pytest.mark.defect("V1-B40")
 @pytest.mark.parametrize("kind", ["JAXJob", "PaddleJob", "PyTorchJob"])
-async def test_v1_b40_workers_are_scaled(kubectl: Kubectl, kind: str) -> None:
+async def test_workers_are_scaled(kubectl: Kubectl, kind: str) -> None:
     scaled = await kubectl("scale", f"{kind.lower()}/demo", "--current-replicas=1", "--replicas=3")
     assert scaled == f"{kind.lower()}.kubeflow.org/demo scaled\n"
     path = f"jsonpath={{.spec.{REPLICAS[kind]}.Worker.replicas}}"
     assert await kubectl("get", kind.lower(), "demo", "-o", path) == "3"
 
 
+@pytest.mark.defect("V1-B40")
 @pytest.mark.parametrize("kind", ["MPIJob", "TFJob", "XGBoostJob"])
-async def test_v1_b40_other_kinds_say_that_they_cannot_be_scaled(kubectl: Kubectl, kind: str) -> None:
+async def test_other_kinds_say_that_they_cannot_be_scaled(kubectl: Kubectl, kind: str) -> None:
     refused = await kubectl("scale", f"{kind.lower()}/demo", "--replicas=3", code=1)
     assert "NotFound" in refused or "not found" in refused
 

@@ -59,9 +59,10 @@ def run(script: str, tmp_path: Path, *, resolves_at: int, by: str) -> subprocess
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)
 
 
+@pytest.mark.defect("V1-B22")
 @pytest.mark.parametrize("by", ["getent", "nslookup"])
 @pytest.mark.parametrize(("tries", "resolves_at", "code"), [(None, 150, 0), (3, 3, 0), (3, 4, 1), (None, 1, 0)])
-def test_v1_b22_they_wait_until_the_master_is_found(
+def test_they_wait_until_the_master_is_found(
     tmp_path: Path, by: str, tries: int | None, resolves_at: int, code: int
 ) -> None:
     """V1-B22: the original gave up after 100 attempts. Images have getent or nslookup, not always both."""
@@ -73,7 +74,8 @@ def test_v1_b22_they_wait_until_the_master_is_found(
     assert waited == (tries if code and tries else resolves_at - 1)
 
 
-def test_v1_b22_the_image_is_maintained() -> None:
+@pytest.mark.defect("V1-B22")
+def test_the_image_is_maintained() -> None:
     """V1-B22: alpine:3.10 has had no security updates for years."""
     assert build()[0]["image"] == "alpine:3"
 

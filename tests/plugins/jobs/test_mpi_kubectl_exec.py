@@ -30,15 +30,17 @@ def test_kubexec_calls_kubectl_exec_with_the_words_of_mpirun(tmp_path: Path) -> 
     ]
 
 
+@pytest.mark.defect("V1-B35")
 @pytest.mark.parametrize("workers", [None, 0])
-def test_v1_b35_a_launcher_alone_may_exec_nowhere(workers: int | None) -> None:
+def test_a_launcher_alone_may_exec_nowhere(workers: int | None) -> None:
     """V1-B35: a rule without names would be about all pods of the namespace."""
     assert built(mpijob(workers=workers))["Role"]["rules"] == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     ]
 
 
-def test_v1_b19_an_account_that_the_author_names_is_nobodys() -> None:
+@pytest.mark.defect("V1-B19")
+def test_an_account_that_the_author_names_is_nobodys() -> None:
     """V1-B19: the original's went with the job, from under other pods."""
     objects = built(mpijob(launcher=replica(serviceAccountName="nosa")))
     account = objects["ServiceAccount"]["metadata"]
@@ -74,7 +76,8 @@ def test_the_rights_of_a_role_are_declared() -> None:
     assert given == declared
 
 
-def test_v1_b38_variables_of_the_operator_count() -> None:
+@pytest.mark.defect("V1-B38")
+def test_variables_of_the_operator_count() -> None:
     """V1-B38: all but those by which Intel MPI is started, once each."""
     given = [{"name": name, "value": "mine"} for name in ("OMPI_MCA_plm_rsh_agent", "I_MPI_HYDRA_BOOTSTRAP")]
     pod = build_pod(mpijob(launcher=replica(containers=[{"name": "m", "image": "i", "env": given}])), "Launcher", 0)

@@ -9,7 +9,8 @@ from trainmaster.plugins.jobs.mpijob import MPIJob, MPIJobOptions
 from trainmaster.runtime.jobs.pods import build_pod, build_service
 
 
-def test_v1_b35_ssh_needs_no_right() -> None:
+@pytest.mark.defect("V1-B35")
+def test_ssh_needs_no_right() -> None:
     """V1-B35: neither the manager nor the launcher may do anything with pods."""
     assert list(SSH.grants()) == []
     assert list(built(mpijob(SSH))) == ["Secret", "ConfigMap"]

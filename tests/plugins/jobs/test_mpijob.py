@@ -152,15 +152,17 @@ def test_a_worker_that_fails_after_the_launcher_has_succeeded_does_not_matter() 
     assert update.type == SUCCEEDED
 
 
+@pytest.mark.defect("V1-B10")
 @pytest.mark.parametrize("policy", [ON_FAILURE, EXIT_CODE])
-def test_v1_b10_failed_replicas_are_restarted_by_their_policy(policy: str) -> None:
+def test_failed_replicas_are_restarted_by_their_policy(policy: str) -> None:
     """V1-B10: the original failed the job, or waited for nothing."""
     job = mpijob(launcher={**replica(), "restartPolicy": policy})
     (update,) = outcome(job, ReplicaStatus(failed=1), ReplicaStatus(active=2))
     assert update == ConditionUpdate(RESTARTING, "MPIJob mw is restarting because 1 Launcher replica(s) failed.")
 
 
-def test_v1_b18_an_eviction_is_told() -> None:
+@pytest.mark.defect("V1-B18")
+def test_an_eviction_is_told() -> None:
     """V1-B18: the original found out and threw it away. Its reason otherwise was MPIJobMPIJobFailed."""
     evicted = {"metadata": {"name": "mw-worker-0"}, "status": {"phase": "Failed", "reason": "Evicted"}}
     updates = outcome(mpijob(), ReplicaStatus(active=1), ReplicaStatus(active=1, failed=1), [evicted])

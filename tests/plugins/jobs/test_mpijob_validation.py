@@ -71,6 +71,7 @@ UNNAMED = {"name": "", "image": "i"}
 WITHOUT_IMAGE = {"name": "mpi"}
 
 
+@pytest.mark.defect("V1-B18")
 @pytest.mark.parametrize(
     ("replicas", "path", "text"),
     [
@@ -113,7 +114,7 @@ WITHOUT_IMAGE = {"name": "mpi"}
         ),
     ],
 )
-def test_v1_b18_what_is_wrong_is_told_as_the_original_does(replicas: JsonObject | None, path: str, text: str) -> None:
+def test_what_is_wrong_is_told_as_the_original_does(replicas: JsonObject | None, path: str, text: str) -> None:
     """V1-B18: by field, and in the recorded words for the event."""
     job = parsed(KIND, {"mpiReplicaSpecs": replicas})
     found = errors(job)

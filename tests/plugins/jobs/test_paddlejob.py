@@ -52,9 +52,10 @@ def test_only_masters_have_the_role_of_one(replicas: JsonObject, roles: list[str
     assert [each["name"] for each in metadata if "training.kubeflow.org/job-role" in each["labels"]] == roles
 
 
+@pytest.mark.defect("V1-B13")
 @pytest.mark.parametrize("policy", [{}, {"minReplicas": 1}, {"metrics": []}])
 @pytest.mark.parametrize("replica_type", ["Master", "Worker"])
-def test_v1_b13_an_elastic_policy_does_nothing_and_no_harm(policy: JsonObject, replica_type: str) -> None:
+def test_an_elastic_policy_does_nothing_and_no_harm(policy: JsonObject, replica_type: str) -> None:
     """V1-B13, V1-B23: without limits and workers it crashed the original; nothing ever came of it, so we say that."""
     given = job(KIND, {replica_type: 2}, elasticPolicy=policy)
     plain = job(KIND, {replica_type: 2})

@@ -44,10 +44,11 @@ def test_all_pods_are_told_where_the_master_is_and_which_they_are(replica_type: 
     ]
 
 
+@pytest.mark.defect("V1-B15")
 @pytest.mark.parametrize(
     ("processes", "world"), [("2", "4"), ("auto", "2"), ("gpu", "2"), ("cpu", "2"), ("-", "2"), ("1_0", "2"), ("", "2")]
 )
-def test_v1_b15_the_world_counts_processes_where_their_number_is_known(processes: str, world: str) -> None:
+def test_the_world_counts_processes_where_their_number_is_known(processes: str, world: str) -> None:
     """V1-B15: while the rank stays that of the node. torchrun makes both right; jobs count on what there is."""
     env = environment(job(KIND, {"Master": 1, "Worker": 1}, nprocPerNode=processes), "Worker", 0)
     assert (env["WORLD_SIZE"], env["RANK"], env["PET_NPROC_PER_NODE"], env["PET_NNODES"]) == (
@@ -125,13 +126,15 @@ def test_all_settings_of_the_rendezvous() -> None:
     ]
 
 
+@pytest.mark.defect("V1-B13")
 @pytest.mark.parametrize("conf", [[], None])
-def test_v1_b13_a_rendezvous_without_settings_is_none(conf: list[JsonObject] | None) -> None:
+def test_a_rendezvous_without_settings_is_none(conf: list[JsonObject] | None) -> None:
     """V1-B13: an empty list crashed the original."""
     assert "PET_RDZV_CONF" not in environment(elastic_job({**ELASTIC, "rdzvConf": conf}), "Worker", 0)
 
 
-def test_v1_b14_torchrun_can_read_that_a_node_stands_alone() -> None:
+@pytest.mark.defect("V1-B14")
+def test_torchrun_can_read_that_a_node_stands_alone() -> None:
     """V1-B14: torchrun reads a number, and fails with an empty text."""
     assert environment(elastic_job({**ELASTIC, "standalone": True}), "Worker", 0)["PET_STANDALONE"] == "1"
     assert "PET_STANDALONE" not in environment(elastic_job({**ELASTIC, "standalone": False}), "Worker", 0)
@@ -143,8 +146,9 @@ def test_the_port_is_that_of_its_name_in_the_container_that_trains() -> None:
     assert env["MASTER_PORT"] == env["PET_MASTER_PORT"] == "29500"
 
 
+@pytest.mark.defect("V1-B23")
 @pytest.mark.parametrize("metrics", [[], [{"type": "Resource", "resource": {"name": "cpu"}}]])
-def test_v1_b23_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[JsonObject]) -> None:
+def test_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[JsonObject]) -> None:
     """V1-B23: it is among what a job has while it is neither suspended nor finished."""
     scaled = elastic_job({**ELASTIC, "metrics": metrics})
     (hpa,) = KIND.build(scaled, [], NO_LISTERS)
@@ -163,12 +167,14 @@ def test_v1_b23_metrics_make_an_autoscaler_that_ends_with_the_job(metrics: list[
     assert [(each.kind, each.writes) for each in KIND.watches()] == [("HorizontalPodAutoscaler", True)]
 
 
+@pytest.mark.defect("V1-B23")
 @pytest.mark.parametrize("policy", [None, {}, {**ELASTIC, "metrics": None}])
-def test_v1_b23_without_metrics_nothing_scales(policy: JsonObject | None) -> None:
+def test_without_metrics_nothing_scales(policy: JsonObject | None) -> None:
     assert list(KIND.build(job(KIND, {"Worker": 2}, elasticPolicy=policy), [], NO_LISTERS)) == []
 
 
-def test_v1_b16_a_master_need_not_say_that_it_is_one() -> None:
+@pytest.mark.defect("V1-B16")
+def test_a_master_need_not_say_that_it_is_one() -> None:
     """V1-B16: the original refused it, although one is the default."""
     assert problems(job(KIND, {"Master": None, "Worker": None})) == []
 
@@ -195,6 +201,7 @@ def test_what_is_refused(replicas: JsonObject, spec: JsonObject, expected: list[
     assert problems(job(KIND, replicas, **spec)) == expected
 
 
+@pytest.mark.defect("V1-B17")
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [
@@ -206,7 +213,7 @@ def test_what_is_refused(replicas: JsonObject, spec: JsonObject, expected: list[
         ({"minReplicas": 1, "maxReplicas": -1}, "maxReplicas: Invalid value: -1: must be greater than or equal to 1"),
     ],
 )
-def test_v1_b17_limits_that_no_number_of_workers_is_within_are_refused(policy: JsonObject, expected: str) -> None:
+def test_limits_that_no_number_of_workers_is_within_are_refused(policy: JsonObject, expected: str) -> None:
     """V1-B17: torchrun fails with them, and so does the autoscaler."""
     (problem,) = problems(elastic_job(policy))
     assert problem.startswith(f"spec.elasticPolicy.{expected}")
@@ -230,8 +237,9 @@ def test_fields_of_wrong_types_are_named(spec: JsonObject, expected: str) -> Non
     assert str(error.value) == expected
 
 
+@pytest.mark.defect("V1-B16")
 @pytest.mark.parametrize(("workers", "metrics", "warned"), [(2, [], False), (None, [], True), (None, None, False)])
-def test_v1_b16_the_autoscaler_sees_no_default(workers: int | None, metrics: Any, warned: bool) -> None:
+def test_the_autoscaler_sees_no_default(workers: int | None, metrics: Any, warned: bool) -> None:
     """V1-B16: the number of workers that it reads, and sets, is the one that is stored."""
     found = warnings(job(KIND, {"Worker": workers}, elasticPolicy={"metrics": metrics}))
     assert [each.partition(":")[0] for each in found] == ["spec.pytorchReplicaSpecs[Worker].replicas"] * warned
@@ -298,8 +306,9 @@ def test_workers_without_a_master_say_it_themselves(
     assert outcome(given, **counts) == expected
 
 
+@pytest.mark.defect("V1-B12")
 @pytest.mark.parametrize("order", [("Master", "Worker"), ("Worker", "Master")])
-def test_v1_b12_the_order_in_which_types_are_written_changes_nothing(order: tuple[str, str]) -> None:
+def test_the_order_in_which_types_are_written_changes_nothing(order: tuple[str, str]) -> None:
     """V1-B12: with a running master and a failed worker the state flipped between Running and Restarting."""
     replicas = {"Master": replica(KIND, 1), "Worker": replica(KIND, 2)}
     given = job(KIND, {each: replicas[each] for each in order})

@@ -47,7 +47,8 @@ def test_all_replicas_are_in_the_cluster() -> None:
     )
 
 
-def test_v1_b39_evaluators_are_in_the_cluster_too() -> None:
+@pytest.mark.defect("V1-B39")
+def test_evaluators_are_in_the_cluster_too() -> None:
     """V1-B39: as in the original. TensorFlow counts the others without them."""
     given = job(KIND, {"Worker": 1, "PS": 1, "Evaluator": 1}, name="t", namespace="ns3")
     assert tf_config(given, "Evaluator", 0) == (
@@ -81,7 +82,8 @@ def test_dynamic_workers_know_themselves_and_the_servers(replica_type: str, inde
     assert text.startswith('{"cluster":{"worker":')
 
 
-def test_v1_b39_dynamic_workers_without_servers_know_of_none() -> None:
+@pytest.mark.defect("V1-B39")
+def test_dynamic_workers_without_servers_know_of_none() -> None:
     """V1-B39: the original wrote null, which TensorFlow refuses."""
     given = job(KIND, {"Worker": 2}, enableDynamicWorker=True)
     assert json.loads(tf_config(given, "Worker", 0) or "")["cluster"]["ps"] == []
@@ -117,7 +119,8 @@ def test_what_is_refused(replicas: JsonObject, spec: JsonObject, expected: list[
     assert problems(job(KIND, replicas, **spec)) == expected
 
 
-def test_v1_b17_a_policy_of_success_that_is_none_is_warned_of() -> None:
+@pytest.mark.defect("V1-B17")
+def test_a_policy_of_success_that_is_none_is_warned_of() -> None:
     """V1-B17: it means the default, as in the original, whose author may have thought otherwise."""
     given = job(KIND, {"Worker": 1}, successPolicy="allWorkers")
     assert problems(given) == []
@@ -224,12 +227,14 @@ def test_dynamic_workers_may_fail(policy: str, expected: list[str]) -> None:
     assert outcome(given, PS=(0, 0, 1), Worker=(3,)) == [RUNNING, failed("PS")]
 
 
-def test_v1_b7_a_job_does_not_succeed_and_fail_at_once() -> None:
+@pytest.mark.defect("V1-B7")
+def test_a_job_does_not_succeed_and_fail_at_once() -> None:
     """V1-B7: the original went on after the chief had succeeded, and set Failed as well."""
     given = job(KIND, {"Chief": 1, "Worker": 2})
     assert outcome(given, Chief=(0, 1), Worker=(1, 0, 1)) == [SUCCEEDED]
 
 
+@pytest.mark.defect("V1-B7")
 @pytest.mark.parametrize(
     ("replicas", "counts", "expected"),
     [
@@ -239,12 +244,13 @@ def test_v1_b7_a_job_does_not_succeed_and_fail_at_once() -> None:
         ({"PS": 1, "Evaluator": 1}, {"PS": (1,), "Evaluator": (0, 0, 1)}, [failed("Evaluator")]),
     ],
 )
-def test_v1_b7_servers_and_evaluators_alone_run_and_end(replicas: Any, counts: Any, expected: list[str]) -> None:
+def test_servers_and_evaluators_alone_run_and_end(replicas: Any, counts: Any, expected: list[str]) -> None:
     """V1-B7: the original never said that such a job runs or has succeeded."""
     assert outcome(job(KIND, replicas), **counts) == expected
 
 
-def test_v1_b7_one_types_restart_does_not_hide_anothers_failure() -> None:
+@pytest.mark.defect("V1-B7")
+def test_one_types_restart_does_not_hide_anothers_failure() -> None:
     """V1-B7: it goes by the restart policy of each type, not by a condition that another one has left."""
     given = job(KIND, {"PS": replica(KIND, 1, "Never"), "Worker": replica(KIND, 1, "OnFailure")})
     assert outcome(given, PS=(0, 0, 1), Worker=(0, 0, 1)) == [failed("PS"), restarting("Worker")]

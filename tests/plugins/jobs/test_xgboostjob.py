@@ -50,7 +50,8 @@ def test_what_is_refused(replicas: JsonObject, expected: list[str]) -> None:
     assert problems(job(KIND, replicas)) == expected
 
 
-def test_v1_b16_a_master_need_not_say_that_it_is_one() -> None:
+@pytest.mark.defect("V1-B16")
+def test_a_master_need_not_say_that_it_is_one() -> None:
     """V1-B16: the original refused it, although one is the default."""
     assert problems(job(KIND, {"Master": None, "Worker": 2})) == []
 
@@ -77,8 +78,9 @@ def test_the_master_says_how_a_job_fares(policy: str, counts: Any, expected: lis
     assert outcome(given, **counts) == expected
 
 
+@pytest.mark.defect("V1-B10")
 @pytest.mark.parametrize("policy", ["OnFailure", "Always"])
-def test_v1_b10_a_replica_that_is_replaced_does_not_fail_the_job(policy: str) -> None:
+def test_a_replica_that_is_replaced_does_not_fail_the_job(policy: str) -> None:
     """V1-B10: the original deleted the pod so that it would be replaced, and failed the job."""
     given = job(KIND, {"Master": 1, "Worker": replica(KIND, 2, policy)})
     assert outcome(given, Master=(1,), Worker=(1, 0, 1)) == [RUNNING, RUNNING, RESTARTING]

@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.stack import Stack, api_server, manager
 
@@ -27,7 +28,8 @@ async def appears(stack: Stack, resource: Resource, name: str, *, other_than: st
             await asyncio.sleep(0.02)
 
 
-async def test_b30_a_lost_key_is_made_again_and_nothing_else_is_touched(tmp_path: Path) -> None:
+@pytest.mark.defect("B30")
+async def test_a_lost_key_is_made_again_and_nothing_else_is_touched(tmp_path: Path) -> None:
     """The Secret is watched by its metadata alone: that has to wake up its owner, and to be enough to decide."""
     on = runtime_object(replicated_job(ancestor=None), replicated_job("launcher"), policy={"mpi": {}})
     bare: dict[str, Any] = trainjob_object()

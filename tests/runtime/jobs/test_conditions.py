@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -59,7 +60,8 @@ def test_a_new_reason_is_an_update_and_no_transition() -> None:
     assert (created["lastUpdateTime"], created["lastTransitionTime"]) == (LATER, FIRST)
 
 
-def test_v1_b28_what_does_not_hold_is_never_the_state() -> None:
+@pytest.mark.defect("V1-B28")
+def test_what_does_not_hold_is_never_the_state() -> None:
     conditions = conditions_after(CREATED, SUSPENDED, (SUSPENDED, "False"))
     assert shown(conditions) == [(SUSPENDED, "False"), (CREATED, "True")]
     again = Conditions(conditions.to_json(), LATER)

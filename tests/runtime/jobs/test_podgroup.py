@@ -48,7 +48,8 @@ def test_all_pods_are_one_gang_that_asks_for_what_they_request() -> None:
     assert spec == {"minMember": 4, "minResources": {"cpu": "3500m", "memory": "3Gi"}, "queue": "default"}
 
 
-def test_v1_b11_the_first_pods_of_the_highest_priority_count() -> None:
+@pytest.mark.defect("V1-B11")
+def test_the_first_pods_of_the_highest_priority_count() -> None:
     of = job(
         {"minAvailable": 2},
         master=asking(1, {"requests": {"cpu": "1"}}, priorityClassName="low"),
@@ -80,7 +81,8 @@ def test_what_the_policy_says_counts() -> None:
     }
 
 
-def test_v1_b24_a_queue_that_is_named_later_counts_and_one_that_somebody_else_chose_stays() -> None:
+@pytest.mark.defect("V1-B24")
+def test_a_queue_that_is_named_later_counts_and_one_that_somebody_else_chose_stays() -> None:
     existing = {"spec": {"queue": "chosen"}}
     assert Volcano().pod_group(job(master=replicas(1)), existing, {})["spec"]["queue"] == "chosen"
     assert Volcano().pod_group(job({"queue": "late"}, master=replicas(1)), existing, {})["spec"]["queue"] == "late"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.jobworld import KINDS, pytorchjob, replicas
 
 from trainmaster.runtime.jobs.defaulting import parse_job
@@ -56,7 +57,8 @@ def test_nothing_of_the_job_is_changed_by_building() -> None:
     assert job.raw == before
 
 
-def test_v1_b21_a_service_publishes_pods_that_are_not_ready_and_loses_no_port() -> None:
+@pytest.mark.defect("V1-B21")
+def test_a_service_publishes_pods_that_are_not_ready_and_loses_no_port() -> None:
     ports: list[JsonObject] = [
         {"containerPort": 8000},
         {"containerPort": 8001},
@@ -72,7 +74,8 @@ def test_v1_b21_a_service_publishes_pods_that_are_not_ready_and_loses_no_port() 
     ]
 
 
-def test_v1_b16_lower_case_types_are_taken_as_they_are_meant() -> None:
+@pytest.mark.defect("V1-B16")
+def test_lower_case_types_are_taken_as_they_are_meant() -> None:
     raw = pytorchjob(master=replicas(1))
     raw["spec"]["pytorchReplicaSpecs"]["worker"] = replicas(2)
     job = parse_job(KINDS["PyTorchJob"], raw)

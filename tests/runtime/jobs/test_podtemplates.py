@@ -98,13 +98,15 @@ def test_what_pods_may_have_twice_is_admitted(container: dict[str, Any]) -> None
     assert (result.message, list(result.warnings)) == ("", [])
 
 
-def test_v1_b38_a_variable_that_the_operator_sets_is_warned_about() -> None:
+@pytest.mark.defect("V1-B38")
+def test_a_variable_that_the_operator_sets_is_warned_about() -> None:
     env = [{"name": "MASTER_ADDR", "value": "elsewhere"}, {"name": "LR", "value": "1"}]
     assert validate_job(KIND, worker(env=env), None).warnings == [
         f"{WORKER}.containers[0].env[0]: MASTER_ADDR has no effect: the operator sets it"
     ]
 
 
+@pytest.mark.defect("V1-B21")
 @pytest.mark.parametrize(
     ("ports", "expected"),
     [
@@ -124,6 +126,6 @@ def test_v1_b38_a_variable_that_the_operator_sets_is_warned_about() -> None:
         ),
     ],
 )
-def test_v1_b21_a_service_has_each_port_once(ports: list[JsonObject], expected: list[JsonObject]) -> None:
+def test_a_service_has_each_port_once(ports: list[JsonObject], expected: list[JsonObject]) -> None:
     """A Service with the same port under two names is refused."""
     assert service_ports(job(KIND, {"Worker": replica(KIND, ports=ports)}), "Worker") == expected

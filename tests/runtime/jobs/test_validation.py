@@ -175,12 +175,14 @@ def test_what_can_never_work_is_refused_in_the_words_of_the_original(obj: JsonOb
     assert validate_job(KIND, obj, None).message == message
 
 
+@pytest.mark.defect("V1-B16")
 @pytest.mark.parametrize("worker", ["worker", "WORKER", "wORKER"])
-def test_v1_b16_types_may_be_written_in_any_case(worker: str) -> None:
+def test_types_may_be_written_in_any_case(worker: str) -> None:
     assert validate_job(KIND, job_object(KIND, {"master": 1, worker: 2}), None).allowed
 
 
-def test_v1_b16_what_has_a_default_may_be_left_out() -> None:
+@pytest.mark.defect("V1-B16")
+def test_what_has_a_default_may_be_left_out() -> None:
     assert validate_job(KIND, job_object(KIND, {"Master": replica(KIND), "Worker": replica(KIND)}), None).allowed
 
 
@@ -220,15 +222,17 @@ WARNED = {
 }
 
 
+@pytest.mark.defect("V1-B17")
 @pytest.mark.parametrize(("obj", "warning"), WARNED.values(), ids=WARNED)
-def test_v1_b17_what_behaves_otherwise_than_its_author_may_think_is_admitted_with_a_warning(
+def test_what_behaves_otherwise_than_its_author_may_think_is_admitted_with_a_warning(
     obj: JsonObject, warning: str
 ) -> None:
     result = validate_job(KIND, obj, None)
     assert (result.allowed, list(result.warnings)) == (True, [warning])
 
 
-def test_v1_b17_types_of_a_lenient_kind_are_warned_about() -> None:
+@pytest.mark.defect("V1-B17")
+def test_types_of_a_lenient_kind_are_warned_about() -> None:
     kind = LenientJob()
     result = validate_job(kind, job_object(kind, {"Worker": 1, "Workr": 1}), None)
     assert result.allowed
@@ -272,10 +276,11 @@ MANAGED = "kueue.x-k8s.io/multikueue"
 OWN = "kubeflow.org/training-operator"
 
 
+@pytest.mark.defect("V1-B4")
 @pytest.mark.parametrize(
     ("before", "after", "shown"), [(None, MANAGED, f'"{MANAGED}"'), (OWN, None, "null"), (OWN, MANAGED, f'"{MANAGED}"')]
 )
-def test_v1_b4_who_manages_a_job_cannot_change(before: str | None, after: str | None, shown: str) -> None:
+def test_who_manages_a_job_cannot_change(before: str | None, after: str | None, shown: str) -> None:
     old, new = (valid(runPolicy={} if each is None else {"managedBy": each}) for each in (before, after))
     assert validate_job(KIND, new, old).message == (
         f"spec.runPolicy.managedBy: Invalid value: {shown}: field is immutable"
@@ -295,8 +300,9 @@ def _ending(obj: JsonObject) -> None:
     obj["spec"]["acmeReplicaSpecs"] = {}
 
 
+@pytest.mark.defect("V1-B36")
 @pytest.mark.parametrize("change", [_labelled, _suspended, _ending])
-def test_v1_b36_nothing_stands_in_the_way_of_what_is_stored(change: Callable[[JsonObject], None]) -> None:
+def test_nothing_stands_in_the_way_of_what_is_stored(change: Callable[[JsonObject], None]) -> None:
     """Whatever is wrong with it: it may be from before there was a webhook, or from the scale subresource."""
     old = job_object(KIND, {"Tracker": -1}, name="1bad", runPolicy={"managedBy": "x"})
     new = copy.deepcopy(old)

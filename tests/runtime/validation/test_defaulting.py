@@ -116,7 +116,8 @@ def test_an_object_without_a_spec_stays_as_it_is() -> None:
     assert default_trainjob({"spec": []}, {"spec": 1}, now=NOW) == {"spec": []}
 
 
-def test_h7_defaulting_twice_is_defaulting_once() -> None:
+@pytest.mark.guarantee("H-7")
+def test_defaulting_twice_is_defaulting_once() -> None:
     obj = trainjob_object(runtimePatches=[patch(), patch("b.io/b", time="2024-01-01T02:00:00+02:00")])
     once = default_trainjob(obj, None, now=NOW)
     assert default_trainjob(once, None, now=NOW) is once

@@ -52,7 +52,8 @@ def test_jobs_that_play_no_step_are_not_judged() -> None:
     assert validate_runtime(runtime(replicated_job(), free, odd), None).allowed
 
 
-def test_u4_a_runtime_has_at_least_one_node() -> None:
+@pytest.mark.defect("U4")
+def test_a_runtime_has_at_least_one_node() -> None:
     assert validate_runtime(runtime(mlPolicy={"numNodes": 1}), None).allowed
     result = validate_runtime(runtime(mlPolicy={"numNodes": 0}), None)
     assert result.message == "spec.mlPolicy.numNodes: Invalid value: 0: must be greater than or equal to 1"
@@ -73,22 +74,25 @@ def test_a_policy_for_volume_claims_has_templates() -> None:
     assert result.message == "spec.template.spec.volumeClaimPolicies[1].templates: Required value"
 
 
+@pytest.mark.defect("B33")
 @pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
-def test_b33_updates_of_both_kinds_are_judged(kind: str) -> None:
+def test_updates_of_both_kinds_are_judged(kind: str) -> None:
     old = runtime(replicated_job(), kind=kind)
     new = runtime(replicated_job(containers=[{"name": "main", "image": "i"}]), kind=kind)
     assert not validate_runtime(new, old).allowed
     assert validate_runtime(runtime(replicated_job(dependsOn=[]), kind=kind), old).allowed
 
 
-def test_b33_a_runtime_from_before_the_rules_can_be_labelled_and_released() -> None:
+@pytest.mark.defect("B33")
+def test_a_runtime_from_before_the_rules_can_be_labelled_and_released() -> None:
     wrong = runtime(replicated_job(containers=[{"name": "main", "image": "i"}]))
     labelled = {**wrong, "metadata": {**wrong["metadata"], "labels": {"a": "b"}}}
     assert validate_runtime(labelled, wrong).allowed
 
 
+@pytest.mark.defect("B33")
 @pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
-def test_b33_deprecation_is_told_of_when_a_runtime_is_made(kind: str) -> None:
+def test_deprecation_is_told_of_when_a_runtime_is_made(kind: str) -> None:
     obj = runtime(kind=kind, deprecated=True)
     (warning,) = validate_runtime(obj, None).warnings
     assert warning.startswith(f'{kind} "rt" is deprecated and will be removed')
@@ -96,7 +100,8 @@ def test_b33_deprecation_is_told_of_when_a_runtime_is_made(kind: str) -> None:
     assert not validate_runtime(runtime(kind=kind), None).warnings
 
 
-def test_u18_two_gang_schedulers_are_warned_about() -> None:
+@pytest.mark.defect("U18")
+def test_two_gang_schedulers_are_warned_about() -> None:
     both: JsonObject = {"coscheduling": {}, "volcano": {}}
     (warning,) = validate_runtime(runtime(podGroupPolicy=both), None).warnings
     assert warning.startswith("spec.podGroupPolicy: coscheduling and volcano are both set")

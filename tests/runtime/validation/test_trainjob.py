@@ -79,7 +79,8 @@ def test_a_deprecated_runtime_is_warned_about() -> None:
     assert len(warning) <= 256
 
 
-def test_b26_a_runtime_that_cannot_be_used_is_an_answer() -> None:
+@pytest.mark.defect("B26")
+def test_a_runtime_that_cannot_be_used_is_an_answer() -> None:
     container = {"name": "node", "image": "i", "resources": {"limits": {"cpu": "many"}}}
     broken = runtime_object(replicated_job(containers=[container]))
     assert "the runtime cannot be used: cpu: 'many' is not a quantity" in validate(trainjob_object(), broken).message
@@ -90,7 +91,8 @@ def test_b26_a_runtime_that_cannot_be_used_is_an_answer() -> None:
     )
 
 
-def test_b26_resources_that_cannot_be_read_are_an_answer() -> None:
+@pytest.mark.defect("B26")
+def test_resources_that_cannot_be_read_are_an_answer() -> None:
     result = validate(trainjob_object(trainer={"resourcesPerNode": {"limits": {"cpu": "many"}}}), RUNTIME)
     assert result.message.startswith("spec.trainer.resourcesPerNode: Forbidden: cpu: 'many' is not a quantity")
 
@@ -105,7 +107,8 @@ def test_a_policy_that_no_plugin_serves_is_refused() -> None:
 # --- updates ---
 
 
-def test_b13_an_update_is_judged_by_the_snapshot() -> None:
+@pytest.mark.defect("B13")
+def test_an_update_is_judged_by_the_snapshot() -> None:
     old = trainjob_object(suspend=True)
     new = trainjob_object(suspend=True, trainer=RESERVED)
     jax = snapshot(old, {**RUNTIME, "spec": {**RUNTIME["spec"], "mlPolicy": {"jax": {}}}})
@@ -114,15 +117,17 @@ def test_b13_an_update_is_judged_by_the_snapshot() -> None:
     assert "must not have reserved envs" in validate(new, RUNTIME, old=old).message
 
 
-def test_b13_the_snapshot_of_an_earlier_trainjob_does_not_count() -> None:
+@pytest.mark.defect("B13")
+def test_the_snapshot_of_an_earlier_trainjob_does_not_count() -> None:
     earlier = snapshot(trainjob_object(uid="other"), RUNTIME)
     new = trainjob_object(trainer={"numNodes": 2})
     assert validate(new, earlier).message == MISSING
     assert validate(new, earlier, old=trainjob_object()).message == MISSING
 
 
+@pytest.mark.defect("B13")
 @pytest.mark.parametrize("status", [None, {"conditions": [{"type": "Complete", "status": "True"}]}])
-def test_b13_suspend_and_metadata_change_whatever_became_of_the_runtime(status: JsonObject | None) -> None:
+def test_suspend_and_metadata_change_whatever_became_of_the_runtime(status: JsonObject | None) -> None:
     old = trainjob_object(trainer=RESERVED, status=status)
     labelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}, "finalizers": []}}
     suspended = {**old, "spec": {**old["spec"], "suspend": True}}
@@ -131,7 +136,8 @@ def test_b13_suspend_and_metadata_change_whatever_became_of_the_runtime(status: 
         assert validate(new, RUNTIME, old=old).allowed
 
 
-def test_b13_nothing_stands_in_the_way_of_a_deletion() -> None:
+@pytest.mark.defect("B13")
+def test_nothing_stands_in_the_way_of_a_deletion() -> None:
     old = trainjob_object()
     new = trainjob_object(trainer=RESERVED)
     new["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -145,7 +151,8 @@ def test_a_finished_trainjob_is_not_built_and_so_not_judged_by_a_runtime() -> No
     assert validate(trainjob_object(activeDeadlineSeconds=5), old=trainjob_object()).message == MISSING
 
 
-def test_u13_another_controllers_trainjob_is_not_judged_by_the_runtimes_of_this_cluster() -> None:
+@pytest.mark.defect("U13")
+def test_another_controllers_trainjob_is_not_judged_by_the_runtimes_of_this_cluster() -> None:
     assert validate(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", trainer=RESERVED)).allowed
     result = validate(trainjob_object(managedBy="kueue.x-k8s.io/multikueue", runtimePatches=[patch(pods(), "bad")]))
     assert result.message.startswith("spec.runtimePatches.manager: Invalid value")
@@ -154,7 +161,8 @@ def test_u13_another_controllers_trainjob_is_not_judged_by_the_runtimes_of_this_
 # --- numbers and names ---
 
 
-def test_u4_a_trainer_has_at_least_one_node() -> None:
+@pytest.mark.defect("U4")
+def test_a_trainer_has_at_least_one_node() -> None:
     assert validate(trainjob_object(trainer={"numNodes": 1}), RUNTIME).allowed
     result = validate(trainjob_object(trainer={"numNodes": 0}), RUNTIME)
     assert result.message == "spec.trainer.numNodes: Invalid value: 0: must be greater than or equal to 1"
@@ -184,8 +192,9 @@ def test_a_count_of_processes_that_was_stored_before_the_rule_hinders_only_what_
     assert message == (refused if "torch" in policy else "")
 
 
+@pytest.mark.defect("U3")
 @pytest.mark.parametrize(("nodes", "longest"), [(1, 48), (10, 48), (11, 47), (101, 46)])
-def test_u3_the_longest_name_of_a_pod_counts(nodes: int, longest: int) -> None:
+def test_the_longest_name_of_a_pod_counts(nodes: int, longest: int) -> None:
     trainer = {"numNodes": nodes}
     assert validate(trainjob_object("a" * longest, trainer=trainer), RUNTIME).allowed
     name = "a" * (longest + 1)
@@ -196,7 +205,8 @@ def test_u3_the_longest_name_of_a_pod_counts(nodes: int, longest: int) -> None:
     )
 
 
-def test_u3_every_replicated_job_counts() -> None:
+@pytest.mark.defect("U3")
+def test_every_replicated_job_counts() -> None:
     other = replicated_job("a-rather-long-name-of-a-job", ancestor=None, replicas=12)
     runtime = runtime_object(replicated_job(), other, policy={"torch": {}})
     assert validate(trainjob_object("a" * 24), runtime).allowed
@@ -300,10 +310,11 @@ def test_what_cannot_be_read_is_refused() -> None:
 # --- what the schema lets one add later ---
 
 
+@pytest.mark.defect("U2")
 @pytest.mark.parametrize(
     ("before", "after", "warned"), [(False, False, True), (True, False, False), (False, True, False)]
 )
-def test_u2_what_is_added_to_a_job_that_runs_has_no_effect_yet(before: bool, after: bool, warned: bool) -> None:
+def test_what_is_added_to_a_job_that_runs_has_no_effect_yet(before: bool, after: bool, warned: bool) -> None:
     """The schema admits it, so clients may rely on it; nobody should have to find out why nothing changes."""
     old = trainjob_object(suspend=before)
     added = trainjob_object(suspend=after, trainer={"image": "train:2"})

@@ -87,7 +87,8 @@ async def test_definitions_of_the_go_operator_lack_what_backoff_limits_take(stac
     ]
 
 
-async def test_v1_b34_the_definition_of_the_mpi_operator(stack: Stack) -> None:
+@pytest.mark.defect("V1-B34")
+async def test_the_definition_of_the_mpi_operator(stack: Stack) -> None:
     definition = go_definition("MPIJob")
     definition["spec"]["versions"][0]["name"] = "v2beta1"
     await stack.client.create(DEFINITIONS, definition)

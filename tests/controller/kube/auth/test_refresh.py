@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.auth.refresh import REFRESH_PERIOD, RENEWAL_PAUSE, RefreshingCredentials
@@ -37,7 +38,8 @@ class Numbered(RefreshingCredentials):
         return True
 
 
-async def test_l4_a_reload_that_is_under_way_holds_up_no_other_request() -> None:
+@pytest.mark.guarantee("L-4")
+async def test_a_reload_that_is_under_way_holds_up_no_other_request() -> None:
     """An identity provider that is slow to answer must not cost the election its lease: what we have is still good."""
     clock = VirtualClock()
     credentials = Numbered(clock)

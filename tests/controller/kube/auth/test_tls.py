@@ -287,7 +287,8 @@ async def test_proxy_tunnels_to_the_server(tmp_path: Path, serve: Serve, clock: 
     assert len(server.seen) == 1
 
 
-async def test_k10_broken_tls_connection_is_counted_as_closed(tmp_path: Path, serve: Serve, clock: Any) -> None:
+@pytest.mark.guarantee("K-10")
+async def test_broken_tls_connection_is_counted_as_closed(tmp_path: Path, serve: Serve, clock: Any) -> None:
     server = await serve(Authority().server_context(tmp_path))
     async with client_for(RestConfig(server=server.url), clock) as client:
         for _ in range(3):

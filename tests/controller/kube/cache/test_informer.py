@@ -24,7 +24,8 @@ def gauge(name: str) -> float | None:
     return value_of(f"trainmaster_informer_{name}", {"resource": "pods"})
 
 
-async def test_s2_s3_s6_s15_a_relist_is_told_as_differences(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-2", "S-3", "S-6", "S-15")
+async def test_a_relist_is_told_as_differences(server: Any, informer: Informer, until: Until) -> None:
     """The store changes first; unchanged objects are silent, vanished ones come as tombstones."""
     server.on(
         "list",
@@ -40,7 +41,8 @@ async def test_s2_s3_s6_s15_a_relist_is_told_as_differences(server: Any, informe
     assert ear.sizes == [3] * 6
 
 
-async def test_s4_recreation_under_one_name_is_an_update(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-4")
+async def test_recreation_under_one_name_is_an_update(server: Any, informer: Informer, until: Until) -> None:
     server.on(
         "list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("a", 8, uid="other")))
     )
@@ -56,7 +58,8 @@ async def test_s4_recreation_under_one_name_is_an_update(server: Any, informer: 
     assert uids == [("uid-a", "other")]
 
 
-async def test_s11_a_late_handler_hears_everything_once(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-11")
+async def test_a_late_handler_hears_everything_once(server: Any, informer: Informer, until: Until) -> None:
     more = asyncio.Event()
 
     async def answer(request: Any) -> Any:
@@ -74,7 +77,8 @@ async def test_s11_a_late_handler_hears_everything_once(server: Any, informer: I
         assert ear.heard == ["+a!", "+b!", "~a:1>6"]
 
 
-async def test_s11_a_handler_added_during_a_delivery_hears_nothing_twice(
+@pytest.mark.guarantee("S-11")
+async def test_a_handler_added_during_a_delivery_hears_nothing_twice(
     server: Any, informer: Informer, until: Until
 ) -> None:
     """The delivery of a large snapshot pauses for other tasks, and one of them adds a handler."""
@@ -103,7 +107,8 @@ async def test_a_removed_handler_hears_nothing_more(server: Any, informer: Infor
     assert ear.heard == []
 
 
-async def test_s10_a_failing_handler_harms_nobody(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-10")
+async def test_a_failing_handler_harms_nobody(server: Any, informer: Informer, until: Until) -> None:
 
     def fail(obj: JsonObject, initial: bool) -> None:
         raise RuntimeError("handler bug")
@@ -118,7 +123,8 @@ async def test_s10_a_failing_handler_harms_nobody(server: Any, informer: Informe
     assert [entry["key"] for entry in logs if entry["event"] == "handler failed"] == ["ns/a"]
 
 
-async def test_s16_s17_managed_fields_are_dropped(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-16", "S-17")
+async def test_managed_fields_are_dropped(server: Any, informer: Informer, until: Until) -> None:
     """From lists and from events."""
     server.on("list", server.reply(200, pod_list(5, pod("a", 1, managedFields=[{}]))))
     server.on("watch", server.stream(event("ADDED", pod("b", 6, managedFields=[{}])), then="hang"))
@@ -127,7 +133,8 @@ async def test_s16_s17_managed_fields_are_dropped(server: Any, informer: Informe
     assert informer.store.list() == [pod("a", 1), pod("b", 6)]
 
 
-async def test_s15_a_duplicate_event_is_not_told_twice(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-15")
+async def test_a_duplicate_event_is_not_told_twice(server: Any, informer: Informer, until: Until) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 4))))
     server.on(
         "watch", server.stream(event("ADDED", pod("a", 4)), event("DELETED", pod("x", 6)), bookmark(9), then="hang")
@@ -138,7 +145,8 @@ async def test_s15_a_duplicate_event_is_not_told_twice(server: Any, informer: In
     assert ear.heard == ["+a!"]
 
 
-async def test_s1_r30_every_event_is_told_in_order() -> None:
+@pytest.mark.guarantee("S-1", "R-30")
+async def test_every_event_is_told_in_order() -> None:
     """Nothing collapses, not even an object that lives for three events; a deletion brings the last state."""
     clock = VirtualClock()
     script = Script(clock)
@@ -158,7 +166,8 @@ async def test_s1_r30_every_event_is_told_in_order() -> None:
     assert ear.sizes == [1, 1, 1, 0, 1]
 
 
-async def test_s8_handlers_cannot_change_what_is_stored(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-8")
+async def test_handlers_cannot_change_what_is_stored(server: Any, informer: Informer, until: Until) -> None:
     def spoil(obj: JsonObject, initial: bool) -> None:
         obj["metadata"]["name"] = "spoiled"
 
@@ -170,7 +179,8 @@ async def test_s8_handlers_cannot_change_what_is_stored(server: Any, informer: I
     assert informer.store.list() == [pod("a", 1), pod("b", 6)]
 
 
-async def test_s10_a_waiting_part_of_a_snapshot_is_counted(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-10")
+async def test_a_waiting_part_of_a_snapshot_is_counted(server: Any, informer: Informer, until: Until) -> None:
     """Handlers have no buffers: all that can wait is what a snapshot has changed."""
     server.on("list", server.reply(200, pod_list(5, *(pod(f"p{number}", number) for number in range(1, 1001)))))
     delivered = 0
@@ -191,7 +201,8 @@ async def test_s10_a_waiting_part_of_a_snapshot_is_counted(server: Any, informer
     assert gauge("undelivered") == 0
 
 
-async def test_s12_synced_means_that_the_handlers_have_heard(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-12")
+async def test_synced_means_that_the_handlers_have_heard(server: Any, informer: Informer, until: Until) -> None:
     server.on("list", server.reply(200, pod_list(5, *(pod(f"p{number}", number) for number in range(1, 501)))))
     synced: list[tuple[int, bool]] = []
     informer.add_event_handler(lambda change: synced.append((len(informer.store), informer.has_synced)))
@@ -200,7 +211,8 @@ async def test_s12_synced_means_that_the_handlers_have_heard(server: Any, inform
     assert synced == [(500, False)] * 500
 
 
-async def test_s14_who_asked_is_reminded_every_ten_hours_without_a_request() -> None:
+@pytest.mark.guarantee("S-14")
+async def test_who_asked_is_reminded_every_ten_hours_without_a_request() -> None:
     clock = VirtualClock()
     script = Script(clock)
     informer = Informer(script, PODS, clock=clock, random=lambda: 0.5)
@@ -222,8 +234,9 @@ async def test_s14_who_asked_is_reminded_every_ten_hours_without_a_request() -> 
     assert requests == 1
 
 
+@pytest.mark.guarantee("S-14")
 @pytest.mark.parametrize(("drawn", "hours"), [(0.0, 9), (0.999999, 11)])
-async def test_s14_reminders_have_ten_percent_of_jitter(drawn: float, hours: float) -> None:
+async def test_reminders_have_ten_percent_of_jitter(drawn: float, hours: float) -> None:
     """Otherwise all caches of all replicas would be gone through at once."""
     clock = VirtualClock()
     script = Script(clock)
@@ -238,9 +251,8 @@ async def test_s14_reminders_have_ten_percent_of_jitter(drawn: float, hours: flo
         assert heard == [False, True]
 
 
-async def test_s14_s5_no_reminder_overtakes_a_snapshot(
-    server: Any, client: KubeClient, clock: Any, until: Until
-) -> None:
+@pytest.mark.guarantee("S-14", "S-5")
+async def test_no_reminder_overtakes_a_snapshot(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
     """While one is being told the store is ahead: a handler would hear of the new state twice, or of a stranger."""
     informer = Informer(client, PODS, resync_period=0.0, clock=clock)
     heard: list[tuple[str, bool]] = []
@@ -260,7 +272,8 @@ async def test_s14_s5_no_reminder_overtakes_a_snapshot(
         known.add(key)
 
 
-async def test_s16_an_object_whose_transform_fails_is_kept_whole(
+@pytest.mark.guarantee("S-16")
+async def test_an_object_whose_transform_fails_is_kept_whole(
     server: Any, client: KubeClient, clock: Any, until: Until
 ) -> None:
     def transform(obj: JsonObject) -> JsonObject:
@@ -277,8 +290,9 @@ async def test_s16_an_object_whose_transform_fails_is_kept_whole(
     assert [entry["key"] for entry in logs if entry["event"].startswith("transform failed")] == ["ns/odd"]
 
 
+@pytest.mark.guarantee("S-18")
 @pytest.mark.parametrize("obliging", [True, False])
-async def test_s18_metadata_is_all_that_is_asked_for_and_kept(
+async def test_metadata_is_all_that_is_asked_for_and_kept(
     server: Any, client: KubeClient, clock: Any, until: Until, obliging: bool
 ) -> None:
     """Also from a server that sends everything all the same."""
@@ -301,7 +315,8 @@ async def test_s18_metadata_is_all_that_is_asked_for_and_kept(
     assert server.seen[0].headers["Accept"].startswith("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
 
 
-async def test_s18_lists_of_metadata(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
+@pytest.mark.guarantee("S-18")
+async def test_lists_of_metadata(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
     informer = Informer(client, PODS, metadata_only=True, clock=clock)
     listed = pod_list(5, pod("a", 1)) | {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
     server.on("list", server.reply(200, listed))
@@ -312,7 +327,8 @@ async def test_s18_lists_of_metadata(server: Any, client: KubeClient, clock: Any
     assert accepted.startswith("application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
 
 
-async def test_s19_selectors_reach_the_server(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
+@pytest.mark.guarantee("S-19")
+async def test_selectors_reach_the_server(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
     """What is not selected costs neither traffic nor memory; so each of the three requests has to say it."""
     informer = Informer(client, PODS, label_selector="a=b", field_selector="spec.nodeName=n", clock=clock)
     server.on("list", server.reply(200, pod_list(5)))
@@ -323,7 +339,8 @@ async def test_s19_selectors_reach_the_server(server: Any, client: KubeClient, c
         assert seen.query["fieldSelector"] == "spec.nodeName=n"
 
 
-async def test_s20_the_size_of_the_cache_is_measured(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("S-20")
+async def test_the_size_of_the_cache_is_measured(server: Any, informer: Informer, until: Until) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 1), pod("b", 2))))
     server.on("watch", server.stream(event("DELETED", pod("b", 6)), event("MODIFIED", pod("a", 7)), then="hang"))
     async with running(informer):
@@ -334,7 +351,8 @@ async def test_s20_the_size_of_the_cache_is_measured(server: Any, informer: Info
     assert gauge("synced") == 1
 
 
-async def test_e7_a_missing_kind_is_waited_for(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
+@pytest.mark.guarantee("E-7")
+async def test_a_missing_kind_is_waited_for(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
     """Every ten seconds, with one line that says what to install."""
     informer = Informer(client, JOBSETS, clock=clock)
     installed = False
@@ -363,8 +381,9 @@ async def test_e7_a_missing_kind_is_waited_for(server: Any, client: KubeClient, 
     ]
 
 
+@pytest.mark.guarantee("E-7")
 @pytest.mark.parametrize(("code", "told"), [(403, ["info"]), (404, [])])
-async def test_e7_an_optional_kind_that_is_refused_holds_nobody_up(
+async def test_an_optional_kind_that_is_refused_holds_nobody_up(
     server: Any, client: KubeClient, clock: Any, until: Until, *, code: int, told: list[str]
 ) -> None:
     """It counts as ready without having synced, and syncs when it appears. That it is absent means nothing to most."""
@@ -384,7 +403,8 @@ async def test_e7_an_optional_kind_that_is_refused_holds_nobody_up(
     assert [entry["log_level"] for entry in refusals] == told
 
 
-async def test_e7_an_optional_kind_is_waited_for_until_the_server_has_said_so(
+@pytest.mark.guarantee("E-7")
+async def test_an_optional_kind_is_waited_for_until_the_server_has_said_so(
     server: Any, client: KubeClient, clock: Any, until: Until
 ) -> None:
     """Until it answers nobody knows whether there is such a kind."""
@@ -394,7 +414,8 @@ async def test_e7_an_optional_kind_is_waited_for_until_the_server_has_said_so(
         assert not informer.is_ready
 
 
-async def test_p10_no_task_is_made_for_an_object() -> None:
+@pytest.mark.guarantee("P-10")
+async def test_no_task_is_made_for_an_object() -> None:
     clock = VirtualClock()
     script = Script(clock)
     informer = Informer(script, PODS, clock=clock)
@@ -479,7 +500,8 @@ async def test_a_streaming_list_goes_on_past_what_cannot_be_read(server: Any, in
     assert gauge("unreadable_objects") == 2
 
 
-async def test_p35_other_tasks_run_between_handlers_that_take_their_time() -> None:
+@pytest.mark.guarantee("P-35")
+async def test_other_tasks_run_between_handlers_that_take_their_time() -> None:
     """A burst of small events that handlers are slow with stalls the loop no more than one of large ones."""
     clock = VirtualClock()
     server = Script(clock)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeAlias
 
 import orjson
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -261,5 +262,6 @@ class InformerMachine(RuleBasedStateMachine):
             self.runner.run(finish())
 
 
-def test_s5_s11_r3_r26_histories_are_told_in_order_and_end_in_the_truth() -> None:
+@pytest.mark.guarantee("S-5", "S-11", "R-3", "R-26")
+def test_histories_are_told_in_order_and_end_in_the_truth() -> None:
     run_state_machine_as_test(InformerMachine, settings=settings(max_examples=60, stateful_step_count=30))

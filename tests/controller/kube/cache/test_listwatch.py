@@ -13,8 +13,9 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import PODS
 
 
+@pytest.mark.guarantee("R-1", "R-8")
 @pytest.mark.parametrize("code", [400, 403, 405, 410, 422, 500, 501, 504])
-async def test_r1_r8_a_server_without_streaming_lists_is_listed_at_once(
+async def test_a_server_without_streaming_lists_is_listed_at_once(
     server: Any, informer: Informer, until: Until, code: int
 ) -> None:
     """Any refusal falls back to a list at once, without a wait."""
@@ -29,7 +30,8 @@ async def test_r1_r8_a_server_without_streaming_lists_is_listed_at_once(
     assert listed.query == {"limit": "500"}
 
 
-async def test_r13_s7_the_version_is_that_of_the_list(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-13", "S-7")
+async def test_the_version_is_that_of_the_list(server: Any, informer: Informer, until: Until) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 30))))
     async with running(informer):
         await until(lambda: server.requests("watch"))
@@ -37,7 +39,8 @@ async def test_r13_s7_the_version_is_that_of_the_list(server: Any, informer: Inf
     assert informer.store.resource_version == 5
 
 
-async def test_r9_pages_are_joined(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-9")
+async def test_pages_are_joined(server: Any, informer: Informer, until: Until) -> None:
     """A continuation names no version."""
     first = pod_list(5, pod("a", 1), **{"continue": "next"})
     server.on("list", server.reply(200, first), server.reply(200, pod_list(5, pod("b", 2))))
@@ -47,7 +50,8 @@ async def test_r9_pages_are_joined(server: Any, informer: Informer, until: Until
     assert server.requests("list")[1].query == {"limit": "500", "continue": "next"}
 
 
-async def test_r10_an_expired_continuation_takes_the_whole_list(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-10")
+async def test_an_expired_continuation_takes_the_whole_list(server: Any, informer: Informer, until: Until) -> None:
     first = pod_list(5, pod("a", 1), **{"continue": "next"})
     whole = server.reply(200, pod_list(6, pod("b", 2)))
     server.on("list", server.reply(200, first), server.status(410, "Expired"), whole)
@@ -57,8 +61,9 @@ async def test_r10_an_expired_continuation_takes_the_whole_list(server: Any, inf
     assert server.requests("list")[2].query == {}
 
 
+@pytest.mark.guarantee("R-8", "R-11", "R-12", "R-26")
 @pytest.mark.parametrize("refusal", ["gone", "too large", "too large, said as a cause"])
-async def test_r8_r11_r12_r26_an_unusable_version_goes_to_a_quorum_list(
+async def test_an_unusable_version_goes_to_a_quorum_list(
     server: Any, informer: Informer, until: Until, refusal: str
 ) -> None:
     """First at the last version, then at once without one."""
@@ -84,9 +89,8 @@ async def test_r8_r11_r12_r26_an_unusable_version_goes_to_a_quorum_list(
     assert server.requests("watch")[1].query["resourceVersion"] == "9"
 
 
-async def test_r9_r11_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
-    server: Any, clock: Any, until: Until
-) -> None:
+@pytest.mark.guarantee("R-9", "R-11")
+async def test_a_list_that_takes_too_long_in_one_go_is_read_in_pages(server: Any, clock: Any, until: Until) -> None:
     """Over a slow line the next one at that version would take as long: only shorter answers get anywhere."""
     server.on("list", server.reply(200, pod_list(5)), server.stream(b"{", then="hang"), server.reply(200, pod_list(9)))
     server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"})))
@@ -100,6 +104,7 @@ async def test_r9_r11_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
     assert asked == [(None, "500"), ("5", None), (None, "500")]
 
 
+@pytest.mark.guarantee("R-14")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -113,7 +118,7 @@ async def test_r9_r11_a_list_that_takes_too_long_in_one_go_is_read_in_pages(
         b"gateway says hello",
     ],
 )
-async def test_r14_an_answer_that_is_no_list_is_not_an_empty_collection(
+async def test_an_answer_that_is_no_list_is_not_an_empty_collection(
     server: Any, informer: Informer, clock: Any, until: Until, answer: Any
 ) -> None:
     """Not an empty collection."""
@@ -124,7 +129,8 @@ async def test_r14_an_answer_that_is_no_list_is_not_an_empty_collection(
     assert len(clock.slept) == 1
 
 
-async def test_r9_at_a_version_nothing_is_paged(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-9")
+async def test_at_a_version_nothing_is_paged(server: Any, informer: Informer, until: Until) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("c", 8))))
     server.on("watch", server.stream(failure(410, "Expired")))
     async with running(informer):
@@ -132,9 +138,8 @@ async def test_r9_at_a_version_nothing_is_paged(server: Any, informer: Informer,
     assert server.requests("list")[1].query == {"resourceVersion": "5"}
 
 
-async def test_r10_a_410_on_the_first_page_is_an_error(
-    server: Any, informer: Informer, clock: Any, until: Until
-) -> None:
+@pytest.mark.guarantee("R-10")
+async def test_a_410_on_the_first_page_is_an_error(server: Any, informer: Informer, clock: Any, until: Until) -> None:
     """There is no version to go back to, so the list is not asked for again without a wait."""
     server.on("list", server.status(410, "Expired"), server.reply(200, pod_list(5, pod("a", 1))))
     async with running(informer):

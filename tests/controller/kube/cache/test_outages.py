@@ -24,7 +24,8 @@ def tells(outages: Outages, who: str, error: KubeError) -> bool:
     return outages.note(who, failure_of(error, Collection(resource=CONFIGMAPS), "list"))
 
 
-def test_e8_of_a_reason_that_all_have_the_first_one_tells() -> None:
+@pytest.mark.guarantee("E-8")
+def test_of_a_reason_that_all_have_the_first_one_tells() -> None:
     outages = Outages()
     assert [tells(outages, name, REFUSED) for name in "abc"] == [True, False, False]
     later = [tells(outages, name, RequestTimeout("GET https://a/b: no answer")) for name in "abc"]
@@ -34,7 +35,8 @@ def test_e8_of_a_reason_that_all_have_the_first_one_tells() -> None:
     assert tells(outages, "b", REFUSED), "another outage is news"
 
 
-def test_e8_another_reason_is_told_and_ends_the_one_before() -> None:
+@pytest.mark.guarantee("E-8")
+def test_another_reason_is_told_and_ends_the_one_before() -> None:
     outages = Outages()
     assert tells(outages, "a", REFUSED)
     assert tells(outages, "a", Unauthorized(status=401))
@@ -43,7 +45,8 @@ def test_e8_another_reason_is_told_and_ends_the_one_before() -> None:
     assert tells(outages, "b", ServerError(status=500))
 
 
+@pytest.mark.guarantee("E-8")
 @pytest.mark.parametrize("error", [Forbidden(status=403), NotFound(status=404)])
-def test_e8_what_one_collection_lacks_is_told_by_itself(error: KubeError) -> None:
+def test_what_one_collection_lacks_is_told_by_itself(error: KubeError) -> None:
     outages = Outages()
     assert [tells(outages, name, error) for name in "ab"] == [True, True]

@@ -28,8 +28,9 @@ ITEMS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.guarantee("P-24")
 @given(items=st.lists(ITEMS, max_size=12), step=st.integers(1, 400), first=st.booleans())
-def test_p24_steps_give_what_the_whole_would(items: list[Any], step: int, first: bool) -> None:
+def test_steps_give_what_the_whole_would(items: list[Any], step: int, first: bool) -> None:
     """Whatever the items look like, and wherever the metadata stands: custom resources have it at the end."""
     head, tail = {"kind": "PodList", "metadata": {"resourceVersion": "5", "continue": "x"}}, {"items": items}
     body = ListBody(orjson.dumps(head | tail if first else tail | head), what="pods", step=step)
@@ -37,21 +38,24 @@ def test_p24_steps_give_what_the_whole_would(items: list[Any], step: int, first:
     assert (body.resource_version, body.continue_token) == ("5", "x")
 
 
-def test_p24_no_step_is_large() -> None:
+@pytest.mark.guarantee("P-24")
+def test_no_step_is_large() -> None:
     items = [pod(f"p{number}", number, blob="x" * 900) for number in range(1000)]
     batches = list(ListBody(orjson.dumps(pod_list(5, *items)), what="pods", step=20_000))
     assert max(map(len, batches)) <= 20
     assert sum(map(len, batches)) == 1000
 
 
-def test_p24_an_item_that_is_larger_than_a_step_is_one() -> None:
+@pytest.mark.guarantee("P-24")
+def test_an_item_that_is_larger_than_a_step_is_one() -> None:
     items = [pod(f"p{number}", number, blob="x" * 900) for number in range(10)]
     batches = list(ListBody(orjson.dumps(pod_list(5, *items)), what="pods", step=100))
     assert [len(batch) for batch in batches] == [1] * 10
 
 
+@pytest.mark.guarantee("R-14")
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"kind":"PodList","metadata":{},"items":[{"a":1},{"b":', b"[]"])
-def test_r14_what_is_no_list_is_an_error(body: bytes) -> None:
+def test_what_is_no_list_is_an_error(body: bytes) -> None:
     with pytest.raises(MalformedResponse, match="listing pods"):
         list(ListBody(body, what="pods", step=4))
 
@@ -61,7 +65,8 @@ def test_no_items_are_written_as_null_by_some_servers() -> None:
     assert list(body) == [[]]
 
 
-async def test_p35_other_tasks_run_between_the_steps_of_a_list() -> None:
+@pytest.mark.guarantee("P-35")
+async def test_other_tasks_run_between_the_steps_of_a_list() -> None:
     items = [pod(f"p{number}", number, blob="x" * 10_000) for number in range(1, 201)]
     pauses = 0
 
@@ -114,8 +119,9 @@ def test_items_beside_one_that_cannot_be_read_are_decoded_in_steps() -> None:
     assert sum(map(len, batches)) == 202
 
 
+@pytest.mark.guarantee("R-14")
 @pytest.mark.parametrize("cut", [1, 2, 3, 2000, 10_050])
-def test_r14_a_list_with_such_an_item_that_was_cut_is_an_error(cut: int) -> None:
+def test_a_list_with_such_an_item_that_was_cut_is_an_error(cut: int) -> None:
     body = b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[' + odd_pod(0) + b"," + odd_pod(1) + b"]}"
     with pytest.raises(MalformedResponse, match="listing pods"):
         list(ListBody(body[:-cut], what="pods", step=100))

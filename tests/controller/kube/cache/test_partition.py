@@ -63,9 +63,8 @@ def absent() -> NotFound:
     return NotFound(status=404, reason="NotFound")
 
 
-async def test_s2_s3_a_snapshot_of_one_namespace_replaces_nothing_of_another(
-    server: Server, clock: VirtualClock
-) -> None:
+@pytest.mark.guarantee("S-2", "S-3")
+async def test_a_snapshot_of_one_namespace_replaces_nothing_of_another(server: Server, clock: VirtualClock) -> None:
     informer = Informer(server, PODS, namespaces=["a", "b"], clock=clock)
     informer.store.add_indexer("all", lambda _: ["x"])
     ear = Ear(informer)
@@ -87,7 +86,8 @@ async def test_s2_s3_a_snapshot_of_one_namespace_replaces_nothing_of_another(
         assert informer.store.bytes == sum(map(informer.store.size, informer.store.keys()))
 
 
-async def test_c4_versions_are_reached_by_namespace(server: Server, clock: VirtualClock) -> None:
+@pytest.mark.guarantee("C-4")
+async def test_versions_are_reached_by_namespace(server: Server, clock: VirtualClock) -> None:
     """A write in a quiet namespace has not been seen because another one is busy, and a busy one waits for no other."""
     informer = Informer(server, PODS, namespaces=["a", "b"], clock=clock)
     store = informer.store
@@ -101,7 +101,8 @@ async def test_c4_versions_are_reached_by_namespace(server: Server, clock: Virtu
         assert store.reached("a/one") == 6
 
 
-def test_c4_what_is_read_as_a_whole_reaches_its_versions_as_a_whole() -> None:
+@pytest.mark.guarantee("C-4")
+def test_what_is_read_as_a_whole_reaches_its_versions_as_a_whole() -> None:
     store = Store()
     store.replace([], resource_version="7")
     assert (store.reached("a/one"), store.reached("one")) == (7, 7)
@@ -113,7 +114,8 @@ async def test_cluster_scoped_kinds_are_read_as_a_whole(server: Server, clock: V
     assert server.asked == [None]
 
 
-async def test_e7_an_absent_kind_is_looked_for_once_every_ten_seconds_whatever_the_number_of_namespaces(
+@pytest.mark.guarantee("E-7")
+async def test_an_absent_kind_is_looked_for_once_every_ten_seconds_whatever_the_number_of_namespaces(
     server: Server, clock: VirtualClock
 ) -> None:
     """When it is there, all namespaces are read at once."""
@@ -136,7 +138,8 @@ async def test_e7_an_absent_kind_is_looked_for_once_every_ten_seconds_whatever_t
     ]
 
 
-async def test_e7_another_namespace_looks_for_an_absent_kind_when_the_first_is_refused(
+@pytest.mark.guarantee("E-7")
+async def test_another_namespace_looks_for_an_absent_kind_when_the_first_is_refused(
     server: Server, clock: VirtualClock
 ) -> None:
     """A namespace that is deleted takes its Role along, so that nothing can be found out there any more."""

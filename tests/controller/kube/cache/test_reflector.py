@@ -20,9 +20,8 @@ from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.jsontree import JsonObject
 
 
-async def test_r28_r31_p6_a_410_when_a_watch_is_opened_changes_the_version(
-    server: Any, informer: Informer, until: Until
-) -> None:
+@pytest.mark.guarantee("R-28", "R-31", "P-6")
+async def test_a_410_when_a_watch_is_opened_changes_the_version(server: Any, informer: Informer, until: Until) -> None:
     """The same version is not tried for ever."""
     server.on("list", *(server.reply(200, pod_list(version, pod("a", 1))) for version in (5, 8)))
     server.on("watch", server.status(410, "Gone"))
@@ -31,7 +30,8 @@ async def test_r28_r31_p6_a_410_when_a_watch_is_opened_changes_the_version(
     assert [seen.query["resourceVersion"] for seen in server.requests("watch")] == ["5", "8"]
 
 
-async def test_r21_r22_r23_a_watch_that_ends_is_opened_again_without_a_list(
+@pytest.mark.guarantee("R-21", "R-22", "R-23")
+async def test_a_watch_that_ends_is_opened_again_without_a_list(
     server: Any, informer: Informer, clock: Any, until: Until
 ) -> None:
     """From the last bookmark or event; a long quiet watch is no failure."""
@@ -49,9 +49,8 @@ async def test_r21_r22_r23_a_watch_that_ends_is_opened_again_without_a_list(
     assert clock.slept == []
 
 
-async def test_r24_r27_p7_a_watch_that_ends_at_once_backs_off(
-    server: Any, informer: Informer, clock: Any, until: Until
-) -> None:
+@pytest.mark.guarantee("R-24", "R-27", "P-7")
+async def test_a_watch_that_ends_at_once_backs_off(server: Any, informer: Informer, clock: Any, until: Until) -> None:
     """A broken proxy must not make a hot loop."""
     server.on("list", *(server.reply(200, pod_list(5)) for _ in range(20)))
     server.on("watch", *(server.stream() for _ in range(20)))
@@ -60,9 +59,8 @@ async def test_r24_r27_p7_a_watch_that_ends_at_once_backs_off(
     assert clock.slept[:7] == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0])
 
 
-async def test_r24_r27_a_repeated_bookmark_is_no_progress(
-    server: Any, informer: Informer, clock: Any, until: Until
-) -> None:
+@pytest.mark.guarantee("R-24", "R-27")
+async def test_a_repeated_bookmark_is_no_progress(server: Any, informer: Informer, clock: Any, until: Until) -> None:
     server.on("list", *(server.reply(200, pod_list(5)) for _ in range(5)))
     server.on("watch", *(server.stream(bookmark(5)) for _ in range(5)))
     async with running(informer):
@@ -70,7 +68,8 @@ async def test_r24_r27_a_repeated_bookmark_is_no_progress(
     assert clock.slept[:3] == pytest.approx([0.8, 1.6, 3.2])
 
 
-async def test_r27_jitter_only_adds(client: KubeClient, server: Any, clock: Any, until: Until) -> None:
+@pytest.mark.guarantee("R-27")
+async def test_jitter_only_adds(client: KubeClient, server: Any, clock: Any, until: Until) -> None:
     """The wait is between d and 2d."""
     informer = Informer(client, PODS, clock=clock, random=lambda: 0.5)
     async with running(informer):
@@ -78,9 +77,8 @@ async def test_r27_jitter_only_adds(client: KubeClient, server: Any, clock: Any,
     assert clock.slept[:2] == pytest.approx([1.2, 2.4])
 
 
-async def test_r25_r26_a_busy_server_keeps_the_version(
-    server: Any, informer: Informer, clock: Any, until: Until
-) -> None:
+@pytest.mark.guarantee("R-25", "R-26")
+async def test_a_busy_server_keeps_the_version(server: Any, informer: Informer, clock: Any, until: Until) -> None:
     """429, when opening and in the stream, backs off and lists nothing."""
     server.on("list", server.reply(200, pod_list(5)))
     server.on(
@@ -94,10 +92,9 @@ async def test_r25_r26_a_busy_server_keeps_the_version(
     assert clock.slept == pytest.approx([7.0, 1.6])
 
 
+@pytest.mark.guarantee("R-23", "R-32", "P-5")
 @pytest.mark.parametrize("fault", ["reset", "truncated", "silent"])
-async def test_r23_r32_p5_a_broken_watch_goes_on_where_it_was(
-    server: Any, clock: Any, until: Until, fault: str
-) -> None:
+async def test_a_broken_watch_goes_on_where_it_was(server: Any, clock: Any, until: Until, fault: str) -> None:
     """No list, nothing lost, nothing twice."""
     server.on("list", server.reply(200, pod_list(5)))
     first = event("ADDED", pod("a", 6))
@@ -124,7 +121,8 @@ async def test_r23_r32_p5_a_broken_watch_goes_on_where_it_was(
     assert restarts()[cause] == before[cause] + 1
 
 
-async def test_r29_foreign_objects_are_skipped(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-29")
+async def test_foreign_objects_are_skipped(server: Any, informer: Informer, until: Until) -> None:
     odd = {"kind": "Node", "metadata": {"name": "n", "resourceVersion": "6"}}
     server.on("list", server.reply(200, pod_list(5)))
     server.on("watch", server.stream(event("ADDED", odd), event("ADDED", pod("a", 7)), then="hang"))
@@ -133,7 +131,8 @@ async def test_r29_foreign_objects_are_skipped(server: Any, informer: Informer, 
     assert informer.store.keys() == ["ns/a"]
 
 
-async def test_r25_a_server_that_is_down_at_the_start_is_waited_for(
+@pytest.mark.guarantee("R-25")
+async def test_a_server_that_is_down_at_the_start_is_waited_for(
     serve: Any, clock: Any, until: Until, unused_tcp_port: int
 ) -> None:
     """Keeps trying; streaming or not makes no difference to a refused connection."""
@@ -148,8 +147,9 @@ async def test_r25_a_server_that_is_down_at_the_start_is_waited_for(
             await until(lambda: informer.has_synced)
 
 
+@pytest.mark.guarantee("R-20")
 @pytest.mark.parametrize(("drawn", "asked"), [(0.0, 300), (0.5, 450), (0.99, 597)])
-async def test_r20_watches_last_five_to_ten_minutes(drawn: float, asked: float) -> None:
+async def test_watches_last_five_to_ten_minutes(drawn: float, asked: float) -> None:
     clock = VirtualClock()
     script = Script(clock)
     async with running(Informer(script, PODS, clock=clock, random=lambda: drawn)):
@@ -159,7 +159,8 @@ async def test_r20_watches_last_five_to_ten_minutes(drawn: float, asked: float) 
     assert [watch["timeout_seconds"] for watch in script.opened] == pytest.approx([asked, asked])
 
 
-async def test_r22_progress_is_recorded_after_the_store_has_it(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-22")
+async def test_progress_is_recorded_after_the_store_has_it(server: Any, informer: Informer, until: Until) -> None:
     """An event that the store could not take is read again, not lost."""
     server.on("list", *(server.reply(200, pod_list(5)) for _ in range(2)))
     nameless = event("ADDED", {"kind": "Pod", "metadata": {"name": "a"}})
@@ -169,8 +170,9 @@ async def test_r22_progress_is_recorded_after_the_store_has_it(server: Any, info
     assert server.requests("list")[1].query["resourceVersion"] == "6"
 
 
+@pytest.mark.guarantee("P-8", "P-10")
 @pytest.mark.parametrize("frame", [b"not json\n", b'{"type":"NEW","object":{}}\n', failure(500), failure(None)])
-async def test_p8_p10_no_frame_ends_the_reader(
+async def test_no_frame_ends_the_reader(
     server: Any, informer: Informer, until: Until, frame: bytes | JsonObject
 ) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("b", 8))))
@@ -179,7 +181,8 @@ async def test_p8_p10_no_frame_ends_the_reader(
         await until(lambda: informer.store.keys() == ["ns/b"])
 
 
-async def test_r31_a_version_that_stays_expired_is_given_up(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-31")
+async def test_a_version_that_stays_expired_is_given_up(server: Any, informer: Informer, until: Until) -> None:
     """Also if the streaming list is offered: the next one asks for the newest state."""
     gone = server.status(410, "Expired")
     server.on("stream", server.stream(bookmark(5, end=True), failure(410)), gone)
@@ -190,7 +193,8 @@ async def test_r31_a_version_that_stays_expired_is_given_up(server: Any, informe
     assert "resourceVersion" not in server.requests("stream")[2].query
 
 
-async def test_s20_restarts_are_counted_by_cause(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+@pytest.mark.guarantee("S-20")
+async def test_restarts_are_counted_by_cause(server: Any, informer: Informer, clock: Any, until: Until) -> None:
     causes = ["ended", "broken", "busy", "expired", "malformed", "failed", "denied", "refused", "short"]
     before = restarts()
 
@@ -216,7 +220,8 @@ async def test_s20_restarts_are_counted_by_cause(server: Any, informer: Informer
     assert counted == dict.fromkeys(causes, 1.0) | {"ended": 2.0, "silent": 0.0}
 
 
-async def test_s20_all_series_are_there_at_zero(client: KubeClient) -> None:
+@pytest.mark.guarantee("S-20")
+async def test_all_series_are_there_at_zero(client: KubeClient) -> None:
     Informer(client, JOBSETS, name="untouched")
     assert restarts("untouched")["silent"] == 0
     names = {
@@ -228,7 +233,8 @@ async def test_s20_all_series_are_there_at_zero(client: KubeClient) -> None:
     assert len({name for name in names if name.startswith("trainmaster_informer_")}) == 12
 
 
-async def test_r27_a_trouble_is_told_once_and_so_is_its_end(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-27")
+async def test_a_trouble_is_told_once_and_so_is_its_end(server: Any, informer: Informer, until: Until) -> None:
     """A dead server must not fill the log."""
     server.on("list", *(server.reply(200, pod_list(5)) for _ in range(9)))
     server.on("watch", *(server.stream() for _ in range(6)), server.stream(bookmark(6), then="hang"))
@@ -260,7 +266,8 @@ async def test_a_missing_permission_is_told_with_what_to_grant(
     assert {entry["resource"] for entry in told} == {JOBSETS.name}
 
 
-async def test_p20_p35_large_objects_are_read_and_other_tasks_run_meanwhile(
+@pytest.mark.guarantee("P-20", "P-35")
+async def test_large_objects_are_read_and_other_tasks_run_meanwhile(
     server: Any, client: KubeClient, until: Until
 ) -> None:
     """Thousands of events in one burst leave turns for others."""
@@ -283,7 +290,8 @@ async def test_p20_p35_large_objects_are_read_and_other_tasks_run_meanwhile(
     assert turns > 2 * 2000 * 5000 / 2**18
 
 
-async def test_r26_an_expired_watch_takes_a_snapshot_at_once_but_not_again_and_again(
+@pytest.mark.guarantee("R-26")
+async def test_an_expired_watch_takes_a_snapshot_at_once_but_not_again_and_again(
     server: Any, informer: Informer, clock: Any, until: Until
 ) -> None:
     """The server has just answered: there is nothing to wait for. If its snapshots expire as fast, there is."""
@@ -294,7 +302,8 @@ async def test_r26_an_expired_watch_takes_a_snapshot_at_once_but_not_again_and_a
     assert clock.slept == [pytest.approx(0.8), pytest.approx(1.6)]
 
 
-async def test_r27_progress_ends_the_backoff(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+@pytest.mark.guarantee("R-27")
+async def test_progress_ends_the_backoff(server: Any, informer: Informer, clock: Any, until: Until) -> None:
     """Otherwise the next failure, minutes after a long outage, would wait as long as the last one of the outage."""
     server.on("list", *(server.reply(200, pod_list(5, pod("a", 1))) for _ in range(9)))
     unavailable = server.status(500, "InternalError")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from support.informers import Until, event, pod, pod_list, running
 
 from trainmaster.controller.kube.cache.delta import Delta
@@ -12,7 +13,8 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 
 
-async def test_s8_the_first_reader_gets_the_tree_of_an_event_after_all_handlers(
+@pytest.mark.guarantee("S-8")
+async def test_the_first_reader_gets_the_tree_of_an_event_after_all_handlers(
     server: Any, client: KubeClient, until: Until
 ) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))))

@@ -38,7 +38,8 @@ def names(objects: list[JsonObject]) -> list[str]:
     return [obj["metadata"]["name"] for obj in objects]
 
 
-def test_s9_keys_are_namespace_and_name() -> None:
+@pytest.mark.guarantee("S-9")
+def test_keys_are_namespace_and_name() -> None:
     assert object_key(thing("a")) == "ns/a"
     assert object_key(thing("a", namespace=None)) == "a"
     assert split_key("ns/a") == ("ns", "a")
@@ -51,7 +52,8 @@ def test_the_size_of_an_object_is_known_without_decoding_it() -> None:
     assert (store.size("ns/a"), store.size("ns/none")) == (len(orjson.dumps(thing("a"))), 0)
 
 
-def test_s21_objects_are_found_by_namespace() -> None:
+@pytest.mark.guarantee("S-21")
+def test_objects_are_found_by_namespace() -> None:
     store = Store()
     replace(store, [thing("a"), thing("b", namespace="ns2"), thing("c"), thing("ns", namespace=None)])
     assert names(store.list("ns")) == names(list(store.each("ns"))) == ["a", "c"]
@@ -61,7 +63,8 @@ def test_s21_objects_are_found_by_namespace() -> None:
     assert store.keys("ns") == ["ns/c"]
 
 
-def test_s21_an_index_added_late_covers_what_is_stored() -> None:
+@pytest.mark.guarantee("S-21")
+def test_an_index_added_late_covers_what_is_stored() -> None:
     store = Store()
     store.put(thing("a"))
     store.add_indexer("color", color)
@@ -72,7 +75,8 @@ def test_s21_an_index_added_late_covers_what_is_stored() -> None:
     assert store.index_keys("color", "red") == []
 
 
-def test_s21_index_names_are_checked() -> None:
+@pytest.mark.guarantee("S-21")
+def test_index_names_are_checked() -> None:
     store = Store()
     store.add_indexer("color", color)
     store.add_indexer("color", color)
@@ -94,7 +98,8 @@ def test_object_that_an_index_cannot_read_is_stored_all_the_same() -> None:
     assert store.keys() == ["ns/a"]
 
 
-def test_s7_the_version_that_was_reached_never_goes_back() -> None:
+@pytest.mark.guarantee("S-7")
+def test_the_version_that_was_reached_never_goes_back() -> None:
     store = Store()
     replace(store, [], version="9")
     store.update_resource_version("7")
@@ -106,7 +111,8 @@ def test_s7_the_version_that_was_reached_never_goes_back() -> None:
     assert parse_resource_version("²") == parse_resource_version(None) == 0
 
 
-def test_s2_readers_of_a_replaced_state_keep_it() -> None:
+@pytest.mark.guarantee("S-2")
+def test_readers_of_a_replaced_state_keep_it() -> None:
     """A list handed out before is not changed by a replacement."""
     store = Store()
     store.put(thing("a"))
@@ -119,8 +125,9 @@ def test_s2_readers_of_a_replaced_state_keep_it() -> None:
 OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.sampled_from(["red", "blue"]))
 
 
+@pytest.mark.guarantee("S-6", "S-21")
 @given(st.lists(st.one_of(OBJECTS, st.sampled_from(["ns/a", "ns/b"]), st.lists(OBJECTS, max_size=4)), max_size=20))
-def test_s6_s21_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[JsonObject]]) -> None:
+def test_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[JsonObject]]) -> None:
     """After any sequence of changes an index answers what a scan would."""
     store = Store()
     store.add_indexer("color", color)
@@ -138,7 +145,8 @@ def test_s6_s21_indexes_always_fit_the_objects(steps: list[JsonObject | str | li
         assert store.bytes == sum(len(orjson.dumps(obj)) for obj in store.list())
 
 
-def test_s8_what_a_reader_changes_is_its_own() -> None:
+@pytest.mark.guarantee("S-8")
+def test_what_a_reader_changes_is_its_own() -> None:
     store = Store()
     given = thing("a")
     store.put(given)
@@ -149,7 +157,8 @@ def test_s8_what_a_reader_changes_is_its_own() -> None:
     assert store.get("ns/a") == thing("a")
 
 
-def test_s8_a_tree_that_was_given_goes_to_one_reader() -> None:
+@pytest.mark.guarantee("S-8")
+def test_a_tree_that_was_given_goes_to_one_reader() -> None:
     store = Store()
     store.add_indexer("color", color)
     trees = [put_and_give(store, thing("a", version)) for version in (1, 2)]
@@ -179,7 +188,8 @@ def test_a_tree_that_is_not_what_is_stored_any_more_goes_to_nobody() -> None:
     assert store.get("ns/a") == thing("a", 6)
 
 
-def test_p21_few_and_small_trees_wait_for_a_reader() -> None:
+@pytest.mark.guarantee("P-21")
+def test_few_and_small_trees_wait_for_a_reader() -> None:
     store = Store()
     large = put_and_give(store, thing("large") | {"spec": "x" * 2**16})
     assert store.get("ns/large") == large
@@ -204,7 +214,8 @@ def test_what_is_decoded_later_is_as_it_was() -> None:
     assert store.body("ns/a") is None
 
 
-def test_s6_an_index_that_comes_between_entry_and_replacement_covers_the_entry() -> None:
+@pytest.mark.guarantee("S-6")
+def test_an_index_that_comes_between_entry_and_replacement_covers_the_entry() -> None:
     store = Store()
     entries = [store.entry(thing("a"))]
     store.add_indexer("color", color)
@@ -212,7 +223,8 @@ def test_s6_an_index_that_comes_between_entry_and_replacement_covers_the_entry()
     assert store.index_keys("color", "red") == ["ns/a"]
 
 
-def test_s15_only_differences_are_returned() -> None:
+@pytest.mark.guarantee("S-15")
+def test_only_differences_are_returned() -> None:
     """Deletions come first, so that whoever counts never counts too many."""
     store = Store()
     replace(store, [thing("same"), thing("changed"), thing("gone")])
@@ -229,7 +241,8 @@ def test_s15_only_differences_are_returned() -> None:
     ]
 
 
-def test_s15_without_a_version_nothing_is_the_same() -> None:
+@pytest.mark.guarantee("S-15")
+def test_without_a_version_nothing_is_the_same() -> None:
     store = Store()
     odd: JsonObject = {"metadata": {"name": "odd"}}
     store.put(odd)
@@ -237,14 +250,16 @@ def test_s15_without_a_version_nothing_is_the_same() -> None:
     assert len(replace(store, [odd])) == 1
 
 
-def test_s4_the_uid_is_known_without_decoding() -> None:
+@pytest.mark.guarantee("S-4")
+def test_the_uid_is_known_without_decoding() -> None:
     store = Store()
     store.put(thing("a", 7))
     assert (store.uid("ns/a"), store.version("ns/a")) == ("a", "7")
     assert (store.uid("ns/b"), store.version("ns/b")) == (None, None)
 
 
-def test_s2_a_key_that_comes_twice_is_stored_once() -> None:
+@pytest.mark.guarantee("S-2")
+def test_a_key_that_comes_twice_is_stored_once() -> None:
     """Pages of a list may overlap if objects are made between them; the later one counts."""
     store = Store()
     store.add_indexer("color", color)
@@ -288,7 +303,8 @@ def test_managed_fields_that_are_nested_too_deeply_do_not_make_an_object_unreada
     assert store.get("ns/a") == plain
 
 
-def test_p21_an_object_costs_its_bytes_and_little_more() -> None:
+@pytest.mark.guarantee("P-21")
+def test_an_object_costs_its_bytes_and_little_more() -> None:
     store = Store()
     objects = [thing(f"thing-{number}", color="x" * 4000) for number in range(100)]
     for obj in objects:
@@ -299,7 +315,8 @@ def test_p21_an_object_costs_its_bytes_and_little_more() -> None:
     assert sum(map(sys.getsizeof, (key, record, *record))) < body + 500
 
 
-def test_p21_what_is_kept_has_no_room_to_spare() -> None:
+@pytest.mark.guarantee("P-21")
+def test_what_is_kept_has_no_room_to_spare() -> None:
     store = Store()
     store.add_indexer("name", lambda obj: [obj["metadata"]["name"]])
     objects = [thing(f"thing-{number}") for number in range(1000)]
@@ -313,7 +330,8 @@ def test_p21_what_is_kept_has_no_room_to_spare() -> None:
     assert kept / len(objects) < len(orjson.dumps(objects[0])) + 1000  # with a key, and its place in two indexes
 
 
-def test_p22_the_garbage_collector_walks_through_no_object() -> None:
+@pytest.mark.guarantee("P-22")
+def test_the_garbage_collector_walks_through_no_object() -> None:
     store = Store()
     store.add_indexer("name", lambda obj: [obj["metadata"]["name"]])
     gc.collect()
@@ -324,7 +342,8 @@ def test_p22_the_garbage_collector_walks_through_no_object() -> None:
     assert len(gc.get_objects()) - before < 100
 
 
-def test_p23_each_reader_gets_a_tree_of_its_own() -> None:
+@pytest.mark.guarantee("P-23")
+def test_each_reader_gets_a_tree_of_its_own() -> None:
     store = Store()
     store.put(thing("a"))
     first, second = store.get("ns/a"), store.get("ns/a")
@@ -332,7 +351,8 @@ def test_p23_each_reader_gets_a_tree_of_its_own() -> None:
     assert first is not second
 
 
-def test_s21_an_index_function_that_fails_for_all_is_told_of_a_few_times() -> None:
+@pytest.mark.guarantee("S-21")
+def test_an_index_function_that_fails_for_all_is_told_of_a_few_times() -> None:
     """A cache has ten thousands of objects; each of them is there all the same."""
     store = Store()
     store.add_indexer("odd", lambda obj: [obj["nothing"]])

@@ -14,9 +14,8 @@ from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.resources import PODS
 
 
-async def test_r2_r3_r4_s13_a_streaming_list_goes_on_as_the_watch(
-    server: Any, informer: Informer, until: Until
-) -> None:
+@pytest.mark.guarantee("R-2", "R-3", "R-4", "S-13")
+async def test_a_streaming_list_goes_on_as_the_watch(server: Any, informer: Informer, until: Until) -> None:
     server.on(
         "stream",
         server.stream(
@@ -43,7 +42,8 @@ async def test_r2_r3_r4_s13_a_streaming_list_goes_on_as_the_watch(
     assert "resourceVersion" not in query
 
 
-async def test_r3_nothing_is_visible_before_the_snapshot_is_complete(
+@pytest.mark.guarantee("R-3")
+async def test_nothing_is_visible_before_the_snapshot_is_complete(
     server: Any, informer: Informer, until: Until
 ) -> None:
     sent = asyncio.Event()
@@ -55,7 +55,8 @@ async def test_r3_nothing_is_visible_before_the_snapshot_is_complete(
         assert not informer.has_synced
 
 
-async def test_r5_a_streaming_list_closed_early_leaves_no_trace(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-5")
+async def test_a_streaming_list_closed_early_leaves_no_trace(server: Any, informer: Informer, until: Until) -> None:
     """The half that arrived is thrown away, and this attempt takes a list."""
     server.on("stream", server.stream(event("ADDED", pod("ghost", 1)), bookmark(2)))
     server.on("list", server.reply(200, pod_list(5, pod("a", 3))))
@@ -67,7 +68,8 @@ async def test_r5_a_streaming_list_closed_early_leaves_no_trace(server: Any, inf
     assert server.requests("watch")[0].query["resourceVersion"] == "5"
 
 
-async def test_r6_silence_before_the_end_of_a_snapshot_is_told() -> None:
+@pytest.mark.guarantee("R-6")
+async def test_silence_before_the_end_of_a_snapshot_is_told() -> None:
     clock = VirtualClock()
     script = Script(clock)
     informer = Informer(script, PODS, clock=clock)
@@ -90,7 +92,8 @@ async def test_r6_silence_before_the_end_of_a_snapshot_is_told() -> None:
     assert len([each for each in logs if "nothing comes" in each["event"]]) == 2
 
 
-async def test_r7_initial_events_are_no_progress(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+@pytest.mark.guarantee("R-7")
+async def test_initial_events_are_no_progress(server: Any, informer: Informer, clock: Any, until: Until) -> None:
     """They are not in the order of their versions: a reader that went on from the last one would miss others."""
     server.on("stream", server.stream(event("ADDED", pod("a", 50)), bookmark(60)))
     async with running(informer):
@@ -99,7 +102,8 @@ async def test_r7_initial_events_are_no_progress(server: Any, informer: Informer
     assert "resourceVersion" not in server.requests("list")[0].query
 
 
-async def test_r14_a_table_in_a_stream_is_no_snapshot(server: Any, informer: Informer, until: Until) -> None:
+@pytest.mark.guarantee("R-14")
+async def test_a_table_in_a_stream_is_no_snapshot(server: Any, informer: Informer, until: Until) -> None:
     """Its rows would be skipped as objects of another kind, and the collection would look empty."""
     table = {"kind": "Table", "metadata": {"resourceVersion": "4"}, "rows": []}
     server.on("stream", server.stream(event("ADDED", table), bookmark(5, end=True), then="hang"))
@@ -109,8 +113,9 @@ async def test_r14_a_table_in_a_stream_is_no_snapshot(server: Any, informer: Inf
     assert informer.store.keys() == ["ns/a"]
 
 
+@pytest.mark.guarantee("R-26")
 @pytest.mark.parametrize("code", [429, 410, 500])
-async def test_r26_errors_in_the_stream_of_a_snapshot(
+async def test_errors_in_the_stream_of_a_snapshot(
     server: Any, informer: Informer, clock: Any, until: Until, code: int
 ) -> None:
     """The stream is a watch by then: 429 keeps the version; all others take a snapshot, first at the last version.

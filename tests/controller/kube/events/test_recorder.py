@@ -90,7 +90,8 @@ def job(number: int) -> JsonObject:
     return {**JOB, "metadata": {"name": f"job-{number}", "namespace": "ns", "uid": f"u{number}"}}
 
 
-async def test_f7_an_event_has_every_field(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("F-7")
+async def test_an_event_has_every_field(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     record(recorder)
     await virtual.advance(0)
     (event,) = api.created
@@ -126,7 +127,8 @@ async def test_event_about_a_cluster_object_goes_to_the_default_namespace(
     assert "namespace" not in api.created[0]["regarding"]
 
 
-async def test_f7_repeats_become_a_series(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("F-7")
+async def test_repeats_become_a_series(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     """The first repeat at once, the others counted, and written every half hour."""
     record(recorder)
     await virtual.advance(1)
@@ -140,7 +142,8 @@ async def test_f7_repeats_become_a_series(recorder: EventRecorder, api: EventSer
     assert [patch["series"]["count"] for _, patch in api.patched] == [2, 21]
 
 
-async def test_f7_the_last_count_of_a_series_is_written_when_it_ends(
+@pytest.mark.guarantee("F-7")
+async def test_the_last_count_of_a_series_is_written_when_it_ends(
     recorder: EventRecorder, api: EventServer, virtual: VirtualClock
 ) -> None:
     for _ in range(5):
@@ -151,7 +154,8 @@ async def test_f7_the_last_count_of_a_series_is_written_when_it_ends(
     assert [patch["series"]["count"] for _, patch in api.patched] == [2, 5]
 
 
-async def test_f7_a_quiet_series_is_finished(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("F-7")
+async def test_a_quiet_series_is_finished(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     record(recorder)
     await virtual.advance(361)
     record(recorder)
@@ -161,7 +165,8 @@ async def test_f7_a_quiet_series_is_finished(recorder: EventRecorder, api: Event
     assert len(recorder._correlator) == 0
 
 
-async def test_f6_after_ten_similar_events_the_rest_is_one(
+@pytest.mark.guarantee("F-6")
+async def test_after_ten_similar_events_the_rest_is_one(
     recorder: EventRecorder, api: EventServer, virtual: VirtualClock
 ) -> None:
     for number in range(30):
@@ -174,7 +179,8 @@ async def test_f6_after_ten_similar_events_the_rest_is_one(
     assert api.patched[-1][1]["series"]["count"] == 30 - AGGREGATE_MAX_EVENTS
 
 
-async def test_f6_similar_events_of_long_ago_do_not_count(
+@pytest.mark.guarantee("F-6")
+async def test_similar_events_of_long_ago_do_not_count(
     recorder: EventRecorder, api: EventServer, virtual: VirtualClock
 ) -> None:
     for number in range(AGGREGATE_MAX_EVENTS):
@@ -185,7 +191,8 @@ async def test_f6_similar_events_of_long_ago_do_not_count(
     assert api.created[-1]["note"] == "another"
 
 
-async def test_f6_an_object_gets_a_burst_of_events_and_then_one_in_five_minutes(
+@pytest.mark.guarantee("F-6")
+async def test_an_object_gets_a_burst_of_events_and_then_one_in_five_minutes(
     recorder: EventRecorder, api: EventServer, virtual: VirtualClock
 ) -> None:
     for number in range(BURST + 10):
@@ -220,7 +227,8 @@ async def test_another_note_is_another_event(recorder: EventRecorder, api: Event
     assert [event["note"] for event in api.created] == ["one", "two"]
 
 
-async def test_f8_failures_stop_nothing(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("F-8")
+async def test_failures_stop_nothing(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     api.failure = TransportError("down")
     record(recorder, note="lost")
     await virtual.advance(0)
@@ -237,9 +245,8 @@ async def test_f8_failures_stop_nothing(recorder: EventRecorder, api: EventServe
     assert [event["note"] for event in api.created] == ["recorded", "lost"]
 
 
-async def test_f6_a_write_is_tried_twelve_times(
-    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
-) -> None:
+@pytest.mark.guarantee("F-6")
+async def test_a_write_is_tried_twelve_times(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     api.failure = TransportError("down")
     record(recorder)
     with capture_logs() as logs:
@@ -273,7 +280,8 @@ async def test_event_that_failed_is_created_by_its_repeat(
     assert len(api.created) == 1
 
 
-async def test_f6_f8_a_full_queue_drops_and_says_so(api: EventServer) -> None:
+@pytest.mark.guarantee("F-6", "F-8")
+async def test_a_full_queue_drops_and_says_so(api: EventServer) -> None:
     """Nobody runs the recorder, so nothing leaves the queue; and memory stays bounded."""
     recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i")
     with capture_logs() as logs:
@@ -287,7 +295,8 @@ async def test_f6_f8_a_full_queue_drops_and_says_so(api: EventServer) -> None:
     ] * 3
 
 
-async def test_f8_flush_writes_what_waits(api: EventServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("F-8")
+async def test_flush_writes_what_waits(api: EventServer, virtual: VirtualClock) -> None:
     """Also without `run`, which may have been cancelled by then; and counts that nobody has written yet."""
     recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i", clock=virtual)
     for number in range(20):
@@ -301,7 +310,8 @@ async def test_f8_flush_writes_what_waits(api: EventServer, virtual: VirtualCloc
     assert [patch["series"]["count"] for _, patch in api.patched] == [5]
 
 
-async def test_f8_flush_waits_for_what_is_being_written(
+@pytest.mark.guarantee("F-8")
+async def test_flush_waits_for_what_is_being_written(
     recorder: EventRecorder, api: EventServer, virtual: VirtualClock
 ) -> None:
     api.hang.clear()
@@ -328,7 +338,8 @@ async def test_a_repeat_during_the_first_write_follows_it(
     assert [patch["series"]["count"] for _, patch in api.patched] == [2]
 
 
-async def test_f8_flush_ends_in_time_and_says_what_was_lost(api: EventServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("F-8")
+async def test_flush_ends_in_time_and_says_what_was_lost(api: EventServer, virtual: VirtualClock) -> None:
     recorder = EventRecorder(api, reporting_controller="c", reporting_instance="i", clock=virtual)
     api.hang.clear()
     for number in range(3):

@@ -135,7 +135,8 @@ def no_end(message: str) -> None:
     pytest.fail(message)
 
 
-async def test_l15_a_blocked_main_loop_keeps_the_lease(api: LeaseServer, work: Work) -> None:
+@pytest.mark.guarantee("L-15")
+async def test_a_blocked_main_loop_keeps_the_lease(api: LeaseServer, work: Work) -> None:
     """Blocked for much longer than the renew deadline, and than the lease itself."""
     election = ElectionInThread(api, make, end=no_end)
     running = asyncio.create_task(election.run(work.run))
@@ -152,7 +153,8 @@ async def test_l15_a_blocked_main_loop_keeps_the_lease(api: LeaseServer, work: W
     await running
 
 
-async def test_l4_l11_p30_the_election_keeps_to_itself_and_leaves_nothing(api: LeaseServer, work: Work) -> None:
+@pytest.mark.guarantee("L-4", "L-11", "P-30")
+async def test_the_election_keeps_to_itself_and_leaves_nothing(api: LeaseServer, work: Work) -> None:
     election = ElectionInThread(api, make, end=no_end)
     with pytest.raises(NotLeading):
         election.guard()
@@ -170,8 +172,9 @@ async def test_l4_l11_p30_the_election_keeps_to_itself_and_leaves_nothing(api: L
     assert "leader-election" not in {thread.name for thread in threading.enumerate()}
 
 
+@pytest.mark.guarantee("L-11")
 @pytest.mark.parametrize("kind", [ElectionInThread, ElectionOnLoop])
-async def test_l11_cancelled_it_ends_the_work_and_then_releases(
+async def test_cancelled_it_ends_the_work_and_then_releases(
     api: LeaseServer, work: Work, until: Until, kind: type[ElectionInThread | ElectionOnLoop]
 ) -> None:
     work.may_end.clear()
@@ -189,7 +192,8 @@ async def test_l11_cancelled_it_ends_the_work_and_then_releases(
     assert api.spec["holderIdentity"] == ""
 
 
-async def test_l11_cancelled_again_it_does_not_wait_for_the_work(api: LeaseServer, work: Work) -> None:
+@pytest.mark.guarantee("L-11")
+async def test_cancelled_again_it_does_not_wait_for_the_work(api: LeaseServer, work: Work) -> None:
     work.may_end.clear()
     running = asyncio.create_task(ElectionInThread(api, make, end=no_end).run(work.run))
     await asyncio.wait_for(work.began.wait(), 10)
@@ -204,8 +208,9 @@ async def test_l11_cancelled_again_it_does_not_wait_for_the_work(api: LeaseServe
         task.cancel()
 
 
+@pytest.mark.guarantee("L-12")
 @pytest.mark.parametrize("kind", [ElectionInThread, ElectionOnLoop])
-async def test_l12_cancelled_as_a_candidate_it_leaves_nothing(
+async def test_cancelled_as_a_candidate_it_leaves_nothing(
     api: LeaseServer, work: Work, until: Until, kind: type[ElectionInThread | ElectionOnLoop]
 ) -> None:
     metadata = {"namespace": "ns", "name": "lease"}
@@ -221,8 +226,9 @@ async def test_l12_cancelled_as_a_candidate_it_leaves_nothing(
     assert asyncio.all_tasks() == before
 
 
+@pytest.mark.guarantee("L-9", "L-10")
 @pytest.mark.parametrize("kind", [ElectionInThread, ElectionOnLoop])
-async def test_l9_l10_a_lost_lease_cancels_the_work_and_is_raised(
+async def test_a_lost_lease_cancels_the_work_and_is_raised(
     api: LeaseServer, work: Work, kind: type[ElectionInThread | ElectionOnLoop]
 ) -> None:
     election = kind(api, make)
@@ -237,7 +243,8 @@ async def test_l9_l10_a_lost_lease_cancels_the_work_and_is_raised(
     assert api.spec["holderIdentity"] == "a", "it was lost, so it is not ours to release"
 
 
-async def test_l11_a_failure_of_the_work_is_raised(api: LeaseServer) -> None:
+@pytest.mark.guarantee("L-11")
+async def test_a_failure_of_the_work_is_raised(api: LeaseServer) -> None:
     async def fail() -> None:
         raise ValueError("bug in the work")
 
@@ -246,7 +253,8 @@ async def test_l11_a_failure_of_the_work_is_raised(api: LeaseServer) -> None:
     assert api.spec["holderIdentity"] == ""
 
 
-async def test_l10_work_that_goes_on_after_the_loss_ends_the_process(api: LeaseServer, work: Work) -> None:
+@pytest.mark.guarantee("L-10")
+async def test_work_that_goes_on_after_the_loss_ends_the_process(api: LeaseServer, work: Work) -> None:
     """Here on a loop that turns; what a blocked one does is the matter of the next test."""
     ends: list[str] = []
     work.may_end.clear()
@@ -262,12 +270,14 @@ async def test_l10_work_that_goes_on_after_the_loss_ends_the_process(api: LeaseS
         task.cancel()
 
 
-async def test_p34_the_machinery_is_tested_in_debug_mode() -> None:
+@pytest.mark.guarantee("P-34")
+async def test_the_machinery_is_tested_in_debug_mode() -> None:
     """In it asyncio checks that each loop is called from its own thread; `debugged` fails tests it complains about."""
     assert asyncio.get_running_loop().get_debug()
 
 
-def test_l10_l15_a_blocked_main_loop_that_lost_the_lease_dies_in_time() -> None:
+@pytest.mark.guarantee("L-10", "L-15")
+def test_a_blocked_main_loop_that_lost_the_lease_dies_in_time() -> None:
     """In a process of its own: nothing but the end of the process keeps a blocked loop from writing."""
     script = textwrap.dedent(
         """

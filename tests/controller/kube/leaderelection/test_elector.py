@@ -16,7 +16,8 @@ from trainmaster.controller.kube.rest.errors import NotLeading
 pytestmark = pytest.mark.usefixtures("debugged")
 
 
-async def test_l1_l8_first_candidate_leads_and_renews_by_writes_only(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-1", "L-8")
+async def test_first_candidate_leads_and_renews_by_writes_only(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-1, L-2, L-8: one read, then only writes."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(0)
@@ -36,9 +37,8 @@ async def test_l1_l8_first_candidate_leads_and_renews_by_writes_only(api: LeaseS
     await end(first)
 
 
-async def test_l1_l11_second_candidate_waits_and_takes_over_after_a_release(
-    api: LeaseServer, virtual: VirtualClock
-) -> None:
+@pytest.mark.guarantee("L-1", "L-11")
+async def test_second_candidate_waits_and_takes_over_after_a_release(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-11: a clean stop hands the lease over at once; transitions count holders."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
@@ -58,9 +58,8 @@ async def test_l1_l11_second_candidate_waits_and_takes_over_after_a_release(
     await end(second)
 
 
-async def test_l5_l9_l10_leader_that_is_cut_off_stops_before_another_starts(
-    api: LeaseServer, virtual: VirtualClock
-) -> None:
+@pytest.mark.guarantee("L-5", "L-9", "L-10")
+async def test_leader_that_is_cut_off_stops_before_another_starts(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-5, L-9, L-10, L-16"""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
@@ -81,7 +80,8 @@ async def test_l5_l9_l10_leader_that_is_cut_off_stops_before_another_starts(
     await end(second)
 
 
-async def test_l4_l9_hanging_requests_lose_the_lease_in_time(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-4", "L-9")
+async def test_hanging_requests_lose_the_lease_in_time(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-4, L-9: the deadline holds although no request ever ends."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(0)
@@ -94,7 +94,8 @@ async def test_l4_l9_hanging_requests_lose_the_lease_in_time(api: LeaseServer, v
         await first.task
 
 
-async def test_l8_l9_k11_short_trouble_does_not_lose_the_lease(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-8", "L-9", "K-11")
+async def test_short_trouble_does_not_lose_the_lease(api: LeaseServer, virtual: VirtualClock) -> None:
     first = Candidate(api, virtual, "a", lease_name="short-trouble")
     await virtual.advance(1)
     first.client.cut = True
@@ -109,7 +110,8 @@ async def test_l8_l9_k11_short_trouble_does_not_lose_the_lease(api: LeaseServer,
     assert value_of("leader_election_master_status", {"name": "short-trouble"}) == 0
 
 
-async def test_l13_health_follows_the_renewals(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-13")
+async def test_health_follows_the_renewals(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-13"""
     candidate = Candidate(api, virtual, "a")
     assert candidate.elector.is_healthy()
@@ -120,8 +122,9 @@ async def test_l13_health_follows_the_renewals(api: LeaseServer, virtual: Virtua
     await end(candidate)
 
 
+@pytest.mark.guarantee("L-2")
 @pytest.mark.parametrize(("lease", "renew", "retry"), [(10, 10, 2), (15, 2, 2), (15, 10, 0)])
-def test_l2_impossible_durations_are_refused(api: LeaseServer, lease: float, renew: float, retry: float) -> None:
+def test_impossible_durations_are_refused(api: LeaseServer, lease: float, renew: float, retry: float) -> None:
     """L-2"""
     with pytest.raises(ValueError, match="lease_duration > renew_deadline"):
         LeaderElector(
@@ -135,13 +138,15 @@ def test_l2_impossible_durations_are_refused(api: LeaseServer, lease: float, ren
         )
 
 
-def test_l3_every_process_is_another_candidate() -> None:
+@pytest.mark.guarantee("L-3")
+def test_every_process_is_another_candidate() -> None:
     first, second = new_identity(), new_identity()
     assert first != second
     assert first.rpartition("_")[0] == second.rpartition("_")[0] == socket.gethostname()
 
 
-async def test_l7_candidates_drift_apart(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-7")
+async def test_candidates_drift_apart(api: LeaseServer, virtual: VirtualClock) -> None:
     """Tries are 2 s apart, and up to 2.4 s more."""
     api.write({"metadata": {"name": "lease", "namespace": "ns"}, "spec": {"holderIdentity": "z"}})
     jitters = iter([0.0, 0.5, 1.0])

@@ -300,8 +300,9 @@ async def disturb(world: World, processes: list[Process]) -> None:
             processes[index] = Process(world, each.identity.partition("-")[0])
 
 
+@pytest.mark.guarantee("L-5", "L-14", "L-16")
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_l5_l14_l16_no_two_start_writes_at_once(seed: int) -> None:
+async def test_no_two_start_writes_at_once(seed: int) -> None:
     world = World(seed)
     with capture_logs():  # thousands of lines that nobody reads
         try:

@@ -13,7 +13,8 @@ from trainmaster.controller.kube.rest.errors import NotLeading
 pytestmark = pytest.mark.usefixtures("debugged")
 
 
-async def test_l14_guard_lets_nothing_pass_without_the_lease(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-14")
+async def test_guard_lets_nothing_pass_without_the_lease(api: LeaseServer, virtual: VirtualClock) -> None:
     candidate = Candidate(api, virtual, "a")
     with pytest.raises(NotLeading, match="does not hold the lease ns/lease"):
         candidate.elector.guard()
@@ -24,7 +25,8 @@ async def test_l14_guard_lets_nothing_pass_without_the_lease(api: LeaseServer, v
         candidate.elector.guard()
 
 
-async def test_l14_guard_holds_after_a_pause_before_anything_else_has_noticed(
+@pytest.mark.guarantee("L-14")
+async def test_guard_holds_after_a_pause_before_anything_else_has_noticed(
     api: LeaseServer, virtual: VirtualClock
 ) -> None:
     """L-9, L-10: the process was stopped, and the first thing that runs again is a write."""

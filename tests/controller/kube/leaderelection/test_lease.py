@@ -11,9 +11,8 @@ from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 pytestmark = pytest.mark.usefixtures("debugged")
 
 
-async def test_l6_l8_write_of_another_to_the_lease_only_slows_a_renewal(
-    api: LeaseServer, virtual: VirtualClock
-) -> None:
+@pytest.mark.guarantee("L-6", "L-8")
+async def test_write_of_another_to_the_lease_only_slows_a_renewal(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-6, L-8: a label on the lease makes the cached version stale, no more."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
@@ -25,7 +24,8 @@ async def test_l6_l8_write_of_another_to_the_lease_only_slows_a_renewal(
     await end(first)
 
 
-async def test_l10_stolen_lease_ends_the_work_at_once(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-10")
+async def test_stolen_lease_ends_the_work_at_once(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-10: nothing to wait for when another holder is seen."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
@@ -38,7 +38,8 @@ async def test_l10_stolen_lease_ends_the_work_at_once(api: LeaseServer, virtual:
     assert api.spec["holderIdentity"] == "z"
 
 
-async def test_l5_times_in_the_lease_are_not_believed(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-5")
+async def test_times_in_the_lease_are_not_believed(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-5: a holder whose clock is years behind keeps its lease for a full duration from when we first saw it."""
     spec = {"holderIdentity": "z", "leaseDurationSeconds": 15, "renewTime": "1999-01-01T00:00:00.000000Z"}
     api.write({"metadata": {"name": "lease", "namespace": "ns"}, "spec": spec})
@@ -50,7 +51,8 @@ async def test_l5_times_in_the_lease_are_not_believed(api: LeaseServer, virtual:
     await end(candidate)
 
 
-async def test_l1_odd_lease_is_taken_for_free(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-1")
+async def test_odd_lease_is_taken_for_free(api: LeaseServer, virtual: VirtualClock) -> None:
     """A lease that somebody created by hand, without a spec."""
     api.write({"metadata": {"name": "lease", "namespace": "ns"}})
     candidate = Candidate(api, virtual, "a")
@@ -59,7 +61,8 @@ async def test_l1_odd_lease_is_taken_for_free(api: LeaseServer, virtual: Virtual
     await end(candidate)
 
 
-async def test_l1_vanished_lease_is_written_anew(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-1")
+async def test_vanished_lease_is_written_anew(api: LeaseServer, virtual: VirtualClock) -> None:
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
     api.lease = None
@@ -69,7 +72,8 @@ async def test_l1_vanished_lease_is_written_anew(api: LeaseServer, virtual: Virt
     await end(first)
 
 
-async def test_l1_vanished_lease_that_another_took_is_lost(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-1")
+async def test_vanished_lease_that_another_took_is_lost(api: LeaseServer, virtual: VirtualClock) -> None:
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
     api.write({"metadata": {"name": "lease", "namespace": "ns"}, "spec": {"holderIdentity": "z"}})
@@ -79,8 +83,9 @@ async def test_l1_vanished_lease_that_another_took_is_lost(api: LeaseServer, vir
     assert api.spec["holderIdentity"] == "z"
 
 
+@pytest.mark.guarantee("L-1", "L-5")
 @pytest.mark.parametrize("duration", ["soon", None, 0, -5, True])
-async def test_l1_l5_malformed_lease_of_another_lasts_as_long_as_ours(
+async def test_malformed_lease_of_another_lasts_as_long_as_ours(
     api: LeaseServer, virtual: VirtualClock, duration: object
 ) -> None:
     spec = {"holderIdentity": "z", "leaseDurationSeconds": duration, "leaseTransitions": "many"}
@@ -94,7 +99,8 @@ async def test_l1_l5_malformed_lease_of_another_lasts_as_long_as_ours(
     await end(candidate)
 
 
-async def test_l5_duration_of_another_holder_is_believed(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-5")
+async def test_duration_of_another_holder_is_believed(api: LeaseServer, virtual: VirtualClock) -> None:
     spec = {"holderIdentity": "z", "leaseDurationSeconds": 60}
     api.write({"metadata": {"name": "lease", "namespace": "ns"}, "spec": spec})
     candidate = Candidate(api, virtual, "a")
@@ -105,7 +111,8 @@ async def test_l5_duration_of_another_holder_is_believed(api: LeaseServer, virtu
     await end(candidate)
 
 
-async def test_l1_what_others_wrote_into_the_lease_stays(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-1")
+async def test_what_others_wrote_into_the_lease_stays(api: LeaseServer, virtual: VirtualClock) -> None:
     spec = {"holderIdentity": "", "strategy": "OldestEmulationVersion", "leaseTransitions": 4}
     api.write({"metadata": {"name": "lease", "namespace": "ns", "labels": {"x": "y"}}, "spec": spec})
     candidate = Candidate(api, virtual, "a", lease_duration=15.5)

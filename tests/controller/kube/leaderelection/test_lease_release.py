@@ -17,7 +17,8 @@ from trainmaster.runtime.jsontree import JsonObject
 pytestmark = pytest.mark.usefixtures("debugged")
 
 
-async def test_l11_lease_is_released_only_after_the_work_has_ended(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-11")
+async def test_lease_is_released_only_after_the_work_has_ended(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-11: and until then it is renewed, however long the work takes to stop."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
@@ -35,7 +36,8 @@ async def test_l11_lease_is_released_only_after_the_work_has_ended(api: LeaseSer
     await end(second)
 
 
-async def test_l11_lease_of_work_that_does_not_end_is_left_to_expire(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-11")
+async def test_lease_of_work_that_does_not_end_is_left_to_expire(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-11: a second cancellation gives up waiting for the work, which may still act; nobody may follow at once."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
@@ -50,9 +52,8 @@ async def test_l11_lease_of_work_that_does_not_end_is_left_to_expire(api: LeaseS
     await virtual.advance(1000)
 
 
-async def test_l11_failure_of_the_work_is_raised_and_the_lease_released(
-    api: LeaseServer, virtual: VirtualClock
-) -> None:
+@pytest.mark.guarantee("L-11")
+async def test_failure_of_the_work_is_raised_and_the_lease_released(api: LeaseServer, virtual: VirtualClock) -> None:
     async def fail() -> None:
         raise ValueError("bug in the work")
 
@@ -64,7 +65,8 @@ async def test_l11_failure_of_the_work_is_raised_and_the_lease_released(
     assert api.spec["holderIdentity"] == ""
 
 
-async def test_l12_candidate_that_gives_up_waiting_leaves_no_trace(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-12")
+async def test_candidate_that_gives_up_waiting_leaves_no_trace(api: LeaseServer, virtual: VirtualClock) -> None:
     first, second = Candidate(api, virtual, "a"), Candidate(api, virtual, "b")
     await virtual.advance(5)
     await end(second)
@@ -73,7 +75,8 @@ async def test_l12_candidate_that_gives_up_waiting_leaves_no_trace(api: LeaseSer
     await end(first)
 
 
-async def test_l11_candidate_that_is_stopped_while_it_takes_the_lease_gives_it_back(
+@pytest.mark.guarantee("L-11")
+async def test_candidate_that_is_stopped_while_it_takes_the_lease_gives_it_back(
     api: LeaseServer, virtual: VirtualClock
 ) -> None:
     """The write arrived, its answer did not; nobody would lead for a whole lease."""
@@ -89,7 +92,8 @@ async def test_l11_candidate_that_is_stopped_while_it_takes_the_lease_gives_it_b
     assert api.spec["holderIdentity"] == ""
 
 
-async def test_l11_release_is_retried_on_conflict_and_on_trouble(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-11")
+async def test_release_is_retried_on_conflict_and_on_trouble(api: LeaseServer, virtual: VirtualClock) -> None:
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
     first.client.cut = True
@@ -116,7 +120,8 @@ async def test_l11_release_is_retried_on_conflict_and_on_trouble(api: LeaseServe
     assert api.spec["holderIdentity"] == ""
 
 
-async def test_l11_release_is_given_up_after_the_renew_deadline(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-11")
+async def test_release_is_given_up_after_the_renew_deadline(api: LeaseServer, virtual: VirtualClock) -> None:
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
     first.client.hanging = True
@@ -127,7 +132,8 @@ async def test_l11_release_is_given_up_after_the_renew_deadline(api: LeaseServer
     assert first.task.done()
 
 
-async def test_l12_every_end_is_the_same_end(api: LeaseServer, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("L-12")
+async def test_every_end_is_the_same_end(api: LeaseServer, virtual: VirtualClock) -> None:
     """Whether it led or not, nothing of an elector is left when `run` has ended."""
     before = asyncio.all_tasks()
     leader, candidate, lost = (Candidate(api, virtual, name, lease_name="ends") for name in "abc")
@@ -144,7 +150,8 @@ async def test_l12_every_end_is_the_same_end(api: LeaseServer, virtual: VirtualC
     assert value_of("leader_election_master_status", {"name": "ends"}) == 0
 
 
-async def test_l10_work_that_does_not_stop_is_told_of_before_the_lease_expires(
+@pytest.mark.guarantee("L-10")
+async def test_work_that_does_not_stop_is_told_of_before_the_lease_expires(
     api: LeaseServer, virtual: VirtualClock
 ) -> None:
     told: list[float] = []

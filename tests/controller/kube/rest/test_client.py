@@ -18,7 +18,8 @@ from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOB
 from trainmaster.runtime.jsontree import JsonObject
 
 
-async def test_a1_t6_t7_apply_sends_the_intent_with_its_manager(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("A-1", "T-6", "T-7")
+async def test_apply_sends_the_intent_with_its_manager(server: Any, client: KubeClient) -> None:
     server.on("PATCH", server.reply(200, OBJECT))
     assert await client.apply(CONFIGMAPS, OBJECT, field_manager="trainer") == OBJECT
     (seen,) = server.seen
@@ -41,7 +42,8 @@ async def test_a_body_of_several_megabytes_arrives(server: Any, client: KubeClie
     assert orjson.loads(seen.body) == large
 
 
-async def test_c10_delete_is_bound_to_the_object_that_was_seen(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("C-10")
+async def test_delete_is_bound_to_the_object_that_was_seen(server: Any, client: KubeClient) -> None:
     server.on("DELETE", server.reply(200, {"kind": "Status"}))
     await client.delete(PODS, "ns", "a", uid="u1", resource_version="7")
     assert orjson.loads(server.seen[0].body) == {
@@ -172,7 +174,8 @@ async def test_broken_stream(server: Any, client: KubeClient) -> None:
             await anext(chunks)
 
 
-async def test_s18_metadata_only(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("S-18")
+async def test_metadata_only(server: Any, client: KubeClient) -> None:
     """A server that cannot answer with metadata only may answer with everything."""
     server.on("list", server.reply(200, {"items": []}))
     server.on("watch", server.stream())
@@ -183,7 +186,8 @@ async def test_s18_metadata_only(server: Any, client: KubeClient) -> None:
     assert [seen.headers["Accept"] for seen in server.seen] == [form.format("List"), form.format("")]
 
 
-async def test_t8_watch_that_begins_with_the_present_state(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("T-8")
+async def test_watch_that_begins_with_the_present_state(server: Any, client: KubeClient) -> None:
     server.on("stream", server.stream())
     async with client.watch(PODS, resource_version="", timeout_seconds=300, send_initial_events=True):
         pass
@@ -191,7 +195,8 @@ async def test_t8_watch_that_begins_with_the_present_state(server: Any, client: 
     assert (seen.query["sendInitialEvents"], seen.query["resourceVersionMatch"]) == ("true", "NotOlderThan")
 
 
-def test_a9_p1_p2_p9_objects_are_plain_json() -> None:
+@pytest.mark.guarantee("A-9", "P-1", "P-2", "P-9")
+def test_objects_are_plain_json() -> None:
     """The client needs nothing of kubernetes_asyncio, neither its models nor its watch."""
     program = (
         "import sys, trainmaster.controller.kube.rest.client; "

@@ -15,7 +15,8 @@ from trainmaster.controller.kube.rest.errors import NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 
 
-async def test_k10_requests_are_counted(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("K-10")
+async def test_requests_are_counted(server: Any, client: KubeClient) -> None:
     host = server.url.removeprefix("http://")
     server.on("list", server.status(404, "NotFound"))
     with pytest.raises(NotFound):
@@ -24,7 +25,8 @@ async def test_k10_requests_are_counted(server: Any, client: KubeClient) -> None
     assert value_of("rest_client_requests_total", labels) == 1
 
 
-async def test_k10_connections_are_counted_by_pool(server: Any, client: KubeClient, until: Any) -> None:
+@pytest.mark.guarantee("K-10")
+async def test_connections_are_counted_by_pool(server: Any, client: KubeClient, until: Any) -> None:
     server.on("list", server.reply(200, OBJECT))
     await client.get(CONFIGMAPS, "ns", "a")
     async with client.watch(PODS, resource_version="5", timeout_seconds=300):
@@ -32,7 +34,8 @@ async def test_k10_connections_are_counted_by_pool(server: Any, client: KubeClie
     await until(lambda: open_connections("watch") == 0)
 
 
-async def test_k10_all_series_exist_before_the_first_request() -> None:
+@pytest.mark.guarantee("K-10")
+async def test_all_series_exist_before_the_first_request() -> None:
     KubeClient(RestConfig(server="https://fresh.example:6443"), user_agent="test")
     host = {"host": "fresh.example:6443"}
     for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
@@ -47,7 +50,8 @@ async def test_k10_all_series_exist_before_the_first_request() -> None:
         assert value_of("rest_client_request_retries_total", {"code": "429", **labels}) == 0
 
 
-async def test_k10_sizes_durations_and_retries(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("K-10")
+async def test_sizes_durations_and_retries(server: Any, client: KubeClient) -> None:
     host = {"host": server.url.removeprefix("http://")}
     server.on("POST", server.status(429, "TooManyRequests", Retry_After="1"), server.reply(201, OBJECT))
     await client.create(CONFIGMAPS, OBJECT)
@@ -62,7 +66,8 @@ async def test_k10_sizes_durations_and_retries(server: Any, client: KubeClient) 
         assert value_of("rest_client_requests_total", labels) == count
 
 
-async def test_k10_a_write_that_is_refused_counts_as_sent_again_only_if_the_server_asked_for_that(
+@pytest.mark.guarantee("K-10")
+async def test_a_write_that_is_refused_counts_as_sent_again_only_if_the_server_asked_for_that(
     server: Any, client: KubeClient
 ) -> None:
     """As in client-go: without Retry-After, 503 is given to the caller, and its queue tries again."""
@@ -76,7 +81,8 @@ async def test_k10_a_write_that_is_refused_counts_as_sent_again_only_if_the_serv
     assert value_of("rest_client_request_retries_total", labels) == 1
 
 
-async def test_k10_name_resolution_is_measured(server: Any, clock: Any) -> None:
+@pytest.mark.guarantee("K-10")
+async def test_name_resolution_is_measured(server: Any, clock: Any) -> None:
     server.on("list", server.reply(200, OBJECT))
     count = "rest_client_dns_resolution_duration_seconds_count"
     before = value_of(count, {"host": "localhost"}) or 0

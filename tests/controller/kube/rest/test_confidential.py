@@ -20,6 +20,7 @@ from trainmaster.controller.server.authentication import review_token
 SECRET = "an-opaque-token-0123"
 
 
+@pytest.mark.guarantee("M-11")
 @pytest.mark.parametrize(
     ("path", "body", "values"),
     [
@@ -31,7 +32,7 @@ SECRET = "an-opaque-token-0123"
         ("/api/v1/namespaces/team/secrets/a", [SECRET], 0),
     ],
 )
-def test_m11_values_of_secrets_and_tokens_are_confidential(path: str, body: Any, values: int) -> None:
+def test_values_of_secrets_and_tokens_are_confidential(path: str, body: Any, values: int) -> None:
     found = confidential(path, orjson.dumps(body))
     assert len(found) == values
     assert found == sorted(found, key=len, reverse=True)
@@ -39,7 +40,8 @@ def test_m11_values_of_secrets_and_tokens_are_confidential(path: str, body: Any,
     assert confidential(path, b"no JSON") == []
 
 
-async def test_m11_a_server_that_quotes_what_it_refuses_does_not_make_it_known() -> None:
+@pytest.mark.guarantee("M-11")
+async def test_a_server_that_quotes_what_it_refuses_does_not_make_it_known() -> None:
     async def quote(request: web.Request) -> web.Response:
         message = f"refused: {(await request.read()).decode()}"
         status = {"kind": "Status", "status": "Failure", "code": 422, "reason": "Invalid", "message": message}
@@ -64,15 +66,17 @@ async def test_m11_a_server_that_quotes_what_it_refuses_does_not_make_it_known()
             await client.create(CONFIGMAPS, other)
 
 
+@pytest.mark.guarantee("M-11")
 @pytest.mark.parametrize(
     "frame", [b'{"type":"ADDED","object":{"data":{"k":"hunter2"}', b'{"type":"X","object":{"a":"hunter2"}}']
 )
-def test_m11_a_broken_frame_of_a_watch_is_not_quoted(frame: bytes) -> None:
+def test_a_broken_frame_of_a_watch_is_not_quoted(frame: bytes) -> None:
     with pytest.raises(MalformedResponse) as broken:
         decode_event(frame)
     assert "hunter2" not in str(broken.value)
     assert f"{{...}}, {len(frame)} bytes" in str(broken.value)
 
 
-def test_m11_what_is_no_object_is_quoted() -> None:
+@pytest.mark.guarantee("M-11")
+def test_what_is_no_object_is_quoted() -> None:
     assert excerpt(b"  Bad\n Gateway ") == "Bad Gateway"

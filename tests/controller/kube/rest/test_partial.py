@@ -64,8 +64,9 @@ def test_an_event_of_an_object_that_cannot_be_read_is_an_event(spec: bytes) -> N
         assert decode_event(line).type == "MODIFIED"
 
 
+@pytest.mark.guarantee("P-8")
 @pytest.mark.parametrize("cut", [1, 30, 60, 200, 5000, 10_100])
-def test_p8_a_frame_that_was_cut_is_no_event(cut: int) -> None:
+def test_a_frame_that_was_cut_is_no_event(cut: int) -> None:
     line = b'{"type":"ADDED","object":' + with_spec(ODD["deep"]) + b"}"
     with pytest.raises(MalformedResponse):
         decode_event(line[:-cut])

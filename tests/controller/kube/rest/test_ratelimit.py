@@ -10,7 +10,8 @@ from support.virtualtime import VirtualClock, settle
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter, RateLimiter
 
 
-async def test_t1_burst_at_once_then_so_many_a_second() -> None:
+@pytest.mark.guarantee("T-1")
+async def test_burst_at_once_then_so_many_a_second() -> None:
     clock = VirtualClock()
     limiter = RateLimiter(qps=10, burst=3, clock=clock)
     passed: list[float] = []
@@ -28,7 +29,8 @@ async def test_t1_burst_at_once_then_so_many_a_second() -> None:
     assert passed == [0, 0, 0, 0.1, 0.2, 0.3]
 
 
-async def test_t1_tokens_come_back_up_to_the_burst() -> None:
+@pytest.mark.guarantee("T-1")
+async def test_tokens_come_back_up_to_the_burst() -> None:
     clock = VirtualClock()
     limiter = RateLimiter(qps=10, burst=2, clock=clock)
     for _ in range(2):
@@ -43,7 +45,8 @@ async def test_t1_tokens_come_back_up_to_the_burst() -> None:
     assert third.done()
 
 
-async def test_t1_cancelled_request_gives_its_token_back() -> None:
+@pytest.mark.guarantee("T-1")
+async def test_cancelled_request_gives_its_token_back() -> None:
     clock = VirtualClock()
     limiter = RateLimiter(qps=1, burst=1, clock=clock)
     await limiter.wait()

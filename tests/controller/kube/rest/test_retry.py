@@ -19,28 +19,32 @@ from trainmaster.controller.kube.rest.retry import TRIES, WAITS_AT_MOST
 from trainmaster.controller.reconciling.controller import RECONCILE_TIMEOUT
 
 
-async def test_r33_t2_t3_too_many_requests_waits_as_told(server: Any, client: KubeClient, clock: Any) -> None:
+@pytest.mark.guarantee("R-33", "T-2", "T-3")
+async def test_too_many_requests_waits_as_told(server: Any, client: KubeClient, clock: Any) -> None:
     """Also for a create, which the server has certainly not performed."""
     server.on("POST", server.status(429, "TooManyRequests", Retry_After="3"), server.reply(201, OBJECT))
     assert await client.create(CONFIGMAPS, OBJECT) == OBJECT
     assert clock.slept == [3.0]
 
 
-async def test_r33_server_error_without_retry_after_is_final(server: Any, client: KubeClient, clock: Any) -> None:
+@pytest.mark.guarantee("R-33")
+async def test_server_error_without_retry_after_is_final(server: Any, client: KubeClient, clock: Any) -> None:
     server.on("list", server.status(503, "ServiceUnavailable"))
     with pytest.raises(ServerError):
         await client.get(PODS, "ns", "a")
     assert clock.slept == []
 
 
-async def test_t3_tries_are_bounded(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("T-3")
+async def test_tries_are_bounded(server: Any, client: KubeClient) -> None:
     server.on("list", *[server.status(429, "TooManyRequests", Retry_After="1")] * 20)
     with pytest.raises(TooManyRequests):
         await client.get(PODS, "ns", "a")
     assert len(server.seen) == 5
 
 
-async def test_c9_conflict_is_not_tried_again(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("C-9")
+async def test_conflict_is_not_tried_again(server: Any, client: KubeClient) -> None:
     server.on("PUT", server.status(409, "Conflict"))
     with pytest.raises(Conflict):
         await client.update(CONFIGMAPS, OBJECT)
@@ -66,9 +70,10 @@ async def test_broken_connection_is_tried_again_for_a_delete_by_uid(server: Any,
     assert len(server.seen) == 2
 
 
+@pytest.mark.guarantee("T-3")
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("reused", [False, True])
-async def test_t3_write_whose_answer_was_lost_is_sent_once(
+async def test_write_whose_answer_was_lost_is_sent_once(
     server: Any, client: KubeClient, write: str, *, reused: bool
 ) -> None:
     """Neither by us nor by aiohttp, which would send PUT and DELETE again by itself, on old connections too."""
@@ -82,7 +87,8 @@ async def test_t3_write_whose_answer_was_lost_is_sent_once(
     assert len(server.requests(method)) == 1
 
 
-async def test_t3_read_on_a_connection_that_broke_is_sent_by_us_alone(server: Any, clock: Any) -> None:
+@pytest.mark.guarantee("T-3")
+async def test_read_on_a_connection_that_broke_is_sent_by_us_alone(server: Any, clock: Any) -> None:
     server.on("list", reset, server.reply(200, OBJECT))
     async with KubeClient(RestConfig(server=server.url), user_agent="test", clock=clock, tries=1) as client:
         with pytest.raises(TransportError):
@@ -90,8 +96,9 @@ async def test_t3_read_on_a_connection_that_broke_is_sent_by_us_alone(server: An
     assert len(server.seen) == 1
 
 
+@pytest.mark.guarantee("R-33", "T-3")
 @pytest.mark.parametrize(("status", "sent"), [(429, 2), (503, 2), (500, 1), (504, 1)])
-async def test_r33_t3_retry_after_of_a_create(server: Any, client: KubeClient, status: int, sent: int) -> None:
+async def test_retry_after_of_a_create(server: Any, client: KubeClient, status: int, sent: int) -> None:
     """A create that the server turned away goes again; one that it may have performed does not."""
     server.on("POST", server.status(status, "Trouble", Retry_After="1"), server.reply(201, OBJECT))
     with nullcontext() if sent == 2 else pytest.raises(ServerError):
@@ -99,7 +106,8 @@ async def test_r33_t3_retry_after_of_a_create(server: Any, client: KubeClient, s
     assert len(server.seen) == sent
 
 
-async def test_t3_retry_after_of_hours_is_left_to_the_caller(server: Any, client: KubeClient, clock: Any) -> None:
+@pytest.mark.guarantee("T-3")
+async def test_retry_after_of_hours_is_left_to_the_caller(server: Any, client: KubeClient, clock: Any) -> None:
     server.on("POST", server.status(429, "TooManyRequests", Retry_After="7200"))
     with pytest.raises(TooManyRequests) as caught:
         await client.create(CONFIGMAPS, OBJECT)
@@ -107,7 +115,8 @@ async def test_t3_retry_after_of_hours_is_left_to_the_caller(server: Any, client
     assert clock.slept == []
 
 
-async def test_t3_all_waits_for_one_request_are_bounded_together(server: Any, client: KubeClient, clock: Any) -> None:
+@pytest.mark.guarantee("T-3")
+async def test_all_waits_for_one_request_are_bounded_together(server: Any, client: KubeClient, clock: Any) -> None:
     """Five tries with a minute between them would outlast the reconcile that waits for the answer."""
     refusal = server.status(429, "TooManyRequests", Retry_After="25")
     server.on("POST", *[refusal] * TRIES)
@@ -117,13 +126,15 @@ async def test_t3_all_waits_for_one_request_are_bounded_together(server: Any, cl
     assert sum(clock.slept) <= WAITS_AT_MOST < RECONCILE_TIMEOUT
 
 
-async def test_t1_no_limit_of_our_own_by_default(server: Any, client: KubeClient, clock: Any) -> None:
+@pytest.mark.guarantee("T-1")
+async def test_no_limit_of_our_own_by_default(server: Any, client: KubeClient, clock: Any) -> None:
     server.on("list", *[server.reply(200, OBJECT)] * 50)
     await asyncio.gather(*[client.get(CONFIGMAPS, "ns", "a") for _ in range(50)])
     assert clock.slept == []
 
 
-async def test_t1_limit_applies_to_every_attempt(server: Any, clock: Any) -> None:
+@pytest.mark.guarantee("T-1")
+async def test_limit_applies_to_every_attempt(server: Any, clock: Any) -> None:
     server.on("list", server.status(429, "TooManyRequests", Retry_After="0"), server.reply(200, OBJECT))
     limiter = RateLimiter(qps=0.1, burst=1, clock=clock)
     async with KubeClient(RestConfig(server=server.url), user_agent="test", clock=clock, limiter=limiter) as client:

@@ -35,7 +35,8 @@ async def test_refused_connection(clock: Any) -> None:
     assert len(clock.slept) == 4
 
 
-async def test_p4_silent_server_times_out(server: Any, clock: Any) -> None:
+@pytest.mark.guarantee("P-4")
+async def test_silent_server_times_out(server: Any, clock: Any) -> None:
     async def never(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(3600)
         return web.Response()
@@ -47,7 +48,8 @@ async def test_p4_silent_server_times_out(server: Any, clock: Any) -> None:
             await client.get(PODS, "ns", "a")
 
 
-async def test_p36_leaving_a_watch_closes_its_connection(server: Any, client: KubeClient, until: Any) -> None:
+@pytest.mark.guarantee("P-36")
+async def test_leaving_a_watch_closes_its_connection(server: Any, client: KubeClient, until: Any) -> None:
     server.on("watch", server.stream(then="hang"))
     async with client.watch(PODS, resource_version="5", timeout_seconds=300):
         await until(lambda: server.open_streams == 1)
@@ -60,7 +62,8 @@ async def test_p36_leaving_a_watch_closes_its_connection(server: Any, client: Ku
     }
 
 
-async def test_t4_connections_of_watches_do_not_starve_requests(server: Any, clock: Any, until: Any) -> None:
+@pytest.mark.guarantee("T-4")
+async def test_connections_of_watches_do_not_starve_requests(server: Any, clock: Any, until: Any) -> None:
     config = RestConfig(server=server.url)
     server.on("list", server.reply(200, OBJECT))
     async with (
@@ -79,7 +82,8 @@ async def test_t4_connections_of_watches_do_not_starve_requests(server: Any, clo
             task.cancel()
 
 
-async def test_p4_answer_that_stops_in_the_middle_times_out(server: Any, clock: Any) -> None:
+@pytest.mark.guarantee("P-4")
+async def test_answer_that_stops_in_the_middle_times_out(server: Any, clock: Any) -> None:
     """The limit covers the whole of a request, not only its beginning; also of a refusal."""
     config = RestConfig(server=server.url)
     server.on("list", server.stream(b'{"kind":', then="hang"), server.stream(b"<html>", then="hang", status=502))
@@ -89,7 +93,8 @@ async def test_p4_answer_that_stops_in_the_middle_times_out(server: Any, clock: 
                 await client.get(PODS, "ns", "a")
 
 
-async def test_p4_watch_that_does_not_open_times_out(server: Any, clock: Any) -> None:
+@pytest.mark.guarantee("P-4")
+async def test_watch_that_does_not_open_times_out(server: Any, clock: Any) -> None:
     async def never(request: web.Request) -> web.StreamResponse:
         await asyncio.sleep(3600)
         return web.Response()
@@ -102,7 +107,8 @@ async def test_p4_watch_that_does_not_open_times_out(server: Any, clock: Any) ->
                 pass
 
 
-async def test_p36_every_answer_gives_its_connection_back(server: Any, clock: Any) -> None:
+@pytest.mark.guarantee("P-36")
+async def test_every_answer_gives_its_connection_back(server: Any, clock: Any) -> None:
     """With one connection only, whatever becomes of the answers, the next request finds it or a new one."""
     answers = [
         server.reply(200, OBJECT),
@@ -125,7 +131,8 @@ async def test_p36_every_answer_gives_its_connection_back(server: Any, clock: An
     assert open_connections("request") == 0
 
 
-async def test_p36_l12_leaving_the_client_closes_what_was_given_up(tmp_path: Path) -> None:
+@pytest.mark.guarantee("P-36", "L-12")
+async def test_leaving_the_client_closes_what_was_given_up(tmp_path: Path) -> None:
     """A server that does not answer, not even to the end of TLS, holds no connection of a client that is gone."""
     authority = Authority()
     (tmp_path / "ca.crt").write_bytes(authority.pem)
@@ -155,7 +162,8 @@ async def test_p36_l12_leaving_the_client_closes_what_was_given_up(tmp_path: Pat
     assert left == (0, 0)
 
 
-async def test_t5_connection_is_used_again(server: Any, client: KubeClient) -> None:
+@pytest.mark.guarantee("T-5")
+async def test_connection_is_used_again(server: Any, client: KubeClient) -> None:
     peers = set()
 
     async def answer(request: web.Request) -> web.StreamResponse:

@@ -34,11 +34,12 @@ async def read(*chunks: bytes, line_limit: int = 2**20) -> list[WatchEvent]:
     return [event async for event in stream]
 
 
+@pytest.mark.guarantee("P-3")
 @given(
     lines=st.lists(st.binary(max_size=30).filter(lambda line: b"\n" not in line), max_size=8),
     cuts=st.lists(st.integers(0, 300), max_size=12),
 )
-def test_p3_lines_survive_any_cut_into_chunks(lines: list[bytes], cuts: list[int]) -> None:
+def test_lines_survive_any_cut_into_chunks(lines: list[bytes], cuts: list[int]) -> None:
     data = b"".join(line + b"\n" for line in lines)
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
     splitter = LineSplitter(limit=1000)
@@ -47,7 +48,8 @@ def test_p3_lines_survive_any_cut_into_chunks(lines: list[bytes], cuts: list[int
     assert splitter.rest() == b""
 
 
-async def test_p3_a_frame_larger_than_four_mebibytes_is_read() -> None:
+@pytest.mark.guarantee("P-3")
+async def test_a_frame_larger_than_four_mebibytes_is_read() -> None:
     """Where line-based readers of other clients give up."""
     frame = {"type": "ADDED", "object": {"kind": "Pod", "blob": "x" * (5 * 2**20)}}
     data = orjson.dumps(frame) + b"\n"
@@ -56,12 +58,14 @@ async def test_p3_a_frame_larger_than_four_mebibytes_is_read() -> None:
     assert event.object == frame["object"]
 
 
-async def test_p3_an_endless_line_is_refused() -> None:
+@pytest.mark.guarantee("P-3")
+async def test_an_endless_line_is_refused() -> None:
     with pytest.raises(ResponseTooLarge, match="1000 bytes"):
         await read(b"x" * 600, b"x" * 600, line_limit=1000)
 
 
-async def test_p7_blank_lines_are_no_events() -> None:
+@pytest.mark.guarantee("P-7")
+async def test_blank_lines_are_no_events() -> None:
     (event,) = await read(b"\n\r\n" + orjson.dumps(FRAME) + b"\n\n")
     assert event[:2] == ("ADDED", FRAME["object"])
 
@@ -75,21 +79,24 @@ async def test_stream_cut_inside_a_frame_is_broken() -> None:
         await read(orjson.dumps(FRAME) + b"\n" + orjson.dumps(FRAME)[:20])
 
 
+@pytest.mark.guarantee("P-8")
 @pytest.mark.parametrize(
     "line", [b"not json", b"[]", b'{"type":"ADDED"}', b'{"type":"NEW","object":{}}', b'{"type":"ADDED","object":null}']
 )
-async def test_p8_a_malformed_frame_is_an_error(line: bytes) -> None:
+async def test_a_malformed_frame_is_an_error(line: bytes) -> None:
     with pytest.raises(MalformedResponse):
         await read(line + b"\n")
 
 
-async def test_r28_an_error_frame_raises_what_it_says() -> None:
+@pytest.mark.guarantee("R-28")
+async def test_an_error_frame_raises_what_it_says() -> None:
     status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version: 1 (5)"}
     with pytest.raises(Gone, match="too old"):
         await read(orjson.dumps({"type": "ERROR", "object": status}) + b"\n")
 
 
-async def test_p8_an_error_frame_without_code_is_still_an_error() -> None:
+@pytest.mark.guarantee("P-8")
+async def test_an_error_frame_without_code_is_still_an_error() -> None:
     with pytest.raises(ApiError) as caught:
         await read(b'{"type":"ERROR","object":{"kind":"Status"}}\n')
     assert caught.value.status == 500
@@ -97,7 +104,8 @@ async def test_p8_an_error_frame_without_code_is_still_an_error() -> None:
         await read(b'{"type":"ERROR","object":{"kind":"Status","reason":"Expired"}}\n')
 
 
-async def test_r32_p5_a_silent_stream_is_given_up() -> None:
+@pytest.mark.guarantee("R-32", "P-5")
+async def test_a_silent_stream_is_given_up() -> None:
     """Half-dead connections look like quiet watches; every chunk starts the count anew."""
     clock = VirtualClock()
     chunks: asyncio.Queue[bytes] = asyncio.Queue()
@@ -132,7 +140,8 @@ async def test_whoever_cancels_a_reader_is_not_told_of_silence() -> None:
         await waiting
 
 
-async def test_r32_each_wait_has_the_whole_limit_and_work_between_them_does_not_count() -> None:
+@pytest.mark.guarantee("R-32")
+async def test_each_wait_has_the_whole_limit_and_work_between_them_does_not_count() -> None:
     clock = VirtualClock()
     timer = InactivityTimer(clock, 70)
     for _ in range(3):

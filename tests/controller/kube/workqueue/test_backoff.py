@@ -7,7 +7,8 @@ import pytest
 from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
 
 
-def test_w10_backoff_reaches_its_cap_and_never_overflows() -> None:
+@pytest.mark.guarantee("W-10")
+def test_backoff_reaches_its_cap_and_never_overflows() -> None:
     backoff = KeyedBackoff(random=lambda: 0.0)
     delays = [backoff.next_delay("a") for _ in range(5000)]
     assert delays[-1] == 1000.0
@@ -16,7 +17,8 @@ def test_w10_backoff_reaches_its_cap_and_never_overflows() -> None:
     assert backoff.next_delay("b") == 0.005
 
 
-def test_w15_jitter_spreads_and_the_cap_holds() -> None:
+@pytest.mark.guarantee("W-15")
+def test_jitter_spreads_and_the_cap_holds() -> None:
     rolls = iter([0.0, 0.5, 0.999] * 20)
     backoff = KeyedBackoff(random=lambda: next(rolls))
     delays = [backoff.next_delay("a") for _ in range(60)]

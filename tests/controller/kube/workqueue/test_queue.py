@@ -37,14 +37,16 @@ def drain(queue: WorkQueue) -> list[str]:
     return taken
 
 
-def test_w2_adding_a_waiting_key_changes_nothing(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-2")
+def test_adding_a_waiting_key_changes_nothing(queue: WorkQueue) -> None:
     for key in ("a", "b", "a"):
         queue.add(key)
     assert len(queue) == 2
     assert drain(queue) == ["a", "b"]
 
 
-def test_w3_w24_add_during_processing_runs_once_more(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-3", "W-24")
+def test_add_during_processing_runs_once_more(queue: WorkQueue) -> None:
     """Never twice at once, never lost."""
     queue.add("a")
     assert queue.take() == "a"
@@ -55,7 +57,8 @@ def test_w3_w24_add_during_processing_runs_once_more(queue: WorkQueue) -> None:
     assert drain(queue) == ["a"]
 
 
-def test_w5_key_added_while_running_keeps_its_place_before_later_ones(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-5")
+def test_key_added_while_running_keeps_its_place_before_later_ones(queue: WorkQueue) -> None:
     """Fairness counts from the addition, not from the end of the run."""
     queue.add("a")
     assert queue.take() == "a"
@@ -65,7 +68,8 @@ def test_w5_key_added_while_running_keeps_its_place_before_later_ones(queue: Wor
     assert drain(queue) == ["a", "b"]
 
 
-def test_w4_taken_key_is_gone_until_done(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-4")
+def test_taken_key_is_gone_until_done(queue: WorkQueue) -> None:
     queue.add("a")
     assert queue.take() == "a"
     queue.add("a")
@@ -73,12 +77,14 @@ def test_w4_taken_key_is_gone_until_done(queue: WorkQueue) -> None:
     assert len(queue) == 1
 
 
-def test_w4_done_without_get_is_an_error(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-4")
+def test_done_without_get_is_an_error(queue: WorkQueue) -> None:
     with pytest.raises(ValueError, match="not being worked on"):
         queue.done("a")
 
 
-def test_w5_w20_higher_priority_first_then_in_order(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-5", "W-20")
+def test_higher_priority_first_then_in_order(queue: WorkQueue) -> None:
     queue.add("low", priority=LOW_PRIORITY)
     queue.add("one")
     queue.add("two")
@@ -86,7 +92,8 @@ def test_w5_w20_higher_priority_first_then_in_order(queue: WorkQueue) -> None:
     assert drain(queue) == ["high", "one", "two", "low"]
 
 
-def test_w21_w22_rising_priority_goes_to_the_end_of_the_new_one(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-21", "W-22")
+def test_rising_priority_goes_to_the_end_of_the_new_one(queue: WorkQueue) -> None:
     """A live event lifts a key of the initial list; a resync lowers nothing."""
     queue.add("early", priority=LOW_PRIORITY)
     queue.add("x")
@@ -95,13 +102,15 @@ def test_w21_w22_rising_priority_goes_to_the_end_of_the_new_one(queue: WorkQueue
     assert drain(queue) == ["x", "early"]
 
 
-def test_w7_delay_of_nothing_adds_now(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-7")
+def test_delay_of_nothing_adds_now(queue: WorkQueue) -> None:
     queue.add_after("a", 0)
     queue.add_after("b", -1)
     assert drain(queue) == ["a", "b"]
 
 
-def test_w7_w21_delayed_key_moves_only_earlier(queue: WorkQueue, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-7", "W-21")
+def test_delayed_key_moves_only_earlier(queue: WorkQueue, virtual: VirtualClock) -> None:
     queue.add_after("a", 10)
     queue.add_after("a", 20)
     virtual.step(10)
@@ -114,13 +123,15 @@ def test_w7_w21_delayed_key_moves_only_earlier(queue: WorkQueue, virtual: Virtua
     assert drain(queue) == []
 
 
-def test_w21_ready_key_stays_ready(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-21")
+def test_ready_key_stays_ready(queue: WorkQueue) -> None:
     queue.add("a")
     queue.add_after("a", 60)
     assert drain(queue) == ["a"]
 
 
-def test_w23_delayed_key_lines_up_when_it_becomes_ready(queue: WorkQueue, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-23")
+def test_delayed_key_lines_up_when_it_becomes_ready(queue: WorkQueue, virtual: VirtualClock) -> None:
     """By readiness, not by the time of the first addition."""
     queue.add_after("early", 5)
     queue.add_after("earlier", 3)
@@ -130,7 +141,8 @@ def test_w23_delayed_key_lines_up_when_it_becomes_ready(queue: WorkQueue, virtua
     assert drain(queue) == ["now", "earlier", "early", "later"]
 
 
-def test_w24_delayed_key_that_runs_waits_for_done(queue: WorkQueue, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-24")
+def test_delayed_key_that_runs_waits_for_done(queue: WorkQueue, virtual: VirtualClock) -> None:
     queue.add("a")
     assert queue.take() == "a"
     queue.add_after("a", 1)
@@ -140,7 +152,8 @@ def test_w24_delayed_key_that_runs_waits_for_done(queue: WorkQueue, virtual: Vir
     assert drain(queue) == ["a"]
 
 
-def test_w26_retry_keeps_the_priority(queue: WorkQueue, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-26")
+def test_retry_keeps_the_priority(queue: WorkQueue, virtual: VirtualClock) -> None:
     queue.add("a", priority=LOW_PRIORITY)
     assert queue.take() == "a"
     queue.add_rate_limited("a")
@@ -150,7 +163,8 @@ def test_w26_retry_keeps_the_priority(queue: WorkQueue, virtual: VirtualClock) -
     assert drain(queue) == ["b", "a"]
 
 
-def test_w10_w12_w13_rate_limit_doubles_until_forgotten(queue: WorkQueue, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-10", "W-12", "W-13")
+def test_rate_limit_doubles_until_forgotten(queue: WorkQueue, virtual: VirtualClock) -> None:
     for expected in (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56):
         queue.add_rate_limited("a")
         virtual.step(expected * 0.99)
@@ -163,7 +177,8 @@ def test_w10_w12_w13_rate_limit_doubles_until_forgotten(queue: WorkQueue, virtua
     assert drain(queue) == ["a"]
 
 
-def test_w10_keys_that_failed_need_not_wait_when_what_they_failed_for_is_over(
+@pytest.mark.guarantee("W-10")
+def test_keys_that_failed_need_not_wait_when_what_they_failed_for_is_over(
     queue: WorkQueue, virtual: VirtualClock
 ) -> None:
     """After an outage each would wait for as long again; whoever waits for something else goes on waiting."""
@@ -181,7 +196,8 @@ def test_w10_keys_that_failed_need_not_wait_when_what_they_failed_for_is_over(
     assert queue._backoff.failures("a") == 17
 
 
-def test_w25_a_rate_limited_key_comes_back_after_the_shorter_of_both_delays(
+@pytest.mark.guarantee("W-25")
+def test_a_rate_limited_key_comes_back_after_the_shorter_of_both_delays(
     queue: WorkQueue, virtual: VirtualClock
 ) -> None:
     for _ in range(10):
@@ -193,7 +209,8 @@ def test_w25_a_rate_limited_key_comes_back_after_the_shorter_of_both_delays(
     assert drain(queue) == ["a"]
 
 
-def test_w14_failures_of_others_delay_nobody(queue: WorkQueue, virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-14")
+def test_failures_of_others_delay_nobody(queue: WorkQueue, virtual: VirtualClock) -> None:
     """A bucket shared by all keys would hand out the last of these after a minute and a half."""
     for number in range(1000):
         queue.add_rate_limited(f"k{number}")
@@ -209,7 +226,8 @@ async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
     assert await getting == "a"
 
 
-async def test_w5_waiting_workers_are_served_in_order(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-5")
+async def test_waiting_workers_are_served_in_order(queue: WorkQueue) -> None:
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await settle()
     for key in "abc":
@@ -226,7 +244,8 @@ async def test_get_waits_for_a_delayed_key(queue: WorkQueue, virtual: VirtualClo
     assert await getting == "a"
 
 
-async def test_w3_cancelled_getter_passes_its_key_on(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-3")
+async def test_cancelled_getter_passes_its_key_on(queue: WorkQueue) -> None:
     """P-31: the wake-up of a worker that is cancelled at that moment must reach another one."""
     first = asyncio.create_task(queue.get())
     second = asyncio.create_task(queue.get())
@@ -238,7 +257,8 @@ async def test_w3_cancelled_getter_passes_its_key_on(queue: WorkQueue) -> None:
         await first
 
 
-async def test_w27_shut_down_ends_waiting_workers_at_once(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-27")
+async def test_shut_down_ends_waiting_workers_at_once(queue: WorkQueue) -> None:
     """Queued keys are dropped."""
     workers = [asyncio.create_task(queue.get()) for _ in range(3)]
     await settle()
@@ -251,7 +271,8 @@ async def test_w27_shut_down_ends_waiting_workers_at_once(queue: WorkQueue) -> N
     assert len(queue) == 0
 
 
-async def test_w28_shut_down_under_load_deadlocks_nobody() -> None:
+@pytest.mark.guarantee("W-28")
+async def test_shut_down_under_load_deadlocks_nobody() -> None:
     """Producers, workers, delayed keys and the shutdown all at once, in real time."""
     queue = WorkQueue()
     at_work: set[str] = set()
@@ -297,7 +318,8 @@ def sample(name: str, suffix: str, **labels: str) -> float | None:
     return value_of(f"workqueue_{suffix}", {"name": name, "controller": name, **labels})
 
 
-def test_w9_w30_w31_w32_k7_metrics_tell_depth_latency_and_running_work(virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-9", "W-30", "W-31", "W-32", "K-7")
+def test_metrics_tell_depth_latency_and_running_work(virtual: VirtualClock) -> None:
     name = "test-queue-metrics"
     queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
     assert sample(name, "depth", priority="0") == 0
@@ -326,7 +348,8 @@ def test_w9_w30_w31_w32_k7_metrics_tell_depth_latency_and_running_work(virtual: 
     assert sample(name, "depth", priority="0") == 0
 
 
-def test_w9_what_waited_for_workers_to_start_has_not_waited_for_a_worker(virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-9")
+def test_what_waited_for_workers_to_start_has_not_waited_for_a_worker(virtual: VirtualClock) -> None:
     """A replica that stands by fills its queue; the first minutes after a failover would tell of hours."""
     name = "test-queue-standby"
     queue = WorkQueue(clock=virtual, backoff=exact_backoff(), metrics=WorkQueueMetrics(name))
@@ -345,7 +368,8 @@ def test_w9_what_waited_for_workers_to_start_has_not_waited_for_a_worker(virtual
     assert sample(name, "queue_duration_seconds_sum") == 2 + 2 + 3
 
 
-def test_w31_histograms_have_the_buckets_of_upstream(virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-31")
+def test_histograms_have_the_buckets_of_upstream(virtual: VirtualClock) -> None:
     name = "test-queue-buckets"
     WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
     for family in ("queue_duration_seconds", "work_duration_seconds"):
@@ -358,7 +382,8 @@ def test_w31_histograms_have_the_buckets_of_upstream(virtual: VirtualClock) -> N
         assert edges == pytest.approx([*(1e-8 * 10**exponent for exponent in range(12)), float("inf")])
 
 
-def test_w32_every_addition_with_a_delay_counts_as_a_retry_once(virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-32")
+def test_every_addition_with_a_delay_counts_as_a_retry_once(virtual: VirtualClock) -> None:
     name = "test-queue-retries"
     queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
     queue.add_after("a", 5)
@@ -368,7 +393,8 @@ def test_w32_every_addition_with_a_delay_counts_as_a_retry_once(virtual: Virtual
     assert sample(name, "retries_total") == 2
 
 
-def test_w30_priorities_in_metrics_are_bounded(virtual: VirtualClock) -> None:
+@pytest.mark.guarantee("W-30")
+def test_priorities_in_metrics_are_bounded(virtual: VirtualClock) -> None:
     name = "test-queue-priorities"
     queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
     for priority in range(40):
@@ -392,7 +418,8 @@ def test_virtual_clock_fires_in_order(virtual: VirtualClock) -> None:
     assert fired == [("a", 1), ("b", 2), ("c", 2)]
 
 
-def test_w29_changes_overtake_what_is_new_and_do_not_starve_it(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-29")
+def test_changes_overtake_what_is_new_and_do_not_starve_it(queue: WorkQueue) -> None:
     for number in range(8):
         queue.add(f"change-{number}", priority=CHANGE_PRIORITY)
     queue.add("old", priority=LOW_PRIORITY)
@@ -404,7 +431,8 @@ def test_w29_changes_overtake_what_is_new_and_do_not_starve_it(queue: WorkQueue)
     assert [key for key in taken if key and key.startswith("change")] == [f"change-{number}" for number in range(8)]
 
 
-def test_w29_a_flood_of_changes_leaves_a_share_to_what_is_new(queue: WorkQueue) -> None:
+@pytest.mark.guarantee("W-29")
+def test_a_flood_of_changes_leaves_a_share_to_what_is_new(queue: WorkQueue) -> None:
     """However long the flood lasts: each key that is taken brings another change."""
     for number in range(20):
         queue.add(f"new-{number}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -167,5 +168,8 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert self.queue.take() is None
 
 
-def test_w1_w2_w3_w4_w5_w7_w20_w21_w23_w24_w25_w26_w27_w29_any_sequence_of_calls_behaves_as_the_model() -> None:
+@pytest.mark.guarantee(
+    "W-1", "W-2", "W-3", "W-4", "W-5", "W-7", "W-20", "W-21", "W-23", "W-24", "W-25", "W-26", "W-27", "W-29"
+)
+def test_any_sequence_of_calls_behaves_as_the_model() -> None:
     run_state_machine_as_test(QueueAgainstModel, settings=settings(max_examples=100, stateful_step_count=60))

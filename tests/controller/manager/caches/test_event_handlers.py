@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from support.caches import GANG, JOBSET, Cluster, Recorder, Watching, jobs_of, running
 from support.informers import bookmark, event
 from support.objects import trainjob_object
@@ -55,7 +56,8 @@ async def test_a_mapper_cannot_change_what_others_hear_of_an_event(cluster: Clus
         assert queue.news() == [("ns/a", 0)]
 
 
-async def test_s13_s14_reminders_and_what_was_there_at_the_start_come_after_everything_else(
+@pytest.mark.guarantee("S-13", "S-14")
+async def test_reminders_and_what_was_there_at_the_start_come_after_everything_else(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     caches, queue = Caches(cluster, [JOBSET], clock=clock), Recorder(clock)
@@ -75,7 +77,8 @@ async def test_s13_s14_reminders_and_what_was_there_at_the_start_come_after_ever
         assert queue.news() == [(key, -100)]
 
 
-async def test_e4_a_change_of_owner_wakes_up_both(cluster: Cluster, clock: VirtualClock) -> None:
+@pytest.mark.guarantee("E-4")
+async def test_a_change_of_owner_wakes_up_both(cluster: Cluster, clock: VirtualClock) -> None:
     caches, queue = Caches(cluster, [Watch(*GANG, jobs=jobs_of)], clock=clock), Recorder(clock)
     caches.add_trainjob_handlers(queue)
 
@@ -93,7 +96,8 @@ async def test_e4_a_change_of_owner_wakes_up_both(cluster: Cluster, clock: Virtu
         assert queue.news() == [("ns/b", 0)]
 
 
-async def test_u16_however_many_plugins_watch_a_kind_a_change_is_one_reconcile(
+@pytest.mark.defect("U16")
+async def test_however_many_plugins_watch_a_kind_a_change_is_one_reconcile(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     watches = [Watch("v1", "ConfigMap", "configmaps", writes=True)] * 3
@@ -109,7 +113,8 @@ async def test_u16_however_many_plugins_watch_a_kind_a_change_is_one_reconcile(
     assert len(queue) == 1
 
 
-async def test_b27_the_last_state_of_a_workload_is_kept_for_its_job(cluster: Cluster, clock: VirtualClock) -> None:
+@pytest.mark.defect("B27")
+async def test_the_last_state_of_a_workload_is_kept_for_its_job(cluster: Cluster, clock: VirtualClock) -> None:
     caches = Caches(cluster, [JOBSET], clock=clock)
     job = trainjob_object()
     owner = {"apiVersion": job["apiVersion"], "kind": "TrainJob", "name": "demo", "uid": "uid-1", "controller": True}
@@ -130,7 +135,8 @@ async def test_b27_the_last_state_of_a_workload_is_kept_for_its_job(cluster: Clu
         assert not caches.deleted_workloads.last_states("team/demo")
 
 
-async def test_b27_only_who_reads_workloads_whole_tells_how_they_ended(cluster: Cluster, clock: VirtualClock) -> None:
+@pytest.mark.defect("B27")
+async def test_only_who_reads_workloads_whole_tells_how_they_ended(cluster: Cluster, clock: VirtualClock) -> None:
     """To another plugin, which selects some by a label and reads metadata, one seems deleted that lost the label."""
     labelled = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, metadata_only=True, label_selector="a=1")
     caches = Caches(cluster, [JOBSET, labelled], clock=clock)

@@ -21,6 +21,7 @@ from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.listers import Watch
 
 
+@pytest.mark.guarantee("S-18", "S-19", "S-21")
 @pytest.mark.parametrize(
     ("watches", "metadata_only", "selector"),
     [
@@ -30,7 +31,7 @@ from trainmaster.runtime.listers import Watch
         ([Watch(*GANG, label_selector="a"), Watch(*GANG)], False, None),
     ],
 )
-async def test_s18_s19_s21_one_informer_serves_all_who_declare_a_kind(
+async def test_one_informer_serves_all_who_declare_a_kind(
     cluster: Cluster, clock: VirtualClock, watches: list[Watch], metadata_only: bool, selector: str | None
 ) -> None:
     """It is as wide as the one that asks for most."""
@@ -40,6 +41,7 @@ async def test_s18_s19_s21_one_informer_serves_all_who_declare_a_kind(
     assert asked["label_selector"] == selector
 
 
+@pytest.mark.guarantee("S-18", "S-19")
 @pytest.mark.parametrize(
     ("watch", "opened"),
     [
@@ -50,7 +52,7 @@ async def test_s18_s19_s21_one_informer_serves_all_who_declare_a_kind(
         (Watch("v1", "ConfigMap", "configmaps", metadata_only=True), [(False, None), (True, None)]),
     ],
 )
-async def test_s18_s19_a_plugins_watch_does_not_widen_what_others_declared(
+async def test_a_plugins_watch_does_not_widen_what_others_declared(
     cluster: Cluster, clock: VirtualClock, watch: Watch, opened: list[tuple[bool, str | None]]
 ) -> None:
     """Metadata stays metadata and a selector stays: only a plugin that declares all Secrets whole has them read so."""
@@ -61,7 +63,8 @@ async def test_s18_s19_a_plugins_watch_does_not_widen_what_others_declared(
     assert sorted(asked, key=str) == sorted(opened, key=str)
 
 
-async def test_s19_config_maps_that_match_no_selector_are_not_kept_whole_for_a_plugin_with_one(
+@pytest.mark.guarantee("S-19")
+async def test_config_maps_that_match_no_selector_are_not_kept_whole_for_a_plugin_with_one(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     watch = Watch("v1", "ConfigMap", "configmaps", label_selector="acme=1")
@@ -88,9 +91,8 @@ def test_a_watch_that_contradicts_the_controller_itself_is_refused(cluster: Clus
         Caches(cluster, [watch], clock=clock)
 
 
-async def test_s21_a_kind_of_the_controller_itself_is_shared_with_plugins(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+@pytest.mark.guarantee("S-21")
+async def test_a_kind_of_the_controller_itself_is_shared_with_plugins(cluster: Cluster, clock: VirtualClock) -> None:
     own = [Watch(each.api_version, each.kind, each.plural) for each in (TRAINJOBS, CONFIGMAPS, TRAINING_RUNTIMES)]
     caches = Caches(cluster, own, clock=clock)
     assert caches.stores()[TRAINJOBS.api_version, TRAINJOBS.kind][1] is caches.trainjobs.store
@@ -98,8 +100,9 @@ async def test_s21_a_kind_of_the_controller_itself_is_shared_with_plugins(
         assert {name: len(script.opened) for name, script in cluster.kinds.items()} == dict.fromkeys(cluster.kinds, 1)
 
 
+@pytest.mark.defect("S1")
 @pytest.mark.parametrize("read", [True, False])
-async def test_trainer_s1_only_a_plugin_that_reads_config_maps_gets_them_whole(
+async def test_only_a_plugin_that_reads_config_maps_gets_them_whole(
     cluster: Cluster, clock: VirtualClock, read: bool
 ) -> None:
     """Otherwise of those that are no TrainJob's hardly anything is kept."""
@@ -115,7 +118,8 @@ async def test_trainer_s1_only_a_plugin_that_reads_config_maps_gets_them_whole(
     assert ("data" in stored) == read
 
 
-async def test_e8_an_api_server_that_is_away_is_told_once_by_all_caches() -> None:
+@pytest.mark.guarantee("E-8")
+async def test_an_api_server_that_is_away_is_told_once_by_all_caches() -> None:
     """Thirteen collections have one reason; each of them would bury what else is in the log."""
     clock = VirtualClock()
     with capture_logs() as logged:

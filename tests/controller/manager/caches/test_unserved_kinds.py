@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 from support.caches import GANG, JOBSET, Cluster, Recorder, keep_waiting, running
 from support.informers import bookmark, event
@@ -15,7 +16,8 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.listers import Watch
 
 
-async def test_e7_an_optional_kind_that_is_not_served_holds_nobody_up(cluster: Cluster, clock: VirtualClock) -> None:
+@pytest.mark.guarantee("E-7")
+async def test_an_optional_kind_that_is_not_served_holds_nobody_up(cluster: Cluster, clock: VirtualClock) -> None:
     """It is looked for every ten seconds, and read when it is there."""
     cluster.absent = {"podgroups.scheduling.x-k8s.io"}
     caches = Caches(cluster, [JOBSET, Watch(*GANG, optional=True)], clock=clock)
@@ -33,9 +35,8 @@ async def test_e7_an_optional_kind_that_is_not_served_holds_nobody_up(cluster: C
         assert store.keys() == ["ns/a"]
 
 
-async def test_e7_a_needed_kind_that_is_not_served_is_named_with_what_to_do(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
+@pytest.mark.guarantee("E-7")
+async def test_a_needed_kind_that_is_not_served_is_named_with_what_to_do(cluster: Cluster, clock: VirtualClock) -> None:
     cluster.absent = {TRAINJOBS.name}
     caches = Caches(cluster, [JOBSET], clock=clock)
     async with running(caches):
@@ -46,7 +47,9 @@ async def test_e7_a_needed_kind_that_is_not_served_is_named_with_what_to_do(
         assert await keep_waiting(caches)
 
 
-async def test_e7_u17_without_jobset_it_is_not_ready_tells_whose_trainjobs_need_it_and_goes_on_when_it_comes(
+@pytest.mark.guarantee("E-7")
+@pytest.mark.defect("U17")
+async def test_without_jobset_it_is_not_ready_tells_whose_trainjobs_need_it_and_goes_on_when_it_comes(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     """Nothing exists of a kind that is not served, so controllers may begin; the original exits."""
@@ -67,7 +70,9 @@ async def test_e7_u17_without_jobset_it_is_not_ready_tells_whose_trainjobs_need_
         assert queue.news() == [("team/demo", -100)]
 
 
-async def test_e7_u17_an_optional_kind_that_comes_goes_and_comes_again_is_told_once_each_time_it_can_be_read(
+@pytest.mark.guarantee("E-7")
+@pytest.mark.defect("U17")
+async def test_an_optional_kind_that_comes_goes_and_comes_again_is_told_once_each_time_it_can_be_read(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     """Its absence is nobody's matter but of those who use it."""
@@ -95,7 +100,8 @@ async def test_e7_u17_an_optional_kind_that_comes_goes_and_comes_again_is_told_o
             assert caches.not_synced() == []
 
 
-async def test_e7_a_kind_that_one_plugin_needs_is_told_of_with_that_plugin_and_holds_only_its_trainjobs_up(
+@pytest.mark.guarantee("E-7")
+async def test_a_kind_that_one_plugin_needs_is_told_of_with_that_plugin_and_holds_only_its_trainjobs_up(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     """The manager is ready: who is to install the definition may need its webhooks."""

@@ -61,7 +61,8 @@ async def test_they_stay_if_the_kind_says_so(end: str) -> None:
     assert requests_of(world, "delete ConfigMap") == []
 
 
-async def test_v1_b19_an_account_of_the_authors_is_nobodys_and_is_left_alone() -> None:
+@pytest.mark.defect("V1-B19")
+async def test_an_account_of_the_authors_is_nobodys_and_is_left_alone() -> None:
     """V1-B19: it is made if it is missing, and belongs to no job."""
     world = JobWorld(mpijob(serviceAccountName="nosa"))
     await world.settle()

@@ -31,8 +31,9 @@ async def test_an_autoscaler_belongs_to_its_job_and_follows_it() -> None:
     assert world.requests.count(f"apply {HPA} demo") == 2
 
 
+@pytest.mark.defect("V1-B23")
 @pytest.mark.parametrize("policy", [None, {"minReplicas": 1, "maxReplicas": 3}, {**POLICY, "metrics": None}])
-async def test_v1_b23_without_metrics_the_autoscaler_goes(policy: JsonObject | None) -> None:
+async def test_without_metrics_the_autoscaler_goes(policy: JsonObject | None) -> None:
     """V1-B23: it went on scaling a job whose author had taken the metrics away."""
     world = await scaled_job()
     world.patch_spec(elasticPolicy=policy)
@@ -41,7 +42,8 @@ async def test_v1_b23_without_metrics_the_autoscaler_goes(policy: JsonObject | N
     assert len(world.names("Pod")) == 2
 
 
-async def test_v1_b23_a_suspended_job_is_not_scaled() -> None:
+@pytest.mark.defect("V1-B23")
+async def test_a_suspended_job_is_not_scaled() -> None:
     """V1-B23: it comes back when the job is resumed."""
     world = await scaled_job()
     world.patch_spec(runPolicy={"suspend": True})
@@ -52,8 +54,9 @@ async def test_v1_b23_a_suspended_job_is_not_scaled() -> None:
     assert world.names(HPA) == ["demo"]
 
 
+@pytest.mark.defect("V1-B23")
 @pytest.mark.parametrize(("phase", "state"), [("Succeeded", "Succeeded"), ("Failed", "Failed")])
-async def test_v1_b23_a_job_that_has_ended_is_not_scaled(phase: str, state: str) -> None:
+async def test_a_job_that_has_ended_is_not_scaled(phase: str, state: str) -> None:
     """V1-B23: the autoscaler went on to edit jobs that had ended."""
     world = JobWorld(job_object("PyTorchJob", {"Worker": replicas(2, "Never")}, elasticPolicy=POLICY))
     await world.settle()

@@ -36,7 +36,8 @@ async def test_a_job_is_created_runs_and_succeeds_with_three_writes_of_its_statu
     assert len(world.requests) == 2 * len(ALL) + 3
 
 
-async def test_c12_a_settled_job_costs_no_request_also_after_a_restart() -> None:
+@pytest.mark.guarantee("C-12")
+async def test_a_settled_job_costs_no_request_also_after_a_restart() -> None:
     world = world_with()
     await world.settle()
     world.run()
@@ -47,7 +48,8 @@ async def test_c12_a_settled_job_costs_no_request_also_after_a_restart() -> None
     assert fresh.requests == []
 
 
-async def test_v1_b8_nothing_is_done_before_the_caches_show_all_of_our_own_writes() -> None:
+@pytest.mark.defect("V1-B8")
+async def test_nothing_is_done_before_the_caches_show_all_of_our_own_writes() -> None:
     world = world_with()
     world.lagging = True
     await world.reconcile()
@@ -99,7 +101,8 @@ async def test_a_job_that_runs_already_is_not_judged_again() -> None:
     assert world.state == "Running"
 
 
-async def test_v1_b2_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_twice() -> None:
+@pytest.mark.defect("V1-B2")
+async def test_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_twice() -> None:
     world = JobWorld(pytorchjob(worker=replicas(1, "ExitCode"), policy={"backoffLimit": 2}))
     await world.settle()
     for number in (1, 2):
@@ -120,7 +123,8 @@ async def test_v1_b2_replacements_count_for_the_backoff_limit_and_a_crash_counts
     assert "backoff limit" in world.status["conditions"][-1]["message"]
 
 
-async def test_v1_b6_a_permanent_failure_has_a_completion_time_and_the_job_is_deleted_in_time() -> None:
+@pytest.mark.defect("V1-B6")
+async def test_a_permanent_failure_has_a_completion_time_and_the_job_is_deleted_in_time() -> None:
     world = JobWorld(pytorchjob(master=replicas(1, "ExitCode"), policy={"ttlSecondsAfterFinished": 60}))
     await world.settle()
     world.set_phase("demo-master-0", "Failed", exit_code=1)
@@ -133,7 +137,8 @@ async def test_v1_b6_a_permanent_failure_has_a_completion_time_and_the_job_is_de
     assert "Normal SuccessfulDeleteJob: Deleted job: demo" in world.events
 
 
-async def test_v1_b1_a_deadline_is_noticed_although_nothing_happens() -> None:
+@pytest.mark.defect("V1-B1")
+async def test_a_deadline_is_noticed_although_nothing_happens() -> None:
     world = world_with({"activeDeadlineSeconds": 30})
     assert await world.settle() == RequeueAfter(30)
     await world.clock.advance(30)
@@ -142,7 +147,8 @@ async def test_v1_b1_a_deadline_is_noticed_although_nothing_happens() -> None:
     assert "active longer" in world.status["conditions"][-1]["message"]
 
 
-async def test_v1_b5_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is_gone() -> None:
+@pytest.mark.defect("V1-B5")
+async def test_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is_gone() -> None:
     world = JobWorld(pytorchjob(worker=replicas(1, "Never")))
     await world.settle()
     world.run()
@@ -156,7 +162,8 @@ async def test_v1_b5_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is
     assert "Failed" not in dict(world.conditions)
 
 
-async def test_v1_b28_a_resumed_job_is_not_shown_as_suspended() -> None:
+@pytest.mark.defect("V1-B28")
+async def test_a_resumed_job_is_not_shown_as_suspended() -> None:
     world = world_with({"suspend": True})
     await world.settle()
     assert (world.state, world.names("Pod"), world.status.get("startTime")) == ("Suspended", [], None)
@@ -196,7 +203,8 @@ async def test_volcano_pods_come_when_their_group_is_enqueued_and_the_group_goes
     assert world.events.count("Normal SuccessfulDeletePodGroup: Deleted PodGroup: demo") == 1
 
 
-async def test_v1_b24_a_job_that_waits_for_its_gang_costs_no_request() -> None:
+@pytest.mark.defect("V1-B24")
+async def test_a_job_that_waits_for_its_gang_costs_no_request() -> None:
     world = JobWorld(pytorchjob(master=replicas(1)), gang="volcano")
     await world.settle()
     written = len(world.requests)
@@ -313,7 +321,8 @@ async def test_a_job_of_many_pods_is_not_looked_at_for_each_of_their_events() ->
     assert world.status["replicaStatuses"]["Worker"]["succeeded"] == 1
 
 
-async def test_c1_what_was_built_before_is_built_again_only_for_a_job_that_still_exists() -> None:
+@pytest.mark.guarantee("C-1")
+async def test_what_was_built_before_is_built_again_only_for_a_job_that_still_exists() -> None:
     world = world_with()
     await world.settle()
     world.remove("Pod", "demo-worker-0")
@@ -331,14 +340,16 @@ async def test_pods_that_are_too_many_go_with_their_services_highest_index_first
     assert world.names("Pod") == world.names("Service") == ["demo-master-0", "demo-worker-0"]
 
 
-async def test_v1_b9_a_type_without_replicas_has_no_pods() -> None:
+@pytest.mark.defect("V1-B9")
+async def test_a_type_without_replicas_has_no_pods() -> None:
     """The original creates a pod and deletes it, for ever."""
     world = JobWorld(job_object("TFJob", {"PS": _tf(0), "Worker": _tf(1)}))
     await world.settle()
     assert world.names("Pod") == ["demo-worker-0"]
 
 
-async def test_v1_b9_a_job_that_is_scaled_to_nothing_has_not_succeeded() -> None:
+@pytest.mark.defect("V1-B9")
+async def test_a_job_that_is_scaled_to_nothing_has_not_succeeded() -> None:
     """`kubectl scale` asks no webhook."""
     world = JobWorld(job_object("JAXJob", {"Worker": replicas(2, container="jax")}))
     await world.settle()
@@ -375,7 +386,8 @@ async def test_a_job_of_another_controller_is_left_alone() -> None:
         assert world.requests == []
 
 
-async def test_v1_b4_a_jaxjob_of_another_controller_is_left_alone_too() -> None:
+@pytest.mark.defect("V1-B4")
+async def test_a_jaxjob_of_another_controller_is_left_alone_too() -> None:
     types = {"Worker": replicas(1, container="jax")}
     world = JobWorld(job_object("JAXJob", types, policy={"managedBy": "kueue.x-k8s.io/multikueue"}))
     assert await world.reconcile() == DONE
@@ -392,7 +404,8 @@ async def test_a_job_that_cannot_be_read_is_told_once_and_nothing_is_done() -> N
     assert len(world.requests) == written
 
 
-async def test_v1_b18_an_invalid_job_that_nobody_refused_is_blocked_and_not_tried_again() -> None:
+@pytest.mark.defect("V1-B18")
+async def test_an_invalid_job_that_nobody_refused_is_blocked_and_not_tried_again() -> None:
     world = JobWorld(job_object("MPIJob", {"Worker": replicas(1, container="mpi")}))
     assert await world.settle() == DONE
     assert (world.state, world.status["conditions"][-1]["reason"]) == (BLOCKED, "MPIJobFailedValidation")

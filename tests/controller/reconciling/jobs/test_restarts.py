@@ -29,7 +29,8 @@ async def running(obj: JsonObject) -> JobWorld:
     return world
 
 
-async def test_v1_b2_restarts_in_place_of_a_replaced_pod_count_once() -> None:
+@pytest.mark.defect("V1-B2")
+async def test_restarts_in_place_of_a_replaced_pod_count_once() -> None:
     """V1-B2: while a pod is there that is being replaced, its restarts are in the status already."""
     world = await running(job("OnFailure", backoffLimit=5))
     world.set_phase("demo-worker-0", "Failed", restarts=3)
@@ -45,8 +46,9 @@ async def test_v1_b2_restarts_in_place_of_a_replaced_pod_count_once() -> None:
     assert world.state != "Failed"
 
 
+@pytest.mark.defect("V1-B5")
 @pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-async def test_v1_b5_a_pod_that_fails_because_it_is_deleted_is_no_failure(policy: str) -> None:
+async def test_a_pod_that_fails_because_it_is_deleted_is_no_failure(policy: str) -> None:
     """V1-B5: whoever is deleted ends by a signal, and its phase is Failed until it is gone."""
     world = await running(job(policy))
     world.set_phase("demo-worker-0", "Failed", exit_code=143, deleting=True)
@@ -57,7 +59,8 @@ async def test_v1_b5_a_pod_that_fails_because_it_is_deleted_is_no_failure(policy
     assert "demo-worker-0" in world.names("Pod")
 
 
-async def test_v1_b5_nor_does_it_count_for_a_limit() -> None:
+@pytest.mark.defect("V1-B5")
+async def test_nor_does_it_count_for_a_limit() -> None:
     """V1-B5."""
     world = await running(job("OnFailure", backoffLimit=0))
     world.set_phase("demo-worker-0", "Failed", exit_code=143, deleting=True)

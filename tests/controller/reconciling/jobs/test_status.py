@@ -34,7 +34,8 @@ def restarted(world: JobWorld) -> JobWorld:
     return fresh
 
 
-async def test_v1_b27_a_job_is_said_to_be_created_in_its_first_status_and_counted_once(counts: Counts) -> None:
+@pytest.mark.defect("V1-B27")
+async def test_a_job_is_said_to_be_created_in_its_first_status_and_counted_once(counts: Counts) -> None:
     world = JobWorld(pytorchjob(master=replicas(1)))
     await world.settle()
     assert world.conditions == [("Created", "True")]
@@ -46,7 +47,8 @@ async def test_v1_b27_a_job_is_said_to_be_created_in_its_first_status_and_counte
     assert world.requests == []
 
 
-async def test_v1_b29_every_way_to_fail_is_counted_once(counts: Counts) -> None:
+@pytest.mark.defect("V1-B29")
+async def test_every_way_to_fail_is_counted_once(counts: Counts) -> None:
     for policy, code, limits in (
         ("Never", 1, {}),
         ("ExitCode", 1, {}),
@@ -65,7 +67,8 @@ async def test_v1_b29_every_way_to_fail_is_counted_once(counts: Counts) -> None:
         assert counts()["failed"] == before + 1, (policy, limits)
 
 
-async def test_v1_b29_a_restart_is_counted_once(counts: Counts) -> None:
+@pytest.mark.defect("V1-B29")
+async def test_a_restart_is_counted_once(counts: Counts) -> None:
     world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(1, "ExitCode")))
     await world.settle()
     world.set_phase("demo-worker-0", "Failed", exit_code=137)
@@ -73,7 +76,8 @@ async def test_v1_b29_a_restart_is_counted_once(counts: Counts) -> None:
     assert counts() == {"created": 1, "restarted": 1}
 
 
-async def test_v1_b29_a_success_that_meets_a_conflict_is_counted_when_it_is_written(counts: Counts) -> None:
+@pytest.mark.defect("V1-B29")
+async def test_a_success_that_meets_a_conflict_is_counted_when_it_is_written(counts: Counts) -> None:
     world = JobWorld(pytorchjob(master=replicas(1)))
     await world.settle()
     world.set_phase("demo-master-0", "Succeeded", exit_code=0)
@@ -86,7 +90,8 @@ async def test_v1_b29_a_success_that_meets_a_conflict_is_counted_when_it_is_writ
     assert counts() == {"created": 1, "successful": 1}
 
 
-async def test_v1_b30_nothing_is_told_again_by_a_reconcile_that_changes_nothing() -> None:
+@pytest.mark.defect("V1-B30")
+async def test_nothing_is_told_again_by_a_reconcile_that_changes_nothing() -> None:
     """A suspended job, one whose worker has ended, and a finished one of a gang."""
     world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(1), policy={"suspend": True}), gang="volcano")
     await world.settle()
@@ -110,10 +115,11 @@ async def test_v1_b30_nothing_is_told_again_by_a_reconcile_that_changes_nothing(
     assert "Normal JobTerminated: Job has been terminated. Deleting PodGroup" in world.events
 
 
+@pytest.mark.defect("V1-B32")
 @pytest.mark.parametrize(
     "limits", [{"activeDeadlineSeconds": 30}, {"backoffLimit": 0}], ids=lambda limits: next(iter(limits))
 )
-async def test_v1_b32_a_limit_is_told_before_a_job_without_time_to_live_goes(limits: dict[str, int]) -> None:
+async def test_a_limit_is_told_before_a_job_without_time_to_live_goes(limits: dict[str, int]) -> None:
     world = JobWorld(pytorchjob(master=replicas(1), policy={"ttlSecondsAfterFinished": 0, **limits}))
     await world.settle()
     world.set_phase("demo-master-0", "Failed", exit_code=1) if "backoffLimit" in limits else world.run()
@@ -128,8 +134,9 @@ async def test_v1_b32_a_limit_is_told_before_a_job_without_time_to_live_goes(lim
     ]
 
 
+@pytest.mark.defect("V1-B33")
 @pytest.mark.parametrize("kind", KINDS)
-async def test_v1_b33_the_deletion_of_a_job_is_told_as_such(kind: str) -> None:
+async def test_the_deletion_of_a_job_is_told_as_such(kind: str) -> None:
     job_kind = KINDS[kind]
     types = {job_kind.leading_types[0]: replicas(1, container=job_kind.container_name)}
     world = JobWorld(job_object(kind, types, policy={"ttlSecondsAfterFinished": 0}))

@@ -22,7 +22,8 @@ def intent(applied: JsonObject) -> JsonObject:
     return {**applied, "metadata": metadata}
 
 
-async def test_a2_every_apply_carries_all_that_we_want() -> None:
+@pytest.mark.guarantee("A-2")
+async def test_every_apply_carries_all_that_we_want() -> None:
     """Also the repeated one: what it left out, the server would take away."""
     world = world_with(suspend=True)
     await world.reconcile()
@@ -49,7 +50,8 @@ def with_defaults_in_items(world: World) -> None:
     world.on_write = default
 
 
-async def test_a6_a_default_in_an_item_of_an_atomic_list_is_no_reason_to_write_again() -> None:
+@pytest.mark.guarantee("A-6")
+async def test_a_default_in_an_item_of_an_atomic_list_is_no_reason_to_write_again() -> None:
     world = world_with(suspend=True)
     runtime = runtime_object()
     runtime["spec"]["template"]["spec"]["failurePolicy"] = {"rules": [{"name": "a", "action": "FailJobSet"}]}
@@ -77,7 +79,8 @@ def _nulls(tree: Any, path: str = "") -> Iterator[str]:
         yield from _nulls(value, f"{path}.{name}")
 
 
-async def test_a4_no_null_is_applied_and_an_empty_map_stays_what_its_author_meant() -> None:
+@pytest.mark.guarantee("A-4")
+async def test_no_null_is_applied_and_an_empty_map_stays_what_its_author_meant() -> None:
     """A null would be an opinion about a field that nobody has one about; an empty `emptyDir` is a volume."""
     world = World()
     runtime = runtime_object(policy={"torch": {}})
@@ -91,7 +94,8 @@ async def test_a4_no_null_is_applied_and_an_empty_map_stays_what_its_author_mean
     assert job["template"]["spec"]["template"]["spec"]["volumes"] == [{"name": "scratch", "emptyDir": {}}]
 
 
-async def test_c2_a_try_whose_answer_was_lost_is_repeated_without_harm() -> None:
+@pytest.mark.guarantee("C-2")
+async def test_a_try_whose_answer_was_lost_is_repeated_without_harm() -> None:
     world = world_with()
 
     def lose(written: JsonObject) -> None:
@@ -112,7 +116,8 @@ async def test_c2_a_try_whose_answer_was_lost_is_repeated_without_harm() -> None
     assert world.requests[4:] == ["get TrainJob", "apply JobSet"]
 
 
-async def test_c1_what_vanished_with_its_trainjob_is_not_made_again() -> None:
+@pytest.mark.guarantee("C-1")
+async def test_what_vanished_with_its_trainjob_is_not_made_again() -> None:
     """The cache of TrainJobs is behind that of JobSets, in which garbage collection shows already."""
     world = world_with(suspend=True)
     await world.reconcile()
@@ -124,8 +129,9 @@ async def test_c1_what_vanished_with_its_trainjob_is_not_made_again() -> None:
     assert len(world.applied) == applied
 
 
+@pytest.mark.guarantee("C-2", "C-9")
 @pytest.mark.parametrize("error", [Conflict(status=409), AlreadyExists(status=409), TooManyRequests(status=429)])
-async def test_c2_c9_after_a_conflict_the_work_is_dropped_and_nobody_is_alarmed(error: Exception) -> None:
+async def test_after_a_conflict_the_work_is_dropped_and_nobody_is_alarmed(error: Exception) -> None:
     """Retried as it was computed it would be built on what is no longer so."""
     world = world_with()
     world.on_write = lambda obj: (_ for _ in ()).throw(error)
@@ -155,10 +161,11 @@ async def left_by_predecessor(kind: str, name: str) -> JsonObject:
     return left
 
 
+@pytest.mark.guarantee("C-2", "E-5")
 @pytest.mark.parametrize(
     ("kind", "name"), [("ConfigMap", "demo-runtime-snapshot"), ("JobSet", "demo"), ("ConfigMap", "made")]
 )
-async def test_c2_e5_what_an_earlier_trainjob_left_is_not_taken_over_unseen(kind: str, name: str) -> None:
+async def test_what_an_earlier_trainjob_left_is_not_taken_over_unseen(kind: str, name: str) -> None:
     """The cache of its kind is behind that of TrainJobs, as in a replica that has just come to lead."""
     left = await left_by_predecessor(kind, name)
     world = World(Maker())
@@ -181,7 +188,8 @@ async def test_c2_e5_what_an_earlier_trainjob_left_is_not_taken_over_unseen(kind
     assert [owner["uid"] for owner in made["metadata"]["ownerReferences"]] == ["uid-2"]
 
 
-async def test_c2_e5_what_somebody_else_has_and_no_cache_shows_is_left_alone() -> None:
+@pytest.mark.guarantee("C-2", "E-5")
+async def test_what_somebody_else_has_and_no_cache_shows_is_left_alone() -> None:
     """A watch of labels that it does not have never shows it."""
     foreign = {**await left_by_predecessor("ConfigMap", "made"), "data": {"key": "theirs"}}
     del foreign["metadata"]["ownerReferences"]
@@ -194,7 +202,8 @@ async def test_c2_e5_what_somebody_else_has_and_no_cache_shows_is_left_alone() -
     assert world.find("ConfigMap", "made") == foreign
 
 
-async def test_c2_an_object_that_its_own_watch_does_not_select_is_brought_up_to_date() -> None:
+@pytest.mark.guarantee("C-2")
+async def test_an_object_that_its_own_watch_does_not_select_is_brought_up_to_date() -> None:
     """A plugin may watch by labels that it does not give to what it builds."""
     own = {**await left_by_predecessor("ConfigMap", "made"), "data": {"key": "old"}}
     world = World(Maker())
@@ -207,7 +216,8 @@ async def test_c2_an_object_that_its_own_watch_does_not_select_is_brought_up_to_
     assert "apply JobSet" in world.requests
 
 
-async def test_c1_a_new_leader_makes_nothing_for_a_trainjob_that_is_gone() -> None:
+@pytest.mark.guarantee("C-1")
+async def test_a_new_leader_makes_nothing_for_a_trainjob_that_is_gone() -> None:
     """What the one before it had made is collected, and the cache of TrainJobs is behind."""
     world = world_with()
     world.reconciler.on_start()
@@ -217,7 +227,8 @@ async def test_c1_a_new_leader_makes_nothing_for_a_trainjob_that_is_gone() -> No
     assert world.applied == []
 
 
-async def test_c1_a_trainjob_that_a_leader_saw_come_is_not_read_again() -> None:
+@pytest.mark.guarantee("C-1")
+async def test_a_trainjob_that_a_leader_saw_come_is_not_read_again() -> None:
     world = World()
     world.put(runtime_object())
     world.reconciler.on_start()
@@ -226,7 +237,8 @@ async def test_c1_a_trainjob_that_a_leader_saw_come_is_not_read_again() -> None:
     assert world.requests == ["apply ConfigMap", "apply JobSet"]
 
 
-async def test_c10_an_update_is_about_the_object_that_was_seen() -> None:
+@pytest.mark.guarantee("C-10")
+async def test_an_update_is_about_the_object_that_was_seen() -> None:
     """Deleted and made again by somebody else meanwhile, it is another object, and not ours."""
     world = world_with(jobset_of("uid-1") | {"spec": {"suspend": True}}, suspend=True)
     await world.reconcile()
@@ -241,7 +253,8 @@ async def test_c10_an_update_is_about_the_object_that_was_seen() -> None:
         await world.reconcile()
 
 
-async def test_c3_c10_the_workload_of_an_expired_job_is_deleted_once() -> None:
+@pytest.mark.guarantee("C-3", "C-10")
+async def test_the_workload_of_an_expired_job_is_deleted_once() -> None:
     world = world_with(jobset_of("uid-1"), activeDeadlineSeconds=60)
     world.clock.step(60)
     jobset = world.find("JobSet")
@@ -256,7 +269,8 @@ async def test_c3_c10_the_workload_of_an_expired_job_is_deleted_once() -> None:
     assert len(world.deleted) == 1
 
 
-async def test_c3_what_was_deleted_by_somebody_else_is_no_error() -> None:
+@pytest.mark.guarantee("C-3")
+async def test_what_was_deleted_by_somebody_else_is_no_error() -> None:
     """The cache still shows it."""
     world = world_with(jobset_of("uid-1"), activeDeadlineSeconds=60)
     world.clock.step(60)
@@ -266,7 +280,8 @@ async def test_c3_what_was_deleted_by_somebody_else_is_no_error() -> None:
     assert isinstance(await world.reconcile(), ExpectationsPending)
 
 
-async def test_c9_c10_what_took_the_name_of_something_that_is_to_be_deleted_stays() -> None:
+@pytest.mark.guarantee("C-9", "C-10")
+async def test_what_took_the_name_of_something_that_is_to_be_deleted_stays() -> None:
     """The UID keeps us from deleting it; the deadline is written once the cache shows which one it is."""
     world = world_with(jobset_of("uid-1"), activeDeadlineSeconds=60)
     world.clock.step(60)
@@ -279,7 +294,8 @@ async def test_c9_c10_what_took_the_name_of_something_that_is_to_be_deleted_stay
     assert ("JobSet", KEY) in world.server
 
 
-async def test_f3_no_object_ever_gets_a_finalizer() -> None:
+@pytest.mark.guarantee("F-3")
+async def test_no_object_ever_gets_a_finalizer() -> None:
     world = world_with(suspend=True, activeDeadlineSeconds=60)
     await world.reconcile()
     world.clock.step(100)

@@ -38,9 +38,10 @@ def restarted(world: World) -> World:
     return successor
 
 
+@pytest.mark.defect("B27")
 @pytest.mark.parametrize(("end", "expected"), [(COMPLETED, "Complete"), (FAILED, "Failed")])
 @pytest.mark.parametrize("unseen", [False, True])
-async def test_b27_a_workload_that_had_ended_when_it_was_deleted_ends_the_job(
+async def test_a_workload_that_had_ended_when_it_was_deleted_ends_the_job(
     end: JsonObject, expected: str, unseen: bool
 ) -> None:
     """Also without a time to live: somebody who cleans up by hand does not start the training again."""
@@ -54,7 +55,8 @@ async def test_b27_a_workload_that_had_ended_when_it_was_deleted_ends_the_job(
     assert world.applied == []
 
 
-async def test_b27_an_end_comes_before_a_deadline_that_passed_since() -> None:
+@pytest.mark.defect("B27")
+async def test_an_end_comes_before_a_deadline_that_passed_since() -> None:
     world = await trained(activeDeadlineSeconds=60)
     world.change("JobSet", status={"conditions": [COMPLETED], "replicatedJobsStatus": [ENDED]})
     world.remove("JobSet")
@@ -63,7 +65,8 @@ async def test_b27_an_end_comes_before_a_deadline_that_passed_since() -> None:
     assert world.conditions.keys() == {"Complete"}
 
 
-async def test_b27_a_running_workload_that_somebody_deleted_is_made_again() -> None:
+@pytest.mark.defect("B27")
+async def test_a_running_workload_that_somebody_deleted_is_made_again() -> None:
     """Upstream does so too; the deletion was seen, so it is certain that there was no end."""
     world = await trained()
     world.remove("JobSet")
@@ -72,7 +75,8 @@ async def test_b27_a_running_workload_that_somebody_deleted_is_made_again() -> N
     assert world.conditions == {}
 
 
-async def test_b27_a_workload_that_may_have_ended_unseen_is_not_made_again() -> None:
+@pytest.mark.defect("B27")
+async def test_a_workload_that_may_have_ended_unseen_is_not_made_again() -> None:
     """The manager was away for longer than the time to live."""
     world = await trained()
     world.remove("JobSet")
@@ -87,7 +91,8 @@ async def test_b27_a_workload_that_may_have_ended_unseen_is_not_made_again() -> 
     assert world.find("TrainJob")["status"]["jobsStatus"] == [ACTIVE]
 
 
-async def test_b27_a_workload_that_vanished_unseen_while_it_ran_may_have_ended() -> None:
+@pytest.mark.defect("B27")
+async def test_a_workload_that_vanished_unseen_while_it_ran_may_have_ended() -> None:
     """A new list lacks it: its last known state is older than its deletion."""
     world = await trained()
     world.remove("JobSet", unseen=True)
@@ -95,7 +100,8 @@ async def test_b27_a_workload_that_vanished_unseen_while_it_ran_may_have_ended()
     assert world.conditions["Blocked"]["reason"] == "WorkloadGone"
 
 
-async def test_b27_without_a_time_to_live_nothing_deletes_a_workload_that_ended() -> None:
+@pytest.mark.defect("B27")
+async def test_without_a_time_to_live_nothing_deletes_a_workload_that_ended() -> None:
     world = await trained(ttl=None)
     world.remove("JobSet")
     world = restarted(world)
@@ -103,6 +109,7 @@ async def test_b27_without_a_time_to_live_nothing_deletes_a_workload_that_ended(
     assert [obj["kind"] for obj in world.applied] == ["JobSet"]
 
 
+@pytest.mark.defect("B27")
 @pytest.mark.parametrize(
     "status",
     [
@@ -112,7 +119,7 @@ async def test_b27_without_a_time_to_live_nothing_deletes_a_workload_that_ended(
     ],
     ids=["created", "nothing started", "suspended"],
 )
-async def test_b27_a_job_that_did_not_run_is_built(status: JsonObject | None) -> None:
+async def test_a_job_that_did_not_run_is_built(status: JsonObject | None) -> None:
     """For instance because the manager was killed between the snapshot and the JobSet."""
     world = await trained()
     world.remove("JobSet")
@@ -122,7 +129,8 @@ async def test_b27_a_job_that_did_not_run_is_built(status: JsonObject | None) ->
     assert [obj["kind"] for obj in world.applied] == ["JobSet"]
 
 
-async def test_b27_the_end_of_an_earlier_job_of_the_name_says_nothing() -> None:
+@pytest.mark.defect("B27")
+async def test_the_end_of_an_earlier_job_of_the_name_says_nothing() -> None:
     world = await trained()
     world.change("JobSet", status={"conditions": [COMPLETED]})
     world.remove("JobSet")
@@ -133,8 +141,9 @@ async def test_b27_the_end_of_an_earlier_job_of_the_name_says_nothing() -> None:
     assert world.conditions == {}
 
 
+@pytest.mark.defect("B27")
 @pytest.mark.parametrize("ends", [True, False], ids=["ended", "deleted"])
-async def test_b27_what_is_remembered_goes_with_its_job(ends: bool) -> None:
+async def test_what_is_remembered_goes_with_its_job(ends: bool) -> None:
     """Also in a manager that only stands by, and reconciles nothing."""
     trainjobs = Store()
     deleted_workloads = DeletedWorkloads(trainjobs)

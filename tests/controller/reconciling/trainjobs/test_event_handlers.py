@@ -90,8 +90,9 @@ def wiring(monkeypatch: pytest.MonkeyPatch) -> Wiring:
     return wiring
 
 
+@pytest.mark.guarantee("E-1")
 @pytest.mark.parametrize("field", ["labels", "annotations", "finalizers", "status"])
-def test_e1_every_change_of_a_trainjob_wakes_it_up(wiring: Wiring, field: str) -> None:
+def test_every_change_of_a_trainjob_wakes_it_up(wiring: Wiring, field: str) -> None:
     """Also those that leave the generation as it is: no predicate hides them."""
     job = trainjob_object()
     wiring.deliver(TRAINJOBS, job)
@@ -105,7 +106,8 @@ def test_e1_every_change_of_a_trainjob_wakes_it_up(wiring: Wiring, field: str) -
     assert wiring.enqueued() == ["team/demo"]
 
 
-def test_e2_the_status_of_a_child_wakes_its_owner_up(wiring: Wiring) -> None:
+@pytest.mark.guarantee("E-2")
+def test_the_status_of_a_child_wakes_its_owner_up(wiring: Wiring) -> None:
     obj = child(trainjob_owner("demo"))
     wiring.deliver(JOBSETS, obj)
     assert wiring.enqueued() == ["team/demo"]
@@ -114,6 +116,7 @@ def test_e2_the_status_of_a_child_wakes_its_owner_up(wiring: Wiring) -> None:
     assert wiring.enqueued() == ["team/demo"]
 
 
+@pytest.mark.guarantee("E-3")
 @pytest.mark.parametrize(
     ("owner", "keys"),
     [
@@ -124,13 +127,14 @@ def test_e2_the_status_of_a_child_wakes_its_owner_up(wiring: Wiring) -> None:
         (("trainer.kubeflow.org/v1alpha1", "TrainingRuntime", "demo", True), []),
     ],
 )
-def test_e3_an_owner_is_found_by_group_and_kind_in_the_childs_namespace(
+def test_an_owner_is_found_by_group_and_kind_in_the_childs_namespace(
     owner: tuple[str, str, str, bool], keys: list[str]
 ) -> None:
     assert owner_keys(child(owner)) == keys
 
 
-def test_e4_both_the_old_and_the_new_owner_are_woken_up_once(wiring: Wiring) -> None:
+@pytest.mark.guarantee("E-4")
+def test_both_the_old_and_the_new_owner_are_woken_up_once(wiring: Wiring) -> None:
     wiring.deliver(JOBSETS, child(trainjob_owner("old")))
     wiring.enqueued()
     wiring.deliver(JOBSETS, child(trainjob_owner("new"), version="2"))
@@ -142,14 +146,16 @@ def test_e4_both_the_old_and_the_new_owner_are_woken_up_once(wiring: Wiring) -> 
     assert wiring.enqueued() == ["team/new"]
 
 
-def test_e5_the_mapping_looks_at_no_uid() -> None:
+@pytest.mark.guarantee("E-5")
+def test_the_mapping_looks_at_no_uid() -> None:
     """Whom the name belongs to by now is for the reconciler to find out; it must be woken up in any case."""
     obj = child(trainjob_owner("demo"))
     obj["metadata"]["ownerReferences"][0]["uid"] = "of-an-earlier-one"
     assert owner_keys(obj) == ["team/demo"]
 
 
-def test_e6_a_runtime_wakes_up_the_jobs_that_wait_for_it_by_an_index(
+@pytest.mark.guarantee("E-6")
+def test_a_runtime_wakes_up_the_jobs_that_wait_for_it_by_an_index(
     wiring: Wiring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waiting, built, other = trainjob_object("waiting"), trainjob_object("built"), trainjob_object("other")
@@ -170,14 +176,16 @@ def test_e6_a_runtime_wakes_up_the_jobs_that_wait_for_it_by_an_index(
     assert wiring.enqueued() == ["team/waiting"]
 
 
+@pytest.mark.guarantee("W-22")
 @pytest.mark.parametrize(("mark", "low"), [("initial", True), ("resync", True), (None, False)])
-def test_w22_what_is_not_new_comes_last(wiring: Wiring, mark: str | None, low: bool) -> None:
+def test_what_is_not_new_comes_last(wiring: Wiring, mark: str | None, low: bool) -> None:
     wiring.deliver(TRAINJOBS, trainjob_object(), initial=mark == "initial", resync=mark == "resync")
     wiring.queue.add("team/middle", priority=LOW_PRIORITY // 2)
     assert wiring.enqueued() == (["team/middle", "team/demo"] if low else ["team/demo", "team/middle"])
 
 
-def test_s17_of_a_strangers_object_only_its_identity_is_kept() -> None:
+@pytest.mark.guarantee("S-17")
+def test_of_a_strangers_object_only_its_identity_is_kept() -> None:
     """ConfigMaps: there may be many, and kubectl keeps all of their data in an annotation as well."""
     metadata = {
         "name": "big",
@@ -192,12 +200,14 @@ def test_s17_of_a_strangers_object_only_its_identity_is_kept() -> None:
     assert trimmed == {"kind": "ConfigMap", "metadata": identity}
 
 
-def test_e6_a_runtime_finds_the_jobs_that_name_it() -> None:
+@pytest.mark.guarantee("E-6")
+def test_a_runtime_finds_the_jobs_that_name_it() -> None:
     runtime = runtime_object()
     assert list(runtime_index_values(trainjob_object())) == [runtime_index_value(runtime["kind"], object_key(runtime))]
 
 
-def test_e6_a_job_that_names_no_kind_means_a_cluster_training_runtime() -> None:
+@pytest.mark.guarantee("E-6")
+def test_a_job_that_names_no_kind_means_a_cluster_training_runtime() -> None:
     """As when its spec is read; otherwise such a job would wait for its runtime for ever."""
     job = trainjob_object()
     del job["spec"]["runtimeRef"]["kind"]

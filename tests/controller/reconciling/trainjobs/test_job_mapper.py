@@ -57,7 +57,8 @@ def test_a_failure_on_the_old_state_does_not_lose_the_event_of_the_new_one() -> 
     assert queues.put("a") == ["team/a"]
 
 
-def test_e4_a_change_concerns_those_of_before_and_of_after() -> None:
+@pytest.mark.guarantee("E-4")
+def test_a_change_concerns_those_of_before_and_of_after() -> None:
     queues = Queues()
     assert queues.put("a") == ["team/a"]
     assert queues.put("b", "c") == ["team/a", "team/b", "team/c"]

@@ -17,8 +17,9 @@ from trainmaster.runtime.snapshot import build_snapshot, encode_runtime
 from trainmaster.runtime.yamltext import load_yaml
 
 
+@pytest.mark.guarantee("E-5")
 @pytest.mark.parametrize("owner", ["uid-0", "stranger"])
-async def test_e5_an_object_of_somebody_else_is_neither_read_nor_written(owner: str) -> None:
+async def test_an_object_of_somebody_else_is_neither_read_nor_written(owner: str) -> None:
     other = jobset_of(owner)
     if owner == "stranger":
         other["metadata"]["ownerReferences"] = []

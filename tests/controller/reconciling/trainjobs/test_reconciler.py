@@ -24,7 +24,8 @@ from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 
 
-async def test_c12_a7_a_settled_job_costs_no_request() -> None:
+@pytest.mark.guarantee("C-12", "A-7")
+async def test_a_settled_job_costs_no_request() -> None:
     world = world_with(suspend=True)
     assert await world.reconcile() == DONE
     assert world.requests == ["apply ConfigMap", "apply JobSet", "patch status"]
@@ -33,7 +34,8 @@ async def test_c12_a7_a_settled_job_costs_no_request() -> None:
     assert len(world.requests) == 3
 
 
-async def test_c12_a_restart_costs_no_request_either() -> None:
+@pytest.mark.guarantee("C-12")
+async def test_a_restart_costs_no_request_either() -> None:
     """Nothing that was remembered is needed."""
     world = world_with(suspend=True)
     await world.reconcile()
@@ -43,7 +45,8 @@ async def test_c12_a_restart_costs_no_request_either() -> None:
     assert fresh.requests == []
 
 
-async def test_c1_c4_no_key_is_reconciled_before_the_cache_shows_its_own_writes() -> None:
+@pytest.mark.guarantee("C-1", "C-4")
+async def test_no_key_is_reconciled_before_the_cache_shows_its_own_writes() -> None:
     world = world_with()
     world.lagging = True
     await world.reconcile()
@@ -57,7 +60,8 @@ async def test_c1_c4_no_key_is_reconciled_before_the_cache_shows_its_own_writes(
     assert len(world.requests) == 2
 
 
-async def test_c4_e5_the_successor_of_a_name_sees_what_its_predecessor_left() -> None:
+@pytest.mark.guarantee("C-4", "E-5")
+async def test_the_successor_of_a_name_sees_what_its_predecessor_left() -> None:
     """Otherwise it would apply its own JobSet over the one of the job before it, and take over its pods."""
     world = world_with()
     world.lagging = True
@@ -72,7 +76,8 @@ async def test_c4_e5_the_successor_of_a_name_sees_what_its_predecessor_left() ->
     assert world.requests == ["apply ConfigMap", "apply JobSet"]
 
 
-async def test_c5_an_own_status_write_does_not_hold_up_the_successor() -> None:
+@pytest.mark.guarantee("C-5")
+async def test_an_own_status_write_does_not_hold_up_the_successor() -> None:
     world = world_with(suspend=True)
     await world.reconcile()
     world.lagging = True
@@ -84,7 +89,8 @@ async def test_c5_an_own_status_write_does_not_hold_up_the_successor() -> None:
     assert not isinstance(await world.reconcile(), ExpectationsPending)
 
 
-async def test_k3_an_unreadable_trainjob_is_given_up_until_it_changes() -> None:
+@pytest.mark.guarantee("K-3")
+async def test_an_unreadable_trainjob_is_given_up_until_it_changes() -> None:
     world = world_with(suspend="yes")
     outcome = await world.reconcile()
     assert isinstance(outcome, TerminalError)
@@ -94,7 +100,8 @@ async def test_k3_an_unreadable_trainjob_is_given_up_until_it_changes() -> None:
     assert len(world.events) == 1
 
 
-async def test_b23_the_first_reconcile_is_no_error() -> None:
+@pytest.mark.defect("B23")
+async def test_the_first_reconcile_is_no_error() -> None:
     """There is no JobSet yet whose status could be read; the original fails there, and tries again."""
     world = World()
     world.put(trainjob_object(), runtime_object())
@@ -103,7 +110,8 @@ async def test_b23_the_first_reconcile_is_no_error() -> None:
     assert world.events == []
 
 
-async def test_c4_waiting_for_own_writes_is_no_success() -> None:
+@pytest.mark.guarantee("C-4")
+async def test_waiting_for_own_writes_is_no_success() -> None:
     """The caches have not seen the write yet; that says nothing about the tries before."""
     world = World()
     world.put(trainjob_object())
@@ -112,7 +120,8 @@ async def test_c4_waiting_for_own_writes_is_no_success() -> None:
     assert isinstance(await world.reconcile(), ExpectationsPending)
 
 
-async def test_e5_the_jobset_of_an_earlier_trainjob_of_the_name_says_nothing() -> None:
+@pytest.mark.guarantee("E-5")
+async def test_the_jobset_of_an_earlier_trainjob_of_the_name_says_nothing() -> None:
     """Created again before garbage collection came: the new job is not complete because the old one was."""
     world = World()
     condition = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}

@@ -82,20 +82,23 @@ def test_the_first_end_counts() -> None:
     assert follow(complete, deadline_exceeded=True) == complete
 
 
-def test_b1_an_unsupported_runtime_fails_the_job() -> None:
+@pytest.mark.defect("B1")
+def test_an_unsupported_runtime_fails_the_job() -> None:
     """B1: the original panicked for ever and never stored the condition."""
     (condition,) = follow({}, unsupported_runtime="Pod.v1")["conditions"]
     assert (condition["type"], condition["reason"]) == ("Failed", "TrainingRuntimeNotSupported")
     assert condition["message"] == "unsupported runtime: Pod.v1"
 
 
-def test_u5_a_problem_is_a_condition_and_goes_away_without_a_trace() -> None:
+@pytest.mark.defect("U5")
+def test_a_problem_is_a_condition_and_goes_away_without_a_trace() -> None:
     status = follow({}, problem=BLOCKED)
     assert types(status) == [("Blocked", "True")]
     assert status["conditions"][0]["message"] == "nowhere"
     assert follow(status, problem=None) == {}
 
 
+@pytest.mark.defect("U1")
 @pytest.mark.parametrize(
     ("suspend", "arguments", "expected"),
     [
@@ -115,7 +118,7 @@ def test_u5_a_problem_is_a_condition_and_goes_away_without_a_trace() -> None:
         ),
     ],
 )
-def test_u1_what_matters_most_is_the_first_that_is_true(
+def test_what_matters_most_is_the_first_that_is_true(
     suspend: bool, arguments: dict[str, Any], expected: str | None
 ) -> None:
     """The State column shows that one; the original's shows the last condition, true or not."""
@@ -125,7 +128,8 @@ def test_u1_what_matters_most_is_the_first_that_is_true(
     assert follow(status, suspend=suspend, **arguments) == status
 
 
-def test_u1_the_order_changes_only_if_something_else_would_be_shown() -> None:
+@pytest.mark.defect("U1")
+def test_the_order_changes_only_if_something_else_would_be_shown() -> None:
     """Statuses of the Go controller are not all written again by whoever takes over."""
     resumed = {**SUSPENDED, "status": "False", "reason": "Resumed", "message": "TrainJob is resumed"}
     foreign = {**SUSPENDED, "type": "acme.io/Audited"}

@@ -101,7 +101,8 @@ async def test_a_finished_trainjob_stays_as_it_is() -> None:
     assert world.patches == []
 
 
-def test_b27_the_last_state_of_a_jobset_that_cannot_be_read_tells_nothing() -> None:
+@pytest.mark.defect("B27")
+def test_the_last_state_of_a_jobset_that_cannot_be_read_tells_nothing() -> None:
     world = world_with()
     uid = trainjob_object()["metadata"]["uid"]
     store = world.stores["jobset.x-k8s.io/v1alpha2", "JobSet"]

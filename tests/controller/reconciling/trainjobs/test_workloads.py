@@ -83,8 +83,9 @@ async def test_a_workload_is_deleted_when_its_trainjob_exceeds_its_deadline(plug
     assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"
 
 
+@pytest.mark.defect("B29")
 @each_workload
-async def test_b29_a_running_workload_is_stopped_even_if_all_of_it_is_refused(plugin: Any) -> None:
+async def test_a_running_workload_is_stopped_even_if_all_of_it_is_refused(plugin: Any) -> None:
     world = await begun(plugin)
     await run(world, plugin)
     world.change("TrainJob", spec={**world.find("TrainJob")["spec"], "suspend": True})
@@ -103,9 +104,10 @@ async def test_a_suspended_workload_is_resumed(plugin: Any) -> None:
     assert world.find(kind_of(plugin), NAME)["spec"]["suspend"] is False
 
 
+@pytest.mark.defect("B27")
 @each_workload
 @pytest.mark.parametrize("unseen", [False, True])
-async def test_b27_a_workload_that_had_ended_when_it_was_deleted_ends_the_job_by_the_word_of_its_plugin(
+async def test_a_workload_that_had_ended_when_it_was_deleted_ends_the_job_by_the_word_of_its_plugin(
     plugin: Any, unseen: bool
 ) -> None:
     world = await begun(plugin)
@@ -118,7 +120,8 @@ async def test_b27_a_workload_that_had_ended_when_it_was_deleted_ends_the_job_by
     assert world.applied == []
 
 
-async def test_b27_a_workload_that_may_have_ended_unseen_is_not_made_again() -> None:
+@pytest.mark.defect("B27")
+async def test_a_workload_that_may_have_ended_unseen_is_not_made_again() -> None:
     """A Job has a time to live of its own, too."""
     world = await begun(indexed_job(), template={"ttlSecondsAfterFinished": 0})
     await run(world, indexed_job())
@@ -130,8 +133,9 @@ async def test_b27_a_workload_that_may_have_ended_unseen_is_not_made_again() -> 
     assert world.applied == []
 
 
+@pytest.mark.defect("B27")
 @each_workload
-async def test_b27_a_running_workload_that_somebody_deleted_is_made_again(plugin: Any) -> None:
+async def test_a_running_workload_that_somebody_deleted_is_made_again(plugin: Any) -> None:
     world = await begun(plugin, template={"ttlSecondsAfterFinished": 0})
     await run(world, plugin)
     world.applied.clear()
@@ -174,7 +178,8 @@ async def test_a_trainjob_waits_for_the_kind_of_its_workload_and_for_no_other() 
     assert waiting.applied[-1]["kind"] == "WorkerSet"
 
 
-async def test_e5_what_another_namespace_says_of_its_owner_makes_it_no_workload() -> None:
+@pytest.mark.guarantee("E-5")
+async def test_what_another_namespace_says_of_its_owner_makes_it_no_workload() -> None:
     """Anybody may write any UID into what is theirs: it neither ends the TrainJob nor goes with it."""
     world = await begun(indexed_job(), activeDeadlineSeconds=600)
     workload = world.find("Job", NAME)

@@ -120,7 +120,8 @@ async def test_nothing_ends_a_line_of_a_request(clock: Any, more: dict[str, Any]
     assert server.connections == 1
 
 
-async def test_t4_requests_beyond_the_limit_wait_and_the_oldest_is_next(clock: Any) -> None:
+@pytest.mark.guarantee("T-4")
+async def test_requests_beyond_the_limit_wait_and_the_oldest_is_next(clock: Any) -> None:
     order: list[bytes] = []
     go_on = asyncio.Event()
 
@@ -145,7 +146,8 @@ async def test_t4_requests_beyond_the_limit_wait_and_the_oldest_is_next(clock: A
     assert server.connections == 1
 
 
-async def test_t3_a_connection_that_was_closed_while_idle_is_replaced_before_anything_is_sent(clock: Any) -> None:
+@pytest.mark.guarantee("T-3")
+async def test_a_connection_that_was_closed_while_idle_is_replaced_before_anything_is_sent(clock: Any) -> None:
     async with wire(answering(OK)) as server, Http1Transport(RestConfig(server=server.url), clock=clock) as transport:
         for number in range(1, 4):
             assert await get(transport) == b"ok"
@@ -154,7 +156,8 @@ async def test_t3_a_connection_that_was_closed_while_idle_is_replaced_before_any
             assert server.connections == number
 
 
-async def test_t5_idle_connections_are_closed_in_time(clock: Any) -> None:
+@pytest.mark.guarantee("T-5")
+async def test_idle_connections_are_closed_in_time(clock: Any) -> None:
     async with (
         wire(always_ok) as server,
         Http1Transport(RestConfig(server=server.url), clock=clock) as transport,
@@ -168,7 +171,8 @@ async def test_t5_idle_connections_are_closed_in_time(clock: Any) -> None:
         assert server.connections == 2
 
 
-async def test_t5_a_burst_leaves_no_idle_connections_behind(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.guarantee("T-5")
+async def test_a_burst_leaves_no_idle_connections_behind(clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainmaster.controller.kube.rest.http1.pool.IDLE_AT_MOST", 0.05)
     async with wire(always_ok) as server, Http1Transport(RestConfig(server=server.url), clock=clock) as transport:
         await asyncio.gather(*[get(transport) for _ in range(5)])

@@ -6,6 +6,7 @@ import re
 from itertools import cycle
 from pathlib import Path
 
+import pytest
 from support.objects import trainjob_object
 from support.observed_jobs import ObservedJobs, condition, training_job
 
@@ -27,7 +28,8 @@ def all_series() -> set[tuple[str, tuple[tuple[str, str], ...]]]:
     }
 
 
-def test_k16_ten_thousand_jobs_have_no_more_series_than_the_documentation_says() -> None:
+@pytest.mark.guarantee("K-16")
+def test_ten_thousand_jobs_have_no_more_series_than_the_documentation_says() -> None:
     """Each with a runtime, a namespace, a reason or a device that others do not have."""
     jobs, before = ObservedJobs("of-many"), all_series()
     codes = cycle(CODES)

@@ -74,7 +74,8 @@ def test_the_cache_of_jobsets_may_be_ahead(jobs: ObservedJobs) -> None:
     assert jobs.times(TO_JOBSET) == (1, 2)
 
 
-def test_k15_what_was_reached_before_this_process_led_is_not_counted(runtime: str) -> None:
+@pytest.mark.guarantee("K-15")
+def test_what_was_reached_before_this_process_led_is_not_counted(runtime: str) -> None:
     jobs = ObservedJobs(runtime, leads=False)
     ended = condition("Failed", "FailedJobs", at=jobs.at(60))
     jobs.put_jobset("old", owner="uid-0", created=1, ready=1, restarts=2)
@@ -105,7 +106,8 @@ def series_of(jobs: ObservedJobs) -> list[str]:
     return found + [name for name in (RESTARTS, FAILURES) if jobs.counts(name)]
 
 
-def test_k15_a_job_that_was_deleted_before_this_process_led_is_gone(runtime: str) -> None:
+@pytest.mark.guarantee("K-15")
+def test_a_job_that_was_deleted_before_this_process_led_is_gone(runtime: str) -> None:
     jobs = ObservedJobs(runtime, leads=False)
     jobs.put_job()
     jobs.put_jobset(ready=1, restarts=1)
@@ -120,7 +122,8 @@ def test_k15_a_job_that_was_deleted_before_this_process_led_is_gone(runtime: str
     jobs.observer.close()
 
 
-def test_k15_what_a_late_cache_shows_at_first_is_not_counted(jobs: ObservedJobs) -> None:
+@pytest.mark.guarantee("K-15")
+def test_what_a_late_cache_shows_at_first_is_not_counted(jobs: ObservedJobs) -> None:
     """A kind, or a namespace, that could not be read when this process began to lead."""
     jobs.put_job(initial=True)
     jobs.put_jobset(created=3, ready=1, restarts=1, initial=True)
@@ -134,6 +137,7 @@ def test_what_came_and_went_while_nobody_watched_is_counted_when_it_is_seen(jobs
     assert jobs.times(TO_JOBSET) == (1, 1)
 
 
+@pytest.mark.guarantee("K-15")
 @pytest.mark.parametrize(
     ("more", "counted"),
     [
@@ -144,7 +148,7 @@ def test_what_came_and_went_while_nobody_watched_is_counted_when_it_is_seen(jobs
         ({"generation": 2, "status": {"trainerStatus": {"lastUpdatedTime": "2026-01-01T00:00:05Z"}}}, False),
     ],
 )
-async def test_k15_a_job_that_has_perhaps_run_before_a_restart_is_not_said_to_run_for_the_first_time(
+async def test_a_job_that_has_perhaps_run_before_a_restart_is_not_said_to_run_for_the_first_time(
     runtime: str, more: dict[str, Any], counted: bool
 ) -> None:
     jobs = ObservedJobs(runtime, leads=False)
@@ -216,7 +220,8 @@ def test_a_job_that_ends_while_it_is_suspended_was_not_resumed(jobs: ObservedJob
     assert series_of(jobs) == [TO_JOBSET, TO_END, FAILURES]
 
 
-def test_k15_failures_are_counted_once_by_cause(jobs: ObservedJobs) -> None:
+@pytest.mark.guarantee("K-15")
+def test_failures_are_counted_once_by_cause(jobs: ObservedJobs) -> None:
     failed = condition("Failed", "FailedJobs", at=jobs.at(50))
     jobs.put_jobset(failed=1)
     for _ in range(2):
