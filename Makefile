@@ -8,31 +8,15 @@ LIGHT ?=
 TORCH_INDEX_URL ?=
 # More arguments for pytest or the benchmark: make test ARGS="-k quantities"
 ARGS ?=
-# How many tests `make test` runs at once. Most of them wait most of the time, for processes that start and clocks.
-WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
-# MATRIX=third: `make matrix` runs a third of the plans, another one for each commit.
-MATRIX ?= whole
+# How many tests run at once. Those of the night wait most of the time, for processes that start and for clocks.
+WORKERS ?= auto
+NIGHTLY_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
 # How long `make soak` makes trouble.
 MINUTES ?= 20
 # The cluster of `make e2e`: only one that is named on the command line, never that of the shell.
 E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG)))
-# What `make test-lowest` runs: the rooms of the modules that call a dependency, where another version of it would show,
-# and whole managers, in which all of them meet. What only decides about objects (reconciling, validating, converting)
-# calls Python alone, and an answer of the API server is made of parts that have their own tests here. By dependency:
-#   aiohttp, orjson       kube, webhooks, server, statusserver, debugging; http, handlers, filters, admission, storage
-#   cachetools, tenacity  kube, statusserver
-#   cryptography          certificates, kube/auth, apiserver/auth, plugins/util, test_mpi, test_flux
-#   prometheus-client     metrics, server
-#   pydantic, pyyaml      configuration, cli/config, runtime/api, runtime/test_*, plugins/jobs
-#   structlog, rich       controller/test_*, cli/follow, cli/run
-#   pathspec              cli/run
-#   cel-expr-python, jsonpatch, jsonpointer    apiserver/schema, apiserver/test_*, conformance/test_patch
-LOWEST_TESTS := $(addprefix tests/controller/,certificates cli/config cli/follow cli/run configuration debugging kube manager server tracing \
-	statusserver webhooks) $(wildcard tests/controller/test_*.py) \
-	tests/runtime/api $(wildcard tests/runtime/test_*.py) tests/metrics \
-	$(addprefix tests/plugins/,jobs util test_mpi.py test_flux.py) \
-	$(addprefix tests/devcluster/apiserver/,admission auth filters handlers http schema storage) \
-	$(wildcard tests/devcluster/apiserver/test_*.py) $(addprefix tests/conformance/test_,patch.py watch.py)
+# What `make test-lowest` runs: where each dependency is met, and a whole manager, in which all of them meet.
+LOWEST_TESTS := @LOWEST@
 # UPGRADE=1: `make lock` moves every pin to the newest version.
 UPGRADE ?=
 
@@ -54,14 +38,17 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run docs test test-lowest test-frameworks plugin-tour deploy-test check bench instructions profile growth tuning dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
+.PHONY: run docs test test-nightly test-lowest test-frameworks plugin-tour deploy-smoke deploy-test check bench instructions profile growth tuning dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
 
-test: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run the tests, in parallel
+test: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.sdk ## Run the gate: the tests without processes and real clocks, and a smoke set
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not nightly' $(ARGS)
+
+test-nightly: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run all tests
 	@hack/debian_packages.sh --optional promtool prometheus chromium
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m pytest -n $(NIGHTLY_WORKERS) --dist loadfile --ignore tests/sim/test_matrix.py $(ARGS)
 
 check: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
 	$(BIN)/ruff check
@@ -77,7 +64,7 @@ check: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.types $(VENV)/.d
 	@for each in $(GENERATORS); do echo "$$each --check"; $(BIN)/python $$each --check || exit 1; done
 
 test-lowest: $(LOWEST)/.ready ## Run the tests that meet our dependencies, with the oldest of them that pyproject.toml allows
-	$(LOWEST)/bin/python -m pytest -n $(WORKERS) $(LOWEST_TESTS) $(ARGS)
+	$(LOWEST)/bin/python -m pytest -n $(WORKERS) --dist loadfile $(LOWEST_TESTS) $(ARGS)
 
 test-frameworks: $(HEAVY)/.ready ## Train with TensorFlow and PaddlePaddle on an embedded cluster: downloads half a GB
 	$(HEAVY)/bin/python -m pytest tests/e2e/test_job_frameworks.py $(ARGS)
@@ -91,8 +78,11 @@ image-rootfs: $(VENV)/.dev ## Build what the image of the controller has, withou
 plugin-tour: $(VENV)/.runtime ## Build and install the example plugins, try them on an embedded cluster, break one; follow docs/write-a-plugin.md
 	@hack/plugin_tour.sh
 
-deploy-test: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.examples $(VENV)/.frameworks ## Apply deploy/ to an embedded cluster: two replicas by their roles, webhooks, failover, a rolling update
-	$(BIN)/python -m pytest -n auto -m deploy tests/deploy $(ARGS)
+deploy-smoke: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.examples ## Apply deploy/ to an embedded cluster: two replicas, webhooks, a TrainJob
+	$(BIN)/python -m pytest $(DEPLOY_SMOKE) $(ARGS)
+
+deploy-test: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.examples $(VENV)/.frameworks ## Apply deploy/ and its chart, fail over, update: part of test-nightly
+	$(BIN)/python -m pytest -n auto --dist loadfile tests/deploy $(ARGS)
 
 bench: $(VENV)/.runtime ## Measure a manager that faces many TrainJobs: speed, CPU, memory, requests
 	$(BIN)/python -m bench $(ARGS)
@@ -116,9 +106,8 @@ dashboards: $(VENV)/.runtime ## Run managers under load, ask Prometheus for ever
 	@hack/debian_packages.sh prometheus chromium pngquant
 	$(BIN)/python -m dashboards $(ARGS)
 
-matrix: $(VENV)/.dev ## Run every perturbation plan of the simulated clusters; `make test` runs one in eight
-	TRAINMASTER_MATRIX='$(MATRIX)' $(BIN)/python -m pytest -n auto \
-		tests/sim/test_perturbations.py::test_faults_change_nothing_in_the_end $(ARGS)
+matrix: $(VENV)/.dev ## Run every perturbation plan of the simulated clusters; `make test` runs one in fifty
+	$(BIN)/python -m pytest -n auto tests/sim/test_matrix.py $(ARGS)
 
 soak: $(VENV)/.dev ## Run a manager behind a network that breaks, for MINUTES=20; fail over between two
 	TRAINMASTER_SOAK_MINUTES='$(MINUTES)' $(BIN)/python -m pytest tests/soak tests/e2e/test_failover.py $(ARGS)

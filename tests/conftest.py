@@ -7,12 +7,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import settings
 from support.rights import RightsPlugin
-from support.scheduling import ModuleScheduling, longest_first
+from support.tiers import TiersPlugin
 
 # How long an example takes says how busy the machine is, and nothing else.
 settings.register_profile("without-deadline", deadline=None)
@@ -32,10 +31,7 @@ def cluster_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RightsPlugin(config))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    longest_first(items)
+    config.pluginmanager.register(TiersPlugin())
 
 
 def pytest_collection_finish() -> None:
@@ -43,10 +39,6 @@ def pytest_collection_finish() -> None:
     all, again and again."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ModuleScheduling:
-    return ModuleScheduling(config, log)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

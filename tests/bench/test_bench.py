@@ -29,8 +29,6 @@ from bench.reporting import Report, read_document
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 
-pytestmark = pytest.mark.slow(seconds=24)
-
 _REFERENCE = Path(__file__).resolve().parents[2] / "hack" / "bench" / "reference.json"
 _TIMEOUT = 100.0
 

@@ -103,7 +103,6 @@ async def built(client: KubeClient, name: str) -> None:
                 return
 
 
-@pytest.mark.slow(seconds=20)
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_a_manager_goes_on_whatever_objects_it_is_fed(tmp_path: Path, seed: int) -> None:

@@ -125,7 +125,6 @@ async def events_about(cluster: Enforced, name: str) -> list[JsonObject]:
     return [event for event in listed if event["regarding"]["name"] == name]
 
 
-@pytest.mark.slow(seconds=15)
 async def test_with_exactly_its_roles_a_manager_serves_trainjobs_of_all_kinds(
     cluster: Enforced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,7 +269,6 @@ async def test_without_the_right_to_list_pods_jobs_fail_as_ever_and_it_is_told_o
     assert [line["event"] for line in logs if line["log_level"] in ("warning", "error")] == ["a right is missing"]
 
 
-@pytest.mark.slow(seconds=10)
 @pytest.mark.parametrize("on", RUNTIMES_BY_NAME)
 async def test_who_undoes_our_writes_is_looked_for_with_exactly_its_roles(cluster: Enforced, on: str) -> None:
     """Whatever somebody keeps deleting is read past the cache before its owner is told; keys are new each time."""
@@ -369,7 +367,6 @@ async def running(cluster: Enforced, port: int) -> AsyncIterator[None]:
         await task
 
 
-@pytest.mark.slow(seconds=15)
 async def test_without_any_right_each_is_told_once_and_taken_up_when_granted(cluster: Enforced) -> None:
     port = free_port()
     await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
@@ -408,7 +405,6 @@ async def _true(condition: bool) -> bool:
     return condition
 
 
-@pytest.mark.slow(seconds=5)
 async def test_a_missing_lease_right_is_told_by_readiness_until_it_is_granted(cluster: Enforced) -> None:
     port = free_port()
     await cluster.apply([each for each in shipped_objects() if each["kind"] != "Role"])
@@ -430,7 +426,6 @@ async def test_a_missing_lease_right_is_told_by_readiness_until_it_is_granted(cl
     assert events_of(logs, "a right was granted") == [("get", "leases.coordination.k8s.io")]
 
 
-@pytest.mark.slow(seconds=5)
 async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enforced) -> None:
     """Events, Secrets, gangs, claims: a TrainJob that needs none of them is served, and each is told once."""
     optional = {"secrets", "limitranges", "runtimeclasses", "priorityclasses", "podgroups", "resourceclaims", "events"}
@@ -469,7 +464,6 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
     assert ("create", "secrets") in told
 
 
-@pytest.mark.slow(seconds=5)
 async def test_what_was_blocked_for_want_of_a_right_goes_on_when_it_is_granted(cluster: Enforced) -> None:
     objects = shipped_objects()
     for rule in (rule for each in objects for rule in each.get("rules", ())):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import orjson
@@ -50,20 +49,15 @@ import json, os, pathlib, pytest
 def test_that_has_a_manager_request_something() -> None:
     line = {"program": "PROGRAM", "verb": "list", "group": "", "resource": "configmaps", "name": "", "test": "a (call)"}
     (pathlib.Path(os.environ["VARIABLE"]) / "1.requests").write_text(json.dumps(line))
-
-@pytest.mark.deploy
-def test_that_is_not_in_the_suite() -> None:
-    raise AssertionError
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("arguments", "code"), [([], 1), (["-m", "not deploy"], 1), (["-k", "manager"], 0), (["suite/test_a.py"], 0)]
+    ("arguments", "code"), [([], 1), (["-m", "not nightly"], 0), (["-k", "manager"], 0), (["suite/test_a.py"], 0)]
 )
 def test_a_whole_run_fails_for_a_right_that_no_request_used(tmp_path: Path, arguments: list[str], code: int) -> None:
-    """The whole is what pyproject.toml selects, not what somebody selects of it."""
-    ours = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
-    selection = ours["addopts"][ours["addopts"].index("-m") + 1]
+    """What somebody selects is not the whole, and neither is the gate."""
     (tmp_path / "suite").mkdir()
     (tmp_path / "suite/test_a.py").write_text(SUITE.replace("PROGRAM", USER_AGENT).replace("VARIABLE", VARIABLE))
     (tmp_path / "conftest.py").write_text(
@@ -71,7 +65,7 @@ def test_a_whole_run_fails_for_a_right_that_no_request_used(tmp_path: Path, argu
         "def pytest_configure(config):\n    config.pluginmanager.register(RightsPlugin(config))\n"
     )
     (tmp_path / "pytest.ini").write_text(
-        f"[pytest]\ntestpaths = suite\npythonpath = {ROOT / 'tests'}\nmarkers = deploy\naddopts = -m '{selection}'\n"
+        f"[pytest]\ntestpaths = suite\npythonpath = {ROOT / 'tests'}\nmarkers = nightly\n"
     )
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments]
     alone = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # the others take longer to import than all of this

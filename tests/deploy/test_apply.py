@@ -24,9 +24,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
 pytestmark = [
-    pytest.mark.deploy,
     *NEEDS_KUBECTL,
-    pytest.mark.slow(seconds=30),
     pytest.mark.asyncio(loop_scope="module"),
 ]
 

@@ -21,7 +21,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
-pytestmark = [pytest.mark.deploy, *NEEDS_HELM, pytest.mark.slow(seconds=20)]
+pytestmark = NEEDS_HELM
 
 JOB_KINDS = {"jaxjob", "mpijob", "paddlejob", "pytorchjob", "tfjob", "xgboostjob"}
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}

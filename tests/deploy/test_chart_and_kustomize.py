@@ -13,7 +13,7 @@ from support.manifests import NEEDS_KUBECTL, one, overlay
 
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [pytest.mark.deploy, *NEEDS_HELM, pytest.mark.slow(seconds=20)]
+pytestmark = NEEDS_HELM
 
 HELMS_LABELS = {
     "helm.sh/chart",

@@ -15,7 +15,6 @@ from support.manifests import ROOT
 from support.training import python, runtime
 
 pytestmark = [
-    pytest.mark.deploy,
     pytest.mark.kubectl,
     pytest.mark.timeout(200),
     pytest.mark.asyncio(loop_scope="module"),

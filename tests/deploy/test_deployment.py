@@ -26,10 +26,8 @@ from trainmaster.controller.kube.rest.resources import PODS, SECRETS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 
 pytestmark = [
-    pytest.mark.deploy,
     pytest.mark.kubectl,
     pytest.mark.timeout(300),
-    pytest.mark.slow(seconds=130),
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.usefixtures("told"),
 ]

@@ -14,7 +14,7 @@ from support.stack import Stack, api_server
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 
-pytestmark = [pytest.mark.deploy, *NEEDS_HELM, pytest.mark.slow(seconds=12)]
+pytestmark = NEEDS_HELM
 
 ORIGINAL = Path(__file__).parent / "original/chart"
 RELEASE, NAMESPACE, NAME = "kubeflow-trainer", "kubeflow-system", "kubeflow-trainer-controller-manager"

@@ -13,7 +13,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 from trainmaster.runtime.yamltext import load_yaml_documents
 
-pytestmark = [*NEEDS_KUBECTL, pytest.mark.slow(seconds=12)]
+pytestmark = NEEDS_KUBECTL
 
 ORIGINAL_SELECTOR = {
     "app.kubernetes.io/name": "trainer",

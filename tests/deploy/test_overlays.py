@@ -16,7 +16,7 @@ from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
-pytestmark = [*NEEDS_KUBECTL, pytest.mark.slow(seconds=12)]
+pytestmark = NEEDS_KUBECTL
 
 JOBS = sorted((DEPLOY / "crds").glob("kubeflow.org_*.yaml"))
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())

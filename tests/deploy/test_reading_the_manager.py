@@ -23,7 +23,6 @@ from trainmaster.controller.server.filters import FORWARDED_AUTHORIZATION
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
-    pytest.mark.deploy,
     pytest.mark.kubectl,
     pytest.mark.timeout(300),
     pytest.mark.asyncio(loop_scope="module"),

@@ -15,7 +15,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
     *NEEDS_HELM,
-    pytest.mark.deploy,
     pytest.mark.kubectl,
     pytest.mark.timeout(300),
     pytest.mark.asyncio(loop_scope="module"),

@@ -16,7 +16,7 @@ from support.stack import api_server
 
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
-pytestmark = [*NEEDS_KUBECTL, pytest.mark.slow(seconds=10), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [*NEEDS_KUBECTL, pytest.mark.asyncio(loop_scope="module")]
 
 WEBHOOKS = "validator.training-operator.kubeflow.org"
 KINDS = ("jax", "paddle", "pytorch", "tf", "xgboost")

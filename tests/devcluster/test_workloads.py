@@ -22,7 +22,6 @@ from trainmaster.devcluster.state import StateDirectory
 
 pytestmark = [
     pytest.mark.kubectl,
-    pytest.mark.slow(seconds=30),
     pytest.mark.timeout(180),
     pytest.mark.asyncio(loop_scope="module"),
     needs_namespaces,

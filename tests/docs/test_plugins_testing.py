@@ -22,8 +22,6 @@ class TestCounting(TestRing):
     plugin = Counting
 """
 
-pytestmark = pytest.mark.slow(seconds=15)
-
 
 def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run pytest as an author does, without any configuration of ours."""

@@ -23,7 +23,6 @@ from trainmaster.runtime.jsontree import JsonObject
 pytestmark = [
     pytest.mark.any_cluster,
     pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.slow(seconds=15),
     pytest.mark.timeout(2 * PATIENCE),
 ]
 

@@ -26,7 +26,7 @@ from trainmaster.controller.certificates.webhook_names import DEFAULTER
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.manager.runnables import background_task
 
-pytestmark = [pytest.mark.timeout(180), pytest.mark.slow(seconds=40)]
+pytestmark = pytest.mark.timeout(180)
 
 
 OVERLOADED = 429

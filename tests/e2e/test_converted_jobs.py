@@ -18,8 +18,6 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.yamltext import load_yaml_documents
 
-pytestmark = pytest.mark.slow(seconds=12)
-
 TELL = """
 import json, os, pathlib, time
 told = pathlib.Path({directory!r})

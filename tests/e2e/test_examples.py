@@ -27,7 +27,6 @@ NEEDED = {"torch-digits": "torch", "jax-digits": "jax", "xgboost-digits": "xgboo
 TIMEOUT = 240
 
 pytestmark = [
-    pytest.mark.slow(seconds=110),
     pytest.mark.timeout(TIMEOUT),
     pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn, which has the data, is missing"),
 ]

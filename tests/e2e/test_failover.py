@@ -31,7 +31,6 @@ TIMEOUT = 240
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(TIMEOUT),
-    pytest.mark.slow(seconds=60),
 ]
 
 LEASE, RENEWAL, RETRY = 4.0, 2.5, 0.5

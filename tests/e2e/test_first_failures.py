@@ -19,7 +19,6 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
-    pytest.mark.slow(seconds=30),
     pytest.mark.kubectl,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH"),
     pytest.mark.asyncio(loop_scope="module"),

@@ -16,7 +16,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow(seconds=15)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 UP = ("cluster", "up", "--detach", "--without", "manager", "--fake-gpus")
 SHELL = {"CUDA_VISIBLE_DEVICES": "5,1,0,2"}

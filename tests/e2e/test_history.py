@@ -9,14 +9,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 from support.commands import client_of, eventually, processes_of, trainmaster
 from support.training import apply_runtime, ended, runtime, trainjob, until
 
 from trainmaster.controller.resources import TRAINJOBS
-
-pytestmark = pytest.mark.slow(seconds=20)
 
 CONFIGURATION = {
     "apiVersion": "config.trainer.kubeflow.org/v1alpha1",

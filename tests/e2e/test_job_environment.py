@@ -22,7 +22,6 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS, Resourc
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "Role", "roles", namespaced=True)
 
-pytestmark = pytest.mark.slow(seconds=20)
 
 NAMESPACES = pytest.mark.skipif(
     FOUND.mode != "namespaces", reason=f"scripts have paths and names in them: {FOUND.reason}"

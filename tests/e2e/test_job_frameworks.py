@@ -32,7 +32,7 @@ NEEDED = {
 INSTALLED_BY = {"torch": "make run", "paddle": "make test-frameworks", "tensorflow": "make test-frameworks"}
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)
 
-pytestmark = [pytest.mark.slow(seconds=60), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 
 def needs(module: str) -> list[pytest.MarkDecorator]:

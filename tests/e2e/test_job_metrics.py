@@ -37,7 +37,6 @@ from trainmaster.runtime.jsontree import JsonObject
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.timeout(240),
-    pytest.mark.slow(seconds=30),
 ]
 
 ROOT: Final = Path(__file__).resolve().parents[2]

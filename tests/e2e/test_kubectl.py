@@ -14,7 +14,6 @@ import yaml
 from support.training import python, runtime, trainjob
 
 pytestmark = [
-    pytest.mark.slow(seconds=16),
     pytest.mark.kubectl,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH"),
 ]

@@ -19,7 +19,7 @@ from trainmaster.devcluster.listener import free_port
 from trainmaster.metrics.alerts import GROUPS
 from trainmaster.runtime.yamltext import load_yaml
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.slow(seconds=40)]
+pytestmark = pytest.mark.timeout(120)
 
 SCRAPES = 2
 """As many as a rate needs."""

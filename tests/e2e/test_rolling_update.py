@@ -23,7 +23,7 @@ from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.runnables import background_task
 from trainmaster.devcluster.listener import free_port
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.slow(seconds=40)]
+pytestmark = pytest.mark.timeout(240)
 
 
 class ManagerReplica(Replica):

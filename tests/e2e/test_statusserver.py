@@ -20,7 +20,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 
-pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow(seconds=20)]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SNIPPET = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "status-server.md").read_text(), re.DOTALL

@@ -30,8 +30,6 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.slow(seconds=36)
-
 MANY = 200
 
 

@@ -16,7 +16,6 @@ from support.kubectl import Kubectl
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
-    pytest.mark.slow(seconds=30),
     pytest.mark.kubectl,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH"),
 ]

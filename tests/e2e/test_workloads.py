@@ -103,7 +103,6 @@ def cluster(
             yield cluster
 
 
-@pytest.mark.slow(seconds=30)
 def test_trainjobs_live_as_plain_jobs_where_there_is_no_jobset(
     cluster: EmbeddedCluster, audit_log: Path, framework: Framework
 ) -> None:
@@ -235,7 +234,6 @@ QUEUE_DEFINITION = {
 }
 
 
-@pytest.mark.slow(seconds=15)
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 async def test_a_cluster_comes_up_without_the_kind_of_a_plugin_so_that_it_can_be_installed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

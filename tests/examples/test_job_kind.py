@@ -26,7 +26,6 @@ from trainmaster.controller.manager.training_operator import policy_rules
 from trainmaster.runtime.jsontree import JsonObject
 
 EXAMPLE = EXAMPLES / "job-kind"
-pytestmark = pytest.mark.slow(seconds=30)
 
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
 JOBS = Resource("acme.example", "v1", "RayTrainJob", "raytrainjobs", namespaced=True)

@@ -29,7 +29,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 PLUGINS = EXAMPLES / "plugins"
 PACKAGES = {path.parent.name: path.parent for path in sorted(PLUGINS.glob("*/pyproject.toml"))}
-pytestmark = pytest.mark.slow(seconds=40)
 
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)
 QUEUES = Resource("scheduling.run.ai", "v2", "Queue", "queues", namespaced=False)

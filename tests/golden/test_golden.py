@@ -26,7 +26,7 @@ DIFFERENT = {entry["case"]: entry for entry in DIFFERENCES["cases"]}
 AT_ONCE = 8
 """How many cases are played at once."""
 
-pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=30)]
+pytestmark = pytest.mark.golden
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

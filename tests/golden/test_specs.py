@@ -19,7 +19,7 @@ from trainmaster.runtime.jsontree import JsonObject
 SPECS = load_specs()
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=60)]
+pytestmark = pytest.mark.golden
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -22,7 +22,7 @@ DIFFERENCES = load_differences(HERE / "v1-differences.yaml")
 EVENTS = load_event_differences(HERE / "v1-differences.yaml")
 REASONS = load_yaml((HERE / "v1-differences.yaml").read_text())["reasons"]
 
-pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=30)]
+pytestmark = pytest.mark.golden
 
 
 @cache

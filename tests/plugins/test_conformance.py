@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from trainmaster.plugins.claims import Claims
 from trainmaster.plugins.coscheduling import CoScheduling
 from trainmaster.plugins.flux import Flux
@@ -21,8 +19,6 @@ from trainmaster.plugins.xgboost import XGBoost
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.testing import PluginConformance, replicated_job
-
-pytestmark = pytest.mark.slow(seconds=20)
 
 RESOURCES = {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}
 JOBS: tuple[JsonObject, ...] = (

@@ -18,8 +18,6 @@ from profiling.results import Results, read, write
 from profiling.sampler import Call, Sample, collected
 from profiling.sampler import read as read_samples
 
-pytestmark = pytest.mark.slow(seconds=30)
-
 _ROOT = Path(__file__).resolve().parents[2]
 _ROUNDS = 20
 """Seconds of CPU after which a sample would have come, many times over."""

@@ -18,7 +18,6 @@ training = pytest.importorskip(
 )
 client = pytest.importorskip("kubernetes.client")
 
-pytestmark = pytest.mark.slow(seconds=30)
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/v1-jobs.md"
 PATIENCE = {"wait_timeout": 60, "polling_interval": 0.1}

@@ -39,8 +39,6 @@ from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import GARBAGE_COLLECTION
 from trainmaster.runtime.api.constants import status_path
 
-pytestmark = pytest.mark.slow(seconds=30)
-
 WHOLE = bool(os.environ.get("TRAINMASTER_FUZZ_REVIEWS"))
 REVIEWS = int(os.environ.get("TRAINMASTER_FUZZ_REVIEWS") or 300)
 REPORTS = int(os.environ.get("TRAINMASTER_FUZZ_REPORTS") or 150)

@@ -32,8 +32,6 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import GARBAGE_COLLECTION
 
-pytestmark = pytest.mark.slow(seconds=51)
-
 MINUTES = float(os.environ.get("TRAINMASTER_SOAK_MINUTES") or 0)
 SEED = int(os.environ.get("TRAINMASTER_SOAK_SEED") or secrets.randbelow(10**6))
 

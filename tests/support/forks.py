@@ -46,6 +46,7 @@ class Fork:
         streams: tuple[int, int, int],
         script: str = "",
     ) -> None:
+        sys.audit("trainmaster.fork")  # as of every other way to start a process, those that listen hear of it
         handed = [DupFd(stream) for stream in streams]
         self._process = _context.Process(target=_run, args=(arguments, str(cwd), dict(environment), handed, script))
         self._process.start()

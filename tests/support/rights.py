@@ -38,9 +38,6 @@ from trainmaster.controller.reconciling.trainjobs import apply
 from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
 from trainmaster.runtime.framework import Framework, load_plugins
 
-DEFAULT_SELECTION = "not deploy"
-"""What `addopts` in pyproject.toml selects: a run of that is one of the whole suite."""
-
 EVERYTHING = Configuration(
     leader_election=LeaderElection(leader_elect=True), metrics=Metrics(auth=MetricsAuth(enabled=True))
 )
@@ -144,8 +141,8 @@ class RightsPlugin:
             os.environ[VARIABLE] = tempfile.mkdtemp(prefix="trainmaster-requests-")
         _have_parts_declare()
 
-    def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        self._deselected |= any(item.get_closest_marker("deploy") is None for item in items)
+    def pytest_deselected(self) -> None:
+        self._deselected = True
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -155,8 +152,7 @@ class RightsPlugin:
         self._recording = Recording(directory)
         shutil.rmtree(directory, ignore_errors=True)
         option = session.config.option
-        by_mark = option.markexpr not in ("", DEFAULT_SELECTION)
-        selected = self._deselected or option.keyword or by_mark or option.collectonly
+        selected = self._deselected or option.keyword or option.markexpr or option.collectonly
         self._whole = session.config.args == session.config.getini("testpaths") and not selected and exitstatus == 0
         if self._recording.missing() or (self._whole and self._recording.unused()):
             session.exitstatus = pytest.ExitCode.TESTS_FAILED

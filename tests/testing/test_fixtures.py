@@ -119,7 +119,6 @@ def test_a_test_plays_the_part_of_the_workloads_controller(
         server.wait_for(has_ended, "the end of the TrainJob")
 
 
-@pytest.mark.slow(seconds=5)
 def test_a_whole_cluster_runs_what_the_plugin_makes(
     trainmaster_cluster: EmbeddedCluster, trainmaster_framework: Callable[..., Framework]
 ) -> None:

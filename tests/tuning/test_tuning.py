@@ -142,7 +142,6 @@ async def _tuning(*arguments: str) -> tuple[int, str]:
     return process.returncode, out.decode()
 
 
-@pytest.mark.slow(seconds=12)
 async def test_experiments_take_turns_and_keep_what_they_measure(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     code, out = await _tuning("--only", "options", "--jobs", "10001", "--repeat", "0", "--json", str(path))

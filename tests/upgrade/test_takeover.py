@@ -36,7 +36,7 @@ DIFFERENT = {entry["case"]: entry for entry in load_yaml((GOLDEN / "differences.
 FIELD_MANAGER = "trainer"
 TRAINER_PORT = 29500
 
-pytestmark = [pytest.mark.golden, pytest.mark.slow(seconds=30)]
+pytestmark = pytest.mark.golden
 
 
 class StoppedClock(SystemClock):

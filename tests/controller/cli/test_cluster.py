@@ -19,7 +19,6 @@ from trainmaster.controller.kube.rest.errors import KubeError, NotConnected
 from trainmaster.devcluster.state import StateDirectory
 
 pytestmark = [
-    pytest.mark.slow(seconds=10),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
 ]
 

@@ -16,8 +16,6 @@ from support.terminal_programs import terminal
 
 from trainmaster.controller.cli.root import COMMANDS
 
-pytestmark = pytest.mark.slow(seconds=15)
-
 PROGRAM = Path(sys.executable).parent / "trainmaster"
 
 

@@ -23,8 +23,6 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.slow(seconds=36)
-
 BARE = ("--without", "manager,controllers,gc,kubelet")
 
 

@@ -13,7 +13,6 @@ from support.commands import Finished, eventually, processes_of, trainmaster
 from trainmaster.devcluster.state import StateDirectory
 
 pytestmark = [
-    pytest.mark.slow(seconds=60),
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
 ]
 

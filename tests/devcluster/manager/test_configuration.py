@@ -144,7 +144,6 @@ async def metrics_of(home: Path) -> str:
     return found[1]
 
 
-@pytest.mark.slow(seconds=25)
 @pytest.mark.asyncio(loop_scope="module")
 class TestARunningCluster:
     """What its processes do."""

@@ -18,8 +18,6 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.manager.process import _failures
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.slow(seconds=52)
-
 WITHOUT_PODS = ("--without", "kubelet")
 WRONG = {"plugins": {"colour": "red"}}
 COMPLAINT = "plugins.colour: unknown field"

@@ -19,7 +19,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
-pytestmark = [pytest.mark.slow(seconds=20), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
 HUNGRY = "held = bytearray(300 << 20); import time; time.sleep(600)"

@@ -21,8 +21,6 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.slow(seconds=20)
-
 CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
 WEBHOOKS = Resource(
     "admissionregistration.k8s.io",

@@ -23,7 +23,7 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import NODE_NAME
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [pytest.mark.slow(seconds=20), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
 PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)

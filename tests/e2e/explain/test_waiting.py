@@ -17,7 +17,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, R
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [pytest.mark.slow(seconds=20), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HERE = "explain-waiting"
 CLAIMS = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True)

@@ -15,9 +15,6 @@ PYTORCHJOBS = GroupResource("kubeflow.org", "pytorchjobs")
 _WATCHED = ("pytorchjobs", "pods", "services")
 _GANG = (*_WATCHED, "podgroups")
 
-_THINNED = 4
-"""These lives are long: samples have fewer of them."""
-
 _ALONE = ("pytorchjob",)
 """The first life is played beside all other kinds of jobs, the others with managers that serve this one only."""
 
@@ -150,7 +147,6 @@ JOB_SCENARIOS = (
         gangs=True,
         gang_scheduler="volcano",
         watched=_GANG,
-        thinned=_THINNED,
     ),
     Scenario(
         "job-fail",
@@ -158,7 +154,6 @@ JOB_SCENARIOS = (
         pods={_MASTER: [_FOR_EVER], _WORKER_0: [_FOR_EVER], _WORKER_1: [PodFate(200, exit_code=3)]},
         watched=_WATCHED,
         kinds=_ALONE,
-        thinned=_THINNED,
     ),
     Scenario(
         "job-backoff",
@@ -166,7 +161,6 @@ JOB_SCENARIOS = (
         pods={_MASTER: [_FOR_EVER], _WORKER_0: [PodFate(300, exit_code=-1), _FOR_EVER], _WORKER_1: [_TRY_AGAIN]},
         watched=_WATCHED,
         kinds=_ALONE,
-        thinned=_THINNED,
     ),
     Scenario(
         "job-deadline",
@@ -174,7 +168,6 @@ JOB_SCENARIOS = (
         pods={name: [_FOR_EVER] for name in _NAMES},
         watched=_WATCHED,
         kinds=_ALONE,
-        thinned=_THINNED,
     ),
     Scenario(
         "job-recreate",
@@ -182,7 +175,6 @@ JOB_SCENARIOS = (
         pods={_MASTER: [_LONG, _LONGER], _WORKER_0: [_LONG, _SHORT], _WORKER_1: [_LONG, _SHORT]},
         watched=_WATCHED,
         kinds=_ALONE,
-        thinned=_THINNED,
     ),
     Scenario(
         "job-heal-scale",
@@ -190,6 +182,5 @@ JOB_SCENARIOS = (
         pods={_MASTER: [_LONG], _WORKER_0: [_LONG, _SHORT], _WORKER_1: [_FOR_EVER]},
         watched=_WATCHED,
         kinds=_ALONE,
-        thinned=_THINNED,
     ),
 )

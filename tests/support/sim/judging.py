@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import combinations
@@ -103,6 +103,13 @@ def run(plan: Plan) -> Run:
     if plan.fault != "none":
         _compare(result, reference(plan.scenario))
     return result
+
+
+def run_all(matrix: Sequence[Plan]) -> int:
+    """Run plans; the first three that fail are told. Returns how many there were."""
+    failed = [played.report() for plan in matrix if (played := run(plan)).violations]
+    assert not failed, f"{len(failed)} of {len(matrix)} plans failed\n\n" + "\n\n".join(failed[:3])
+    return len(matrix)
 
 
 @cache

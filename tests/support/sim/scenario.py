@@ -46,6 +46,3 @@ class Scenario:
 
     kinds: tuple[str, ...] = ()
     """The kinds of V1 jobs that managers are told to serve; by default all, each with its caches and its controller."""
-
-    thinned: int = 1
-    """How many times rarer it is in a sample than others."""

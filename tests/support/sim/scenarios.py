@@ -294,10 +294,10 @@ SCENARIOS = {
         Scenario("recreate", _recreate, {"job": Fate(seconds=20)}),
         Scenario("late-runtime", _late_runtime),
         Scenario("restart", _restart),
-        Scenario("several", _several, {"b": Fate(end=FAILED)}, thinned=3),
+        Scenario("several", _several, {"b": Fate(end=FAILED)}),
         Scenario("heal", _heal, {"job": Fate(seconds=20)}),
         Scenario("ttl", _expire, {"job": Fate(seconds=120)}),
-        Scenario("leader", _change_leader, managers=2, thinned=2),
+        Scenario("leader", _change_leader, managers=2),
         *(
             Scenario(
                 f"failover-{moment}-replacement",
@@ -311,7 +311,7 @@ SCENARIOS = {
             for moment in ("before", "during", "after")
         ),
         *(
-            Scenario(f"plain-{name}", play, {_PLAIN: Fate(seconds)}, plain_jobs=True, watched=_PLAIN_WATCHED, thinned=6)
+            Scenario(f"plain-{name}", play, {_PLAIN: Fate(seconds)}, plain_jobs=True, watched=_PLAIN_WATCHED)
             for name, play, seconds in (
                 ("suspend-resume", _plain_suspend_and_resume, 300),
                 ("deadline", _plain_deadline, None),

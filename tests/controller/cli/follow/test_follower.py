@@ -27,8 +27,6 @@ from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.api.constants import MANAGED_BY_MULTIKUEUE
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.slow(seconds=35)
-
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:

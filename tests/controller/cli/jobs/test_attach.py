@@ -5,14 +5,11 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-import pytest
 from support.commands import eventually
 from support.running_jobs import job, jobs
 from support.team import Team
 
 from trainmaster.controller.resources import TRAINJOBS
-
-pytestmark = pytest.mark.slow(seconds=12)
 
 
 async def test_who_detaches_comes_back(mine: Team, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from support.commands import trainmaster
 from support.running_jobs import job, jobs
 from support.team import IN_PLACE, Team
@@ -13,8 +12,6 @@ from support.training import until
 
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.testing.faults import Refuse
-
-pytestmark = pytest.mark.slow(seconds=20)
 
 
 def rows(text: str) -> list[list[str]]:

@@ -14,8 +14,6 @@ from support.training import until
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 
-pytestmark = pytest.mark.slow(seconds=25)
-
 RANK = "$JOB_COMPLETION_INDEX"
 
 

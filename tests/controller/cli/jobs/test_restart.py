@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import yaml
 from support.commands import eventually
 from support.team import Team
@@ -143,7 +142,6 @@ def test_what_others_wrote_is_left_out() -> None:
     assert anew(job, name="c")["metadata"] == {"name": "c", "namespace": "b"}
 
 
-@pytest.mark.slow(seconds=8)
 async def test_a_job_runs_again_on_a_whole_cluster(mine: Team) -> None:
     """Its script is in a ConfigMap that the garbage collector would delete with the old job."""
     old = await mine.submit("again", "exit 0")

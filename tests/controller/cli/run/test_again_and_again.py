@@ -13,8 +13,6 @@ from support.team import Team, team
 
 RUNS = 6
 
-pytestmark = pytest.mark.slow(seconds=25)
-
 
 @pytest.fixture
 async def mine(cluster_home: Path, tmp_path: Path) -> AsyncIterator[Team]:

@@ -24,8 +24,6 @@ from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.slow(seconds=37)
-
 SAYS_HELLO = "echo hello from rank $JOB_COMPLETION_INDEX"
 
 

@@ -17,8 +17,6 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.slow(seconds=15)
-
 TOLD = (
     "  what next: --if-exists attach follows it, --if-exists replace deletes it and runs this one, "
     "--if-exists rename runs this one under a new name"

@@ -102,7 +102,6 @@ async def mine(cluster_home: Path, tmp_path: Path) -> AsyncIterator[Team]:
         yield mine
 
 
-@pytest.mark.slow(seconds=15)
 async def test_it_has_what_a_maintainer_needs_and_no_secret(mine: Team, tmp_path: Path) -> None:
     job = mine.manifest("demo", f"echo {PLANTED}; exit 3")
     job["spec"]["trainer"] |= {

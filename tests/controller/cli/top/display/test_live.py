@@ -12,8 +12,6 @@ from pathlib import Path
 import pytest
 from support.terminals import Program, Terminal
 
-pytestmark = pytest.mark.slow(seconds=20)
-
 PROGRAM = """
 import asyncio, sys
 from support.top import snapshot, top_job

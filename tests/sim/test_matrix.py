@@ -1,0 +1,15 @@
+"""Every plan of every scenario with every fault: eleven thousand clusters, by `make matrix`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from support.sim.judging import families, plans, run_all
+
+pytestmark = pytest.mark.nightly
+
+
+@pytest.mark.parametrize(("scenario", "fault"), [pytest.param(*each, id="/".join(each)) for each in families()])
+def test_faults_change_nothing_in_the_end(scenario: str, fault: str, record_property: Any) -> None:
+    record_property("plans", run_all(plans(scenario, fault)))
