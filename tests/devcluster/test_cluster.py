@@ -18,7 +18,7 @@ import pytest
 from support.commands import TIMEOUT, Finished
 from support.namespaces import FOUND, needs_namespaces
 
-pytestmark = needs_namespaces
+pytestmark = [pytest.mark.nightly, needs_namespaces]
 
 PODS = "/api/v1/namespaces/default/pods"
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"

@@ -29,6 +29,7 @@ def collect(limit: PassLimit, generation: int) -> int:
     return gc.get_freeze_count() - before
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("thawed")
 def test_what_a_long_pass_found_alive_is_frozen_and_still_freed() -> None:
     trees = [{"metadata": {"name": str(number)}} for number in range(1000)]  # the collector leaves maps of texts out

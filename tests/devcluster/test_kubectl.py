@@ -30,7 +30,7 @@ from trainmaster.devcluster.apiserver.resources import (
 )
 from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
-pytestmark = pytest.mark.kubectl
+pytestmark = [pytest.mark.nightly, pytest.mark.kubectl]
 
 _THINGS = GroupResource("example.com", "things")
 _SUPPORTED = re.compile(r"kubectl\.1\.(29|3[0-3])")

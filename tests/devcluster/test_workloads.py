@@ -21,6 +21,7 @@ from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUB
 from trainmaster.devcluster.state import StateDirectory
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.kubectl,
     pytest.mark.timeout(180),
     pytest.mark.asyncio(loop_scope="module"),

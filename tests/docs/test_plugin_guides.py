@@ -65,6 +65,7 @@ def test_every_command_of_the_guide_works(
     assert "state: loaded" in outputs["trainmaster plugins show cost-labels"]
 
 
+@pytest.mark.nightly
 def test_the_tests_of_the_package_pass(package: Path) -> None:
     """The conformance suite among them."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "0"]

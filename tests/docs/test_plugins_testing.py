@@ -49,6 +49,7 @@ def test_every_block_of_python_is_a_file() -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_the_tests_of_the_page_pass(package: Path) -> None:
     done = run(package, "-q", "test_conformance.py", "test_ring.py", "test_cluster.py")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -56,6 +57,7 @@ def test_the_tests_of_the_page_pass(package: Path) -> None:
     assert "skipped" not in done.stdout
 
 
+@pytest.mark.nightly
 def test_the_failure_of_the_page_is_what_comes(package: Path) -> None:
     (expected,) = FAILURE
     (package / "test_broken.py").write_text(BROKEN)

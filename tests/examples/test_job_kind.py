@@ -25,6 +25,8 @@ from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.manager.training_operator import policy_rules
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 EXAMPLE = EXAMPLES / "job-kind"
 
 DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", False)

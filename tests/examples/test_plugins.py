@@ -27,6 +27,8 @@ from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS,
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 PLUGINS = EXAMPLES / "plugins"
 PACKAGES = {path.parent.name: path.parent for path in sorted(PLUGINS.glob("*/pyproject.toml"))}
 

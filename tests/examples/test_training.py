@@ -66,6 +66,7 @@ def led_astray(script: Path, to: Path, *, before: str, by: str) -> Path:
     return to
 
 
+@pytest.mark.nightly
 def test_numpy_nodes_that_disagree_fail(tmp_path: Path) -> None:
     """The comparison at the end notices a node that went its own way.
 

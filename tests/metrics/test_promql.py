@@ -82,6 +82,7 @@ def test_families_of_collectors_are_found_by_their_names() -> None:
         collected("trainmaster_nothing")
 
 
+@pytest.mark.nightly
 def test_what_is_said_to_come_from_the_client_library_does() -> None:
     """Where there is /proc."""
     made = {sample.name for metric in REGISTRY.collect() for sample in metric.samples}

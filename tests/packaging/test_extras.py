@@ -25,6 +25,8 @@ from trainmaster.controller.cli.follow.display import live_reporter
 from trainmaster.controller.cli.follow.display.summary import Commands
 from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/numpy-digits"
 LOCK = ROOT / "hack/requirements/runtime.txt"

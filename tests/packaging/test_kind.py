@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KIND = ROOT / "hack/kind"
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.kubectl,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH"),
 ]

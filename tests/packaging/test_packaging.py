@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("controller", "runtime", "plugins", "metrics", "hack")
 PACKAGES = {"controller", "runtime", "plugins", "metrics", "devcluster", "testing"}

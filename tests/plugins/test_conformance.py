@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from trainmaster.plugins.claims import Claims
 from trainmaster.plugins.coscheduling import CoScheduling
 from trainmaster.plugins.flux import Flux
@@ -19,6 +21,8 @@ from trainmaster.plugins.xgboost import XGBoost
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.testing import PluginConformance, replicated_job
+
+pytest.mark.nightly(PluginConformance.test_it_is_deterministic_across_processes)
 
 RESOURCES = {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}
 JOBS: tuple[JsonObject, ...] = (

@@ -140,6 +140,7 @@ def broker_options(pod: Pod) -> list[str]:
     ]
 
 
+@pytest.mark.nightly
 def test_the_installer_hands_over_the_view_and_the_configuration(pod: Pod) -> None:
     assert pod.run("init.sh") == 0, "a second run, after a restart of the machine, finds what the first left"
     assert pod.read("mnt/flux/config/etc/flux/system/hostlist") == "demo-node-0-[0-1]\n"
@@ -150,12 +151,14 @@ def test_the_installer_hands_over_the_view_and_the_configuration(pod: Pod) -> No
     assert pod.read("mnt/flux/flux-operator-done.txt") == ""
 
 
+@pytest.mark.nightly
 def test_an_image_without_a_view_is_told_of(pod: Pod, capfd: pytest.CaptureFixture[str]) -> None:
     (pod.root / "opt/views/._view/abcdef").rename(pod.root / "elsewhere")
     assert pod.run("init.sh") == 1
     assert "FLUX_VIEW_IMAGE has to name an image with one" in capfd.readouterr().err
 
 
+@pytest.mark.nightly
 @pytest.mark.defect("B20")
 def test_the_leader_runs_the_command_word_by_word(pod: Pod) -> None:
     """B20: words were joined by spaces and split again."""
@@ -172,28 +175,33 @@ def test_the_leader_runs_the_command_word_by_word(pod: Pod) -> None:
     assert pod.read("mnt/flux/flux-operator-complete.txt") == ""
 
 
+@pytest.mark.nightly
 def test_the_failure_of_the_command_is_that_of_the_pod(pod: Pod) -> None:
     assert pod.run("entrypoint.sh", "app", FAILURES="1", STATUS="7") == 7
     assert (pod.root / "mnt/flux/flux-operator-complete.txt").exists()
 
 
+@pytest.mark.nightly
 def test_a_container_that_starts_again_succeeds(pod: Pod) -> None:
     assert pod.run("entrypoint.sh", "app", FAILURES="1") != 0
     assert pod.run("entrypoint.sh", "app") == 0
 
 
+@pytest.mark.nightly
 def test_without_a_command_the_instance_waits_for_people(pod: Pod) -> None:
     assert pod.run("entrypoint.sh") == 0
     options = broker_options(pod)
     assert pod.calls()[1:] == [["flux", "broker", "--config-path", *options, "-Sbroker.rc2_none"]]
 
 
+@pytest.mark.nightly
 def test_followers_try_until_the_leader_lets_them_go(pod: Pod) -> None:
     assert pod.run("entrypoint.sh", "app", host="demo-node-0-1", FAILURES="2") == 0
     start = ["flux", "start", "-o", "--config", *broker_options(pod)]
     assert pod.calls()[1:] == [start, ["sleep", "15"], start, ["sleep", "15"], start]
 
 
+@pytest.mark.nightly
 def test_people_find_flux_by_a_file(pod: Pod) -> None:
     assert pod.run("entrypoint.sh", "app", PYTHONPATH="/mine", HOME="/ho me") == 0
     answer = subprocess.run(
@@ -235,6 +243,7 @@ def test_the_command_is_wrapped_whoever_gives_it(
     assert [*main["command"], *main.get("args", [])] == [*WRAPPER, *expected]
 
 
+@pytest.mark.nightly
 @pytest.mark.defect("B2")
 @pytest.mark.parametrize("trainer", [None, {}, {"numProcPerNode": 2}])
 def test_the_runtimes_number_of_nodes_counts(trainer: JsonObject | None) -> None:
@@ -247,6 +256,7 @@ def test_the_runtimes_number_of_nodes_counts(trainer: JsonObject | None) -> None
     assert job_spec(jobset(job, on))["parallelism"] == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.defect("B20")
 @pytest.mark.parametrize(
     ("gpus", "tasks", "flags", "resources"),
@@ -266,6 +276,7 @@ def test_the_gpus_of_a_node_are_dealt_out_to_its_tasks(
     assert setting(trainjob(trainer=trainer), flux_runtime(), "resources") == resources
 
 
+@pytest.mark.nightly
 @pytest.mark.defect("B5")
 def test_the_runtimes_gpus_count_beside_the_trainjobs_memory() -> None:
     job = trainjob(trainer={"resourcesPerNode": {"limits": {"memory": "1Gi"}}})
@@ -280,6 +291,7 @@ def test_shared_memory_can_be_written() -> None:
     assert mounts["/curve"]["readOnly"]
 
 
+@pytest.mark.nightly
 @pytest.mark.defect("B19")
 def test_addresses_follow_the_trainer_and_the_subdomain() -> None:
     on = runtime(replicated_job("workers"), policy={"flux": {}}, network={"subdomain": "mesh"})
@@ -289,6 +301,7 @@ def test_addresses_follow_the_trainer_and_the_subdomain() -> None:
     assert bootstrap["hosts"] == [{"host": "demo-workers-0-[0]"}]
 
 
+@pytest.mark.nightly
 def test_variables_change_how_flux_is_set_up() -> None:
     env = [{"name": "FLUX_VIEW_IMAGE", "value": "view:1"}, {"name": "FLUX_NETWORK_DEVICE", "value": "net1"}]
     on = flux_runtime(env=env)

@@ -270,6 +270,7 @@ def test_roots_private_key_is_for_root_alone() -> None:
     assert key_modes(mpi_runtime(sshAuthMountPath="/rooted")) == {0o640}
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs ssh-keygen")
 @pytest.mark.parametrize("source", [entropy, lambda count: b"\xff" * count])
 def test_openssh_reads_the_keys_with_the_mode_of_root(tmp_path: Path, source: Any) -> None:

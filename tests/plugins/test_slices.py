@@ -149,6 +149,7 @@ def test_users_may_say_otherwise() -> None:
     assert env(container(result)).items() >= {"JAX_PROCESS_ID": "mine", "MEGASCALE_NUM_SLICES": "7"}.items()
 
 
+@pytest.mark.nightly
 @POLICIES
 @settings(max_examples=15)
 @given(slices=st.integers(2, 5), hosts=st.integers(1, 4), from_job=st.booleans())
@@ -164,6 +165,7 @@ def test_ranks_are_a_permutation(policy: str, slices: int, hosts: int, from_job:
     assert seen == [f"{rank} a b $c\n" for rank in range(slices * hosts)]
 
 
+@pytest.mark.nightly
 def test_the_containers_of_an_injection_know_their_rank_too() -> None:
     job = sliced(2, command=["run"])
     script = ["/bin/sh", "-c", "echo $PET_NODE_RANK"]

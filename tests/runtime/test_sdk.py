@@ -53,6 +53,7 @@ def test_it_has_every_extension_point_and_the_version() -> None:
     assert sdk.API_VERSION == interface.API_VERSION
 
 
+@pytest.mark.nightly
 def test_importing_it_brings_neither_the_controller_nor_an_event_loop() -> None:
     program = (
         "import sys; import trainmaster.runtime.sdk;"

@@ -36,7 +36,7 @@ def install_acmejob(directory: Path, monkeypatch: pytest.MonkeyPatch, *, group: 
     info = directory / "acme-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[trainmaster.jobs]\nacmejob = acme_jobs:AcmeJob\n")
-    (directory / "acme_jobs.py").write_text(_MODULE.replace("GROUP", group))
+    (info / "entry_points.txt").write_text("[trainmaster.jobs]\nacmejob = acmejob:AcmeJob\n")
+    (directory / "acmejob.py").write_text(_MODULE.replace("GROUP", group))
     monkeypatch.syspath_prepend(str(directory))
-    monkeypatch.delitem(sys.modules, "acme_jobs", raising=False)
+    monkeypatch.delitem(sys.modules, "acmejob", raising=False)

@@ -84,6 +84,7 @@ def test_a_plugin_may_declare_that_all_jobs_wait_for_its_kind(tmp_path: Path) ->
     assert not list(survives_definitions(subject(Demanding), tmp_path))
 
 
+@pytest.mark.nightly
 def test_a_plugin_that_holds_up_the_jobs_of_others_is_found(tmp_path: Path) -> None:
     class Selfish(Queued):
         def applies_to(self, info: Info) -> bool:

@@ -42,6 +42,7 @@ def test_pytest_finds_them_where_we_are_installed() -> None:
     assert point.value == "trainmaster.testing.fixtures"
 
 
+@pytest.mark.nightly
 def test_having_us_installed_costs_nobody_an_import() -> None:
     """Everybody's pytest loads the fixtures, also where no test wants them."""
     program = (
@@ -119,6 +120,7 @@ def test_a_test_plays_the_part_of_the_workloads_controller(
         server.wait_for(has_ended, "the end of the TrainJob")
 
 
+@pytest.mark.nightly
 def test_a_whole_cluster_runs_what_the_plugin_makes(
     trainmaster_cluster: EmbeddedCluster, trainmaster_framework: Callable[..., Framework]
 ) -> None:

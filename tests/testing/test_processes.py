@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.unordered import Ordered, Unordered
 
 from trainmaster.runtime.sdk import Info
 from trainmaster.runtime.testing import Subject
 from trainmaster.testing.processes import is_deterministic_across_processes
+
+pytestmark = pytest.mark.nightly
 
 
 def test_the_order_of_a_set_is_found(tmp_path: Path) -> None:

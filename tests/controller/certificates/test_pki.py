@@ -67,6 +67,7 @@ def test_a_serving_certificate_ends_with_its_authority() -> None:
     assert read_certificates(pair.certificate)[0].not_valid_after_utc == NOW + CA_VALIDITY
 
 
+@pytest.mark.nightly
 def test_openssl_verifies_what_is_made(tmp_path: Path) -> None:
     authority, written = new_authority(now=datetime.now(UTC))
     pair = new_serving_pair(authority, NAMES, now=datetime.now(UTC))

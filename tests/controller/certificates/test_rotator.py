@@ -76,6 +76,7 @@ async def test_without_the_right_to_inject_a_certificate_is_served_all_the_same(
         assert await installed.admits()
 
 
+@pytest.mark.nightly
 async def test_while_the_api_server_fails_nothing_is_taken_for_trusted(
     installed: CertificateInstallation, faults: Faults
 ) -> None:

@@ -17,7 +17,7 @@ from support.stack import api_server
 
 from trainmaster.devcluster.listener import free_port
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.nightly, pytest.mark.asyncio(loop_scope="module")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

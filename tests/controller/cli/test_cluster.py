@@ -30,6 +30,7 @@ spec: {runtimeRef: {name: none}}
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "code", "log"),
     [
@@ -54,6 +55,7 @@ async def test_a_run_that_is_interrupted_while_its_cluster_starts_leaves_none(
         await eventually(lambda: state.holder() is None and not processes_of(str(state.path)))
 
 
+@pytest.mark.nightly
 async def test_runs_that_begin_at_once_share_the_cluster_that_one_of_them_starts(tmp_path: Path) -> None:
     """As two terminals do, or the cells of a notebook and a terminal, in a directory where nothing was run before."""
     names = ("one", "two", "three")

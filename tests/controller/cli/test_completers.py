@@ -16,6 +16,8 @@ from support.terminal_programs import terminal
 
 from trainmaster.controller.cli.root import COMMANDS
 
+pytestmark = pytest.mark.nightly
+
 PROGRAM = Path(sys.executable).parent / "trainmaster"
 
 

@@ -71,6 +71,7 @@ def test_an_unknown_name_is_told(arguments: list[str], capsys: pytest.CaptureFix
     assert capsys.readouterr().err == 'trainmaster: there is no definition "trainjbos" (did you mean "trainjobs"?)\n'
 
 
+@pytest.mark.nightly
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
 async def test_kubectl_applies_what_is_printed(tmp_path: Path) -> None:

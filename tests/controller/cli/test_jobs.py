@@ -224,6 +224,7 @@ def test_a_wrong_job_is_not_rendered(capsys: pytest.CaptureFixture[str]) -> None
     assert "error: XGBoostJob demo: spec.xgbReplicaSpecs[Master]: Required value: must be present" in printed.err
 
 
+@pytest.mark.nightly
 async def test_run_says_that_it_follows_trainjobs_only(tmp_path: Path) -> None:
     finished = await trainmaster("run", write(pytest_job()), cwd=tmp_path)
     assert finished.err == (

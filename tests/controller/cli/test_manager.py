@@ -24,6 +24,8 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 from trainmaster.runtime.yamltext import load_yaml
 
+pytestmark = pytest.mark.nightly
+
 CONFIGURATION = """\
 apiVersion: config.trainer.kubeflow.org/v1alpha1
 kind: Configuration

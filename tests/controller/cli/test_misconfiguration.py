@@ -17,6 +17,8 @@ from support.kubeconfigs import write_kubeconfig
 from support.objects import trainjob_object
 from support.stack import Stack, api_server
 
+pytestmark = pytest.mark.nightly
+
 CONFIGURATION = """\
 apiVersion: config.trainer.kubeflow.org/v1alpha1
 kind: Configuration

@@ -54,6 +54,7 @@ def test_a_misspelt_command_is_told_what_was_meant(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.endswith("error: there is no command 'runn'; did you mean run?\n")
 
 
+@pytest.mark.nightly
 def test_a_command_loads_nothing_that_another_one_needs() -> None:
     """The client library alone takes longer to import than a rendering may take."""
     script = (
@@ -67,6 +68,7 @@ def test_a_command_loads_nothing_that_another_one_needs() -> None:
     assert not loaded & {"aiohttp", "asyncio", "kubernetes_asyncio", "rich", "structlog"}
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_that_cannot_be_written_is_told_in_a_line() -> None:
     """A full disk is no fault of ours, and no traceback."""

@@ -21,7 +21,7 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 
-pytestmark = NEEDS_HELM
+pytestmark = [pytest.mark.nightly, *NEEDS_HELM]
 
 CRDS = Resource("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False)
 DEFINITION = DEPLOY / "crds/trainer.kubeflow.org_clustertrainingruntimes.yaml"

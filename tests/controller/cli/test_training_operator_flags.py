@@ -178,6 +178,7 @@ def test_config_show_says_which_flag_a_value_comes_from(capsys: pytest.CaptureFi
     assert report["origins"]["webhook.port"] == {"source": "flag", "place": "--webhook-server-port=1"}
 
 
+@pytest.mark.nightly
 async def test_the_manager_takes_flags_and_tells_what_they_mean(tmp_path: Path) -> None:
     """As a process: it ends because there is no cluster, and has told before of the flags."""
     finished = await trainmaster(

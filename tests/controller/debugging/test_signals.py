@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 PROGRAM = """
 import asyncio, sys, threading, time
 from trainmaster.controller.debugging.signals import stack_dumps_on_signal

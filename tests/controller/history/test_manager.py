@@ -338,6 +338,7 @@ async def test_the_configuration_bounds_the_history_and_names_the_annotation(sta
         assert (await served.get(f"/history/v1/jobs/{job['metadata']['uid']}"))[1]["user"] == "bob"
 
 
+@pytest.mark.nightly
 async def test_the_records_may_be_in_a_database(stack: Stack, postgres: Postgres, tmp_path: Path) -> None:
     postgres.new_database(tmp_path / "url")
     async with recorded(stack, tmp_path / "none" / "h", database_url_file=str(tmp_path / "url")) as served:

@@ -26,6 +26,7 @@ def found(store: HistoryStore, **query: object) -> list[str]:
     return [each.name for each in records]
 
 
+@pytest.mark.nightly
 def test_what_is_written_another_process_reads(new_store: NewStore) -> None:
     whole = record(1, message='it\'s "quoted"; DROP TABLE trainmaster_history; -- ü % ? 𝄞', cause="OutOfMemory")
     assert new_store().write([whole], now=NOON) == 1
@@ -34,6 +35,7 @@ def test_what_is_written_another_process_reads(new_store: NewStore) -> None:
     assert new_store().get("another") is None
 
 
+@pytest.mark.nightly
 def test_what_is_written_again_is_there_once_and_counts_as_unchanged(new_store: NewStore) -> None:
     first, second = new_store(), new_store()
     assert first.write([record(1), record(2)], now=NOON) == 2
@@ -41,6 +43,7 @@ def test_what_is_written_again_is_there_once_and_counts_as_unchanged(new_store: 
     assert found(first) == ["job-3", "job-2", "job-1"]
 
 
+@pytest.mark.nightly
 def test_two_writers_at_once_lose_nothing(new_store: NewStore) -> None:
     stores = [new_store(), new_store()]
     stores[0].write([], now=NOON)
@@ -60,6 +63,7 @@ def test_two_writers_at_once_lose_nothing(new_store: NewStore) -> None:
     assert last.restarts == 29
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("letter", ["a", '"', "\x01", "𝄞"])
 def test_the_longest_record_has_bounds_whatever_it_is_made_of(new_store: NewStore, letter: str) -> None:
     def numbered(number: int) -> str:
@@ -84,6 +88,7 @@ def test_the_longest_record_has_bounds_whatever_it_is_made_of(new_store: NewStor
     assert kept.timeline[-1].time == at(58)
 
 
+@pytest.mark.nightly
 def test_jobs_are_found_by_what_they_are_the_last_end_first(new_store: NewStore) -> None:
     store = new_store()
     store.write(
@@ -107,6 +112,7 @@ def test_jobs_are_found_by_what_they_are_the_last_end_first(new_store: NewStore)
     assert store.namespaces() == ["team-a", "team-b"]
 
 
+@pytest.mark.nightly
 def test_a_long_list_comes_in_pages_without_a_job_twice(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(number, ended=at(number // 3)) for number in range(10)], now=NOON)
@@ -120,6 +126,7 @@ def test_a_long_list_comes_in_pages_without_a_job_twice(new_store: NewStore) -> 
     assert sorted({uid for page in pages for uid in page}) == [f"uid-{number:04}" for number in range(10)]
 
 
+@pytest.mark.nightly
 def test_what_is_too_much_or_too_old_is_removed_and_nothing_else(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(number) for number in range(10)], now=NOON)
@@ -132,6 +139,7 @@ def test_what_is_too_much_or_too_old_is_removed_and_nothing_else(new_store: NewS
     assert store.prune(most=4, before=NOON + timedelta(seconds=1)) == 3
 
 
+@pytest.mark.nightly
 def test_jobs_that_are_gone_have_ended_the_others_have_not(new_store: NewStore) -> None:
     store = new_store()
     store.write([running(1, cause="Unschedulable"), running(2), running(3, kind="PyTorchJob")], now=NOON)
@@ -152,12 +160,14 @@ def test_jobs_that_are_gone_have_ended_the_others_have_not(new_store: NewStore) 
     assert found(store, namespaces=["team-b"]) == ["job-5"]
 
 
+@pytest.mark.nightly
 def test_an_end_that_cannot_be_read_as_a_time_is_now(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(1, ended="yesterday"), record(2, ended="9999-99-99T00:00:00Z"), record(3)], now=NOON)
     assert sorted(found(store, since=NOON)) == ["job-1", "job-2"]
 
 
+@pytest.mark.nightly
 def test_what_somebody_else_wrote_into_the_table_counts_as_missing(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(1), record(2)], now=NOON)
@@ -169,6 +179,7 @@ def test_what_somebody_else_wrote_into_the_table_counts_as_missing(new_store: Ne
     assert found(store) == ["job-2", "job-1"]
 
 
+@pytest.mark.nightly
 def test_a_schema_of_a_later_version_is_left_alone_and_told_of(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(1)], now=NOON)
@@ -178,6 +189,7 @@ def test_a_schema_of_a_later_version_is_left_alone_and_told_of(new_store: NewSto
         new_store().write([record(2)], now=NOON)
 
 
+@pytest.mark.nightly
 def test_a_transaction_that_fails_writes_nothing_and_the_next_one_works(new_store: NewStore) -> None:
     store = new_store()
     store.write([], now=NOON)
@@ -272,6 +284,7 @@ def test_a_disk_that_is_full_costs_what_is_written_and_nothing_else(tmp_path: Pa
     assert found(sqlite_store(file)) == ["job-3", "job-1"]
 
 
+@pytest.mark.nightly
 def test_a_database_that_goes_away_is_used_again_when_it_is_back(postgres: Postgres, tmp_path: Path) -> None:
     postgres.new_database(tmp_path / "url")
     store = postgres_store(tmp_path / "url")
@@ -287,6 +300,7 @@ def test_a_database_that_goes_away_is_used_again_when_it_is_back(postgres: Postg
     store.close()
 
 
+@pytest.mark.nightly
 def test_options_of_the_url_hold(postgres: Postgres, tmp_path: Path) -> None:
     """By them installations have schemas of their own in one database."""
     postgres.new_database(tmp_path / "url")

@@ -63,6 +63,7 @@ def test_a_thread_that_computes_leaves_the_event_loop_a_turn_each_millisecond() 
         sys.setswitchinterval(before)
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("P-22")
 def test_a_settled_heap_is_out_of_the_collectors_sight(thawed: None) -> None:
     process.freeze()
@@ -87,6 +88,7 @@ async def test_garbage_is_collected_while_nothing_happens(monkeypatch: pytest.Mo
         gc.enable()
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="others give back what is freed by themselves")
 @pytest.mark.parametrize(("give_back", "at_least", "at_most"), [(True, -5, 5), (False, 40, 60)])
 def test_freed_buffers_go_back_to_the_operating_system(give_back: bool, at_least: int, at_most: int) -> None:

@@ -31,7 +31,7 @@ from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.testing.faults import Refuse, Reset
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180)]
 
 EVENTS = Resource("events.k8s.io", "v1", "Event", "events", namespaced=True)
 PAGES = ("", "tasks", "threads", "cache", "queue", "plugins", "leader", "configuration", "profile?seconds=0.2")

@@ -87,6 +87,7 @@ async def test_without_definitions_nothing_is_read_and_they_are_found_when_they_
         assert await pod_names(stack) == ["demo-worker-0"]
 
 
+@pytest.mark.nightly
 async def test_jobs_are_counted_by_state_while_the_manager_leads(stack: Stack) -> None:
     assert stack.cluster is not None
     await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)

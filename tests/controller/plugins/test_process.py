@@ -17,6 +17,8 @@ from support.distributions import Distributions
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 CONFIGURATION = """\
 apiVersion: config.trainer.kubeflow.org/v1alpha1
 kind: Configuration

@@ -47,6 +47,7 @@ def forged(token: str, count: int) -> list[str]:
     return [f"{head}.{claims}.{number:03}{signature[3:]}" for number in range(count)]
 
 
+@pytest.mark.nightly
 async def test_forged_tokens_that_come_at_once_are_reviewed_as_seldom_as_one_after_the_other(
     http: StatusClient, trainers: Trainers
 ) -> None:

@@ -24,6 +24,7 @@ print([each for each in sys.modules if each.startswith(("opentelemetry", "reques
 """
 
 
+@pytest.mark.nightly
 def test_nothing_is_imported_while_traces_are_off() -> None:
     done = subprocess.run([sys.executable, "-c", WHAT_RUNS], check=True, capture_output=True, text=True)
     assert done.stdout == "[]\n"

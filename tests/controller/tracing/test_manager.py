@@ -336,6 +336,7 @@ async def process(tmp_path: Path, endpoint: str, **environment: str) -> AsyncIte
         yield running
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("M-2")
 async def test_what_was_traced_last_is_sent_before_the_process_ends(stack: Stack, tmp_path: Path) -> None:
     headers = {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Bearer%20collectors-token"}
@@ -351,6 +352,7 @@ async def test_what_was_traced_last_is_sent_before_the_process_ends(stack: Stack
     assert not [each for each in receiver.spans if LEASES.plural in each.attributes.get("url.path", "")]
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("P-37")
 async def test_a_process_ends_in_order_although_its_collector_hangs(stack: Stack, tmp_path: Path) -> None:
     async with collector(hangs=True) as receiver, process(tmp_path, receiver.endpoint) as running:

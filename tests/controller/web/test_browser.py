@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import pytest
 from support.browser import Page, browser_page
 from support.history import at, record
 from support.processes import account_token
@@ -16,6 +17,8 @@ from support.web import web_page
 from trainmaster.controller.history.record import JobRecord, Sample, TimelineEntry
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock, time_text
+
+pytestmark = pytest.mark.nightly
 
 HOSTILE = "<img src=x onerror='window.hacked=1'><script>window.hacked=1</script>"
 NOW = time_text(SystemClock().now())

@@ -119,6 +119,7 @@ async def test_its_trainjobs_are_built_with_it_by_way_of_the_snapshot(requests: 
     assert "name: pipelines" in snapshot.body["data"]["runtime"]
 
 
+@pytest.mark.nightly
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
 @pytest.mark.asyncio(loop_scope="module")

@@ -152,6 +152,7 @@ async def test_a_trainjob_outlives_its_runtime(requests: Requests) -> None:
     await requests.send("DELETE", f"{TRAINJOBS}/survivor")
 
 
+@pytest.mark.nightly
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
 @pytest.mark.asyncio(loop_scope="module")
@@ -222,6 +223,7 @@ async def test_webhooks_ask_by_a_client_that_no_reconcile_waits_for(stack: Stack
     assert asked == [f"{USER_AGENT}{WEBHOOKS_SUFFIX}"]
 
 
+@pytest.mark.nightly
 async def test_the_embedded_cluster_registers_the_webhooks_of_its_manager(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "cluster")
     for _ in range(2):  # the second time with what the first has left

@@ -23,6 +23,8 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 BARE = ("--without", "manager,controllers,gc,kubelet")
 
 

@@ -33,6 +33,7 @@ def of_job(job: str, rank: int, namespace: str = "default") -> JsonObject:
     return pod(f"{job}-node-0-{rank}", namespace, **{JOBSET_LABEL: job})
 
 
+@pytest.mark.nightly
 async def test_it_names_the_jobs_that_were_running_and_only_those(home: Path) -> None:
     state = StateDirectory(home / ".trainmaster")
     assert (await trainmaster(*UP, cwd=home)).code == 0
@@ -59,6 +60,7 @@ async def test_it_names_the_jobs_that_were_running_and_only_those(home: Path) ->
     assert (again.code, again.out) == (0, f"no cluster is running on {state.path}\n")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("file", ["token", "cluster.json", "pki/ca.crt"])
 async def test_what_runs_cannot_be_read_and_it_is_stopped_all_the_same(home: Path, file: str) -> None:
     state = StateDirectory(home / ".trainmaster")

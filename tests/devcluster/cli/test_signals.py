@@ -13,6 +13,7 @@ from support.commands import Finished, eventually, processes_of, trainmaster
 from trainmaster.devcluster.state import StateDirectory
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
 ]
 

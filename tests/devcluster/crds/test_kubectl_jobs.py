@@ -17,6 +17,7 @@ from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, d
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.kubectl,
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH"),
     pytest.mark.asyncio(loop_scope="module"),

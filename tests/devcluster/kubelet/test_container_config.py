@@ -41,6 +41,7 @@ def test_the_entrypoint_of_another_image_stays_unknown() -> None:
         command_of({"name": "c", "image": "example.com/other:1"}, {"example.com/web": ("serve",)})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("tag", ["", ":latest", ":v1.9.4"])
 def test_the_init_container_of_mpijobs_brings_kubectl(tmp_path: Path, tag: str) -> None:
     (tmp_path / "bin").mkdir()
@@ -53,6 +54,7 @@ def test_the_init_container_of_mpijobs_brings_kubectl(tmp_path: Path, tag: str) 
     assert os.access(tmp_path / "target" / "kubectl", os.X_OK)
 
 
+@pytest.mark.nightly
 def test_without_kubectl_it_says_what_is_missing(tmp_path: Path) -> None:
     argv = command_of({"name": "c", "image": "ghcr.io/kubeflow/training-v1/kubectl-delivery"}, {})
     shell = shutil.which("sh")

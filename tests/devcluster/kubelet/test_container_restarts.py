@@ -14,6 +14,8 @@ from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 FALLBACK = {"terminationMessagePolicy": "FallbackToLogsOnError"}
 
 

@@ -121,6 +121,7 @@ def test_fake_ones_take_the_place_of_real_ones(tmp_path: Path) -> None:
     assert (gpus.ids, str(gpus)) == (("0", "1", "2"), "3 (not real, by --fake-gpus)")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("there", [True, False])
 def test_the_device_for_memory_is_there_before_pods_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: bool

@@ -23,6 +23,7 @@ def waiting(pod: JsonObject) -> JsonObject:
     return found
 
 
+@pytest.mark.nightly
 async def test_a_registry_that_cannot_exist_keeps_the_container_waiting(node: Node, kubelet: Kubelet) -> None:
     await node.create({**sh("true"), "image": IMAGE})
     pod = await node.reached(lambda pod: pod["status"].get("containerStatuses"))
@@ -39,6 +40,7 @@ async def test_a_registry_that_cannot_exist_keeps_the_container_waiting(node: No
     await eventually(lambda: all(event in node.events() for event in wanted))
 
 
+@pytest.mark.nightly
 async def test_an_init_container_waits_in_the_same_way_also_without_a_command(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("true"), initContainers=[{"name": "fetch", "image": IMAGE}])
     pod = await node.reached(lambda pod: pod["status"].get("initContainerStatuses"))
@@ -46,6 +48,7 @@ async def test_an_init_container_waits_in_the_same_way_also_without_a_command(no
     assert waiting(pod) == {"reason": "PodInitializing"}
 
 
+@pytest.mark.nightly
 async def test_what_is_no_reference_of_an_image_is_refused(node: Node, kubelet: Kubelet) -> None:
     await node.create({**sh("true"), "image": "Team/Trainer:1"})
     pod = await node.reached(lambda pod: pod["status"].get("containerStatuses"))
@@ -57,6 +60,7 @@ async def test_what_is_no_reference_of_an_image_is_refused(node: Node, kubelet: 
     await eventually(lambda: ("Warning", "InspectFailed", text) in node.events())
 
 
+@pytest.mark.nightly
 async def test_missing_pull_secrets_are_told_and_waited_for_by_nobody(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("true"), imagePullSecrets=[{"name": "regcred"}])
     await node.phase("Succeeded")

@@ -16,6 +16,8 @@ from trainmaster.devcluster.controllers.endpointslice.controller import Endpoint
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 GETENT = "until getent hosts master; do echo waiting for master; sleep 0.05; done"
 NSLOOKUP = (
     "err=1;for i in $(seq 100); do if nslookup master; then err=0 && break; fi;"

@@ -28,6 +28,8 @@ from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.node_status import is_ready
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 PYTHON = sys.executable
 
 

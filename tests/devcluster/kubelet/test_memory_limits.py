@@ -10,7 +10,10 @@ from support.node import Node, sh, terminated
 
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted by /proc")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="memory is counted by /proc"),
+]
 
 PYTHON = sys.executable
 LIMIT: dict[str, Any] = {"resources": {"limits": {"memory": "80Mi"}}}

@@ -12,6 +12,8 @@ from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.kubelet.directories import PodFiles, RootDirectory
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 
+pytestmark = pytest.mark.nightly
+
 
 async def test_deletion_is_graceful_and_leaves_nothing(node: Node, kubelet: Kubelet) -> None:
     volumes = [{"name": "v", "configMap": {"name": "cm"}}]

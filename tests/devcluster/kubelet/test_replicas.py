@@ -14,6 +14,8 @@ from trainmaster.devcluster.apiserver.resources import PODS, SERVICES
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.network.addresses import service_address
 
+pytestmark = pytest.mark.nightly
+
 _SERVE = """
 import socket, sys, threading
 print(sys.argv[2], flush=True)

@@ -20,6 +20,8 @@ from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment, VirtualEnvironment
 
+pytestmark = pytest.mark.nightly
+
 MAIN: Final = "def main():\n    import sys\n    print(version, sys.executable)\n"
 
 Run = Callable[[VirtualEnvironment, str], str]

@@ -159,6 +159,7 @@ async def test_a_namespace_that_is_being_deleted_does_not_keep_a_cluster_from_st
     assert "being terminated" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 async def test_a_new_cluster_has_them_and_a_restart_respects_its_user(home: Path) -> None:
     """Over HTTP: they are there when the cluster says that it is ready, and its webhooks judge what becomes of them."""
     up = ("cluster", "up", "--detach", "--without", "kubelet")

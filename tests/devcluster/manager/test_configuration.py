@@ -148,11 +148,13 @@ async def metrics_of(home: Path) -> str:
 class TestARunningCluster:
     """What its processes do."""
 
+    @pytest.mark.nightly
     async def test_metrics_are_read_where_the_status_says(self, home: Path) -> None:
         async with aiohttp.request("GET", await metrics_of(home)) as answer:
             assert answer.status == 200
             assert "controller_runtime_reconcile_total" in await answer.text()
 
+    @pytest.mark.nightly
     @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/net/tcp")
     async def test_nothing_listens_on_other_interfaces(self, home: Path) -> None:
         """API server, webhooks, probes, metrics, status server."""
@@ -162,6 +164,7 @@ class TestARunningCluster:
         assert len(addresses) >= 5
         assert [host for host, _ in addresses if not ipaddress.ip_address(host).is_loopback] == []
 
+    @pytest.mark.nightly
     async def test_trainers_report_with_nothing_but_the_feature_gate(self, home: Path) -> None:
         async with client_of(home / ".trainmaster" / "kubeconfig") as client:
             await apply_runtime(client, runtime())
@@ -171,6 +174,7 @@ class TestARunningCluster:
             done = await client.get(TRAINJOBS, "default", "reports")
             assert done["status"]["trainerStatus"]["progressPercentage"] == 42
 
+    @pytest.mark.nightly
     async def test_the_running_manager_follows_the_file(self, home: Path) -> None:
         copy = home / ".trainmaster" / "manager.yaml"
         before = yaml.safe_load(copy.read_text())
@@ -184,6 +188,7 @@ class TestARunningCluster:
         configure(home, featureGates={"TrainJobStatus": True})
         await eventually(lambda: yaml.safe_load(copy.read_text()) == before)
 
+    @pytest.mark.nightly
     async def test_metrics_are_in_the_same_place_after_a_restart(self, home: Path) -> None:
         before = await metrics_of(home)
         assert (await trainmaster("cluster", "down", cwd=home)).code == 0

@@ -11,6 +11,8 @@ import pytest
 
 from trainmaster.devcluster.manager import parent_death
 
+pytestmark = pytest.mark.nightly
+
 # It waits for a signal, not for its input: the end of that is what it is to be killed for, and it could end by itself
 # before.
 PROGRAM = """import signal, sys

@@ -18,6 +18,8 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.manager.process import _failures
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 WITHOUT_PODS = ("--without", "kubelet")
 WRONG = {"plugins": {"colour": "red"}}
 COMPLAINT = "plugins.colour: unknown field"

@@ -29,6 +29,7 @@ CASES: dict[str, Case] = {
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 
 
+@pytest.mark.nightly
 def test_the_rules_are_what_prometheus_takes(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(json.dumps({"groups": rule_groups(GROUPS)}))
@@ -39,6 +40,7 @@ def test_the_rules_are_what_prometheus_takes(tmp_path: Path) -> None:
     assert f"{len(ALERTS)} rules found" in checked.stdout
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ALERTS)
 def test_it_fires_and_stays_silent(name: str, tmp_path: Path) -> None:
     alert, case = ALERTS[name], CASES[name]

@@ -77,6 +77,7 @@ def test_it_uses_the_variables_that_it_has(dashboard: Dashboard) -> None:
     assert "__inputs" not in made, "who imports it is asked for nothing"
 
 
+@pytest.mark.nightly
 @OF_ALL
 def test_prometheus_takes_every_query(dashboard: Dashboard, tmp_path: Path) -> None:
     made = grafana_dashboard(dashboard)

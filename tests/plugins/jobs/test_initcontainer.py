@@ -59,6 +59,7 @@ def run(script: str, tmp_path: Path, *, resolves_at: int, by: str) -> subprocess
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=30)
 
 
+@pytest.mark.nightly
 @pytest.mark.defect("V1-B22")
 @pytest.mark.parametrize("by", ["getent", "nslookup"])
 @pytest.mark.parametrize(("tries", "resolves_at", "code"), [(None, 150, 0), (3, 3, 0), (3, 4, 1), (None, 1, 0)])

@@ -12,6 +12,7 @@ from trainmaster.runtime.jobs.pods import build_pod
 from trainmaster.runtime.jsontree import JsonObject
 
 
+@pytest.mark.nightly
 def test_kubexec_calls_kubectl_exec_with_the_words_of_mpirun(tmp_path: Path) -> None:
     data = built(mpijob(mainContainer="work"))["ConfigMap"]["data"]
     kubectl = tmp_path / "kubectl"

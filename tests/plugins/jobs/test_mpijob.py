@@ -93,6 +93,7 @@ def test_discover_hosts_lists_the_workers_that_run() -> None:
     assert script == "#!/bin/sh\necho mw-worker-0:4\necho mw-worker-1:4"
 
 
+@pytest.mark.nightly
 def test_a_launcher_with_a_gpu_is_a_host() -> None:
     limited = [{"name": "mpi", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 1}}}]
     data = built(mpijob(launcher=replica(containers=limited)), [worker_pod(0)])["ConfigMap"]["data"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from support.crds import JOB_KINDS, KINDS, POD_PATCH, nodes, root_of, rules_at
 
+pytestmark = pytest.mark.nightly
+
 IMMUTABLE = [("self == oldSelf", "field is immutable")]
 VALUE_IMMUTABLE = [("self == oldSelf", "Value is immutable")]
 URI_RULE = [

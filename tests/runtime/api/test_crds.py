@@ -29,6 +29,7 @@ CONFIGS = ("spec.mlPolicy.custom.config", "spec.podGroupPolicy.custom.config")
 """Where plugins say what may be in there, and nobody else."""
 
 
+@pytest.mark.nightly
 def test_files_are_generated() -> None:
     """Editing a CRD by hand, or its source without generating, would be lost or forgotten."""
     pytest.importorskip("kubernetes_validate")

@@ -46,6 +46,7 @@ def said(node: dict[str, Any]) -> dict[str, Any]:
     return kept | ({"required": sorted(kept["required"])} if "required" in kept else {})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", JOB_KINDS)
 def test_it_is_the_original_but_for_its_schema(kind: str) -> None:
     ours, original = definition(kind), original_job_definitions()[kind]

@@ -376,6 +376,7 @@ def test_a_snapshot_is_of_the_runtime() -> None:
     assert steps["metadata ownerReferences 0 uid"] == "TrainJob metadata"
 
 
+@pytest.mark.nightly
 def test_a_manager_does_not_even_load_it() -> None:
     code = "import sys, trainmaster.controller.cli.manager; sys.exit('trainmaster.runtime.provenance' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -68,6 +68,7 @@ def references(node: Any) -> set[str]:
     return set()
 
 
+@pytest.mark.nightly
 @needs_source
 @pytest.mark.parametrize("script", ["generate_merge_table.py", "generate_definitions.py"])
 def test_regeneration_changes_nothing(script: str) -> None:
@@ -78,6 +79,7 @@ def test_regeneration_changes_nothing(script: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.nightly
 @needs_source
 def test_check_tells_a_file_that_is_out_of_date(tmp_path: Path) -> None:
     """Run on a copy: `--check` has to fail, name the remedy and write nothing."""

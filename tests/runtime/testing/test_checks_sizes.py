@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.suites import GOOD, Good, failure, passes
 
 from trainmaster.runtime.sdk import Info, Rejected, TrainJob
@@ -62,6 +63,7 @@ def test_what_is_kept_for_each_node_is_found() -> None:
     assert "2,147,483,647" not in told
 
 
+@pytest.mark.nightly
 def test_a_limit_is_no_failure() -> None:
     class Limited(Good):
         def pre_build(self, job: TrainJob) -> None:

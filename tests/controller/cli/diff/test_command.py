@@ -140,6 +140,7 @@ def diff(tmp_path: Path) -> Callable[..., Any]:
     return run
 
 
+@pytest.mark.nightly
 async def test_exit_codes(stack: Stack, tmp_path: Path, diff: Callable[..., Any]) -> None:
     kubeconfig = str(tmp_path / "cluster/kubeconfig")
     different = await diff(job(), KUBECONFIG=kubeconfig)
@@ -149,6 +150,7 @@ async def test_exit_codes(stack: Stack, tmp_path: Path, diff: Callable[..., Any]
     assert await diff(job(), "--kubeconfig", kubeconfig) == Finished(0, "", "")
 
 
+@pytest.mark.nightly
 async def test_feature_gates_count_and_the_authority_that_only_the_controller_has_does_not_differ(
     stack: Stack, tmp_path: Path, diff: Callable[..., Any]
 ) -> None:
@@ -173,6 +175,7 @@ async def test_feature_gates_count_and_the_authority_that_only_the_controller_ha
     assert await diff(job(), *gates) == Finished(0, "", "")
 
 
+@pytest.mark.nightly
 async def test_objections_of_the_cluster_are_told_and_exit_with_2(stack: Stack, tmp_path: Path, diff: Any) -> None:
     kubeconfig = str(tmp_path / "cluster/kubeconfig")
     wrong = await diff(job(trainer={"numNode": 1}), KUBECONFIG=kubeconfig)
@@ -184,6 +187,7 @@ async def test_objections_of_the_cluster_are_told_and_exit_with_2(stack: Stack, 
     assert "RuntimeNotFound: not found ClusterTrainingRuntime" in missing.err
 
 
+@pytest.mark.nightly
 async def test_a_missing_permission_is_told(stack: Stack, tmp_path: Path, diff: Any) -> None:
     assert stack.cluster is not None
     refusal = Refuse(403, message='jobsets "demo" is forbidden: User "eve" cannot patch resource "jobsets"')
@@ -194,6 +198,7 @@ async def test_a_missing_permission_is_told(stack: Stack, tmp_path: Path, diff: 
     assert "diff makes dry runs, which take those of the writes themselves" in forbidden.err
 
 
+@pytest.mark.nightly
 async def test_without_a_cluster_it_says_what_to_do(diff: Any) -> None:
     alone = await diff(job())
     assert (alone.code, alone.out) == (2, "")

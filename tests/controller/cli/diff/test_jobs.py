@@ -133,6 +133,7 @@ async def test_what_cannot_be_worked_on_is_refused_as_the_condition_would_tell(s
         await changes(stack, tmp_path, obj)
 
 
+@pytest.mark.nightly
 async def test_the_command_knows_jobs(stack: Stack, tmp_path: Path) -> None:
     where = await namespace(stack, "command")
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("TFJob", where, {"Worker": 1})))

@@ -29,6 +29,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
         yield stack
 
 
+@pytest.mark.nightly
 async def test_an_administrator_may_install(stack: Stack) -> None:
     assert (await findings(stack))["rights"] == ["ok: you may apply all that the manifests hold"]
 

@@ -75,6 +75,7 @@ async def test_one_that_expires_or_has_expired(stack: Stack, tmp_path: Path) -> 
     assert line.startswith(f"warn: the certificate in the Secret kubeflow/{NAME} has expired on "), line
 
 
+@pytest.mark.nightly
 async def test_what_is_no_pair(stack: Stack, tmp_path: Path) -> None:
     first, second = pair(Authority(), tmp_path), pair(Authority(), tmp_path)
     await store(stack, tls_crt=first["tls_crt"], tls_key=second["tls_key"])

@@ -25,6 +25,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("_quiet")
 async def test_it_prints_a_line_for_each_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with api_server(tmp_path) as stack:

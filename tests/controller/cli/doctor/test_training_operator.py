@@ -61,6 +61,7 @@ async def test_nothing_is_there(stack: Stack) -> None:
     assert await told(stack, **OFF) == []
 
 
+@pytest.mark.nightly
 async def test_ours(stack: Stack) -> None:
     for definition in definitions(TRAINING_OPERATOR_DEFINITIONS):
         await stack.client.create(DEFINITIONS, definition)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
 from support.running_jobs import job, jobs
 from support.team import IN_PLACE, Team
 from support.training import apply_runtime, runtime, until
@@ -16,6 +17,8 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import install_definitions
 from trainmaster.runtime.jsontree import JsonObject
+
+pytestmark = pytest.mark.nightly
 
 
 async def explain(mine: Team, name: str) -> JsonObject:

@@ -21,6 +21,8 @@ from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
+pytestmark = pytest.mark.nightly
+
 TEAM = "research"
 TRAINER = "trainer.kubeflow.org"
 

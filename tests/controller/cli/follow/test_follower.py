@@ -77,6 +77,7 @@ exit 1
 """
 
 
+@pytest.mark.nightly
 async def test_the_first_failure_is_told_while_others_wait_for_it(kubeconfig: str, tmp_path: Path) -> None:
     """Its container is restarted at once, and rank 0 waits in a barrier; what it ends with later says nothing."""
     gate = tmp_path / "gate"
@@ -105,6 +106,7 @@ async def test_the_first_failure_is_told_while_others_wait_for_it(kubeconfig: st
     assert done.out.count("Traceback") == 1
 
 
+@pytest.mark.nightly
 async def test_each_attempt_tells_its_first_failure(kubeconfig: str, tmp_path: Path) -> None:
     """The pods of the first attempt are gone when the second one fails."""
     gate = tmp_path / "gate"
@@ -133,6 +135,7 @@ seq 5; touch {gate}; exec sleep 1000
 """
 
 
+@pytest.mark.nightly
 async def test_the_log_of_rank_0_is_there_though_another_rank_fails_at_once(kubeconfig: str, tmp_path: Path) -> None:
     """Its pod is deleted while its log is opened."""
     job = trainjob("cut", RANK_ONE_FAILS_AT_ONCE.format(gate=tmp_path / "gate"), runtime="pair")
@@ -142,6 +145,7 @@ async def test_the_log_of_rank_0_is_there_though_another_rank_fails_at_once(kube
     assert re.search(r"\nrank 1 failed: exit code 3; attempt 0, pod cut-node-0-1-\w+\n", done.err)
 
 
+@pytest.mark.nightly
 async def test_a_cluster_that_is_away_is_waited_for(home: Path, kubeconfig: str, tmp_path: Path) -> None:
     """Afterwards the log is that of another run of the container: no line is missing or told twice."""
     gate = tmp_path / "gate"
@@ -168,6 +172,7 @@ async def submitted(client: KubeClient, name: str, script: str = "true") -> Json
     return await client.create(TRAINJOBS, trainjob(name, script), namespace="default")
 
 
+@pytest.mark.nightly
 async def test_a_job_that_has_ended_is_told_with_its_logs(kubeconfig: str, tmp_path: Path) -> None:
     async with client_of(kubeconfig) as client:
         await client.apply(
@@ -282,6 +287,7 @@ class Hasty(SystemClock):
         await asyncio.sleep(0)
 
 
+@pytest.mark.nightly
 async def test_a_job_that_no_controller_looks_at_is_told(served: Environment) -> None:
     async with client_of(served.kubeconfig) as client:
         job = await submitted(client, "lonely")

@@ -23,6 +23,8 @@ from trainmaster.controller.history.record import JobRecord, Sample, TimelineEnt
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock, time_text
 
+pytestmark = pytest.mark.nightly
+
 NOW = datetime.now(UTC)
 
 

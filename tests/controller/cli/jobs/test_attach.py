@@ -5,11 +5,14 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
 from support.commands import eventually
 from support.running_jobs import job, jobs
 from support.team import Team
 
 from trainmaster.controller.resources import TRAINJOBS
+
+pytestmark = pytest.mark.nightly
 
 
 async def test_who_detaches_comes_back(mine: Team, tmp_path: Path) -> None:

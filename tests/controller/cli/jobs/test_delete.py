@@ -11,6 +11,8 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.testing.faults import Refuse
 
+pytestmark = pytest.mark.nightly
+
 
 async def test_several_are_deleted_and_one_that_is_missing_keeps_nobody(both: Team) -> None:
     team = both

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from support.commands import trainmaster
 from support.running_jobs import job, jobs
 from support.team import IN_PLACE, Team
@@ -12,6 +13,8 @@ from support.training import until
 
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.testing.faults import Refuse
+
+pytestmark = pytest.mark.nightly
 
 
 def rows(text: str) -> list[list[str]]:

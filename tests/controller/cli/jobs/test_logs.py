@@ -14,6 +14,8 @@ from support.training import until
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 
+pytestmark = pytest.mark.nightly
+
 RANK = "$JOB_COMPLETION_INDEX"
 
 

@@ -39,6 +39,7 @@ async def test_a_name_alone_means_the_trainjob_and_else_the_only_job(both: Team)
         await find_job(team.client, team.name, "trainjob/")
 
 
+@pytest.mark.nightly
 async def test_a_job_that_does_not_exist_is_told_with_those_that_do(quiet: tuple[Team, Cluster]) -> None:
     team, _ = quiet
     await team.submit("digits", "true")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import yaml
 from support.commands import eventually
 from support.team import Team
@@ -12,6 +13,8 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.jsontree import JsonObject
+
+pytestmark = pytest.mark.nightly
 
 
 def owned(name: str, owner: JsonObject, *, controller: bool = False) -> JsonObject:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from support.running_jobs import job, jobs
 from support.team import Team
 
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
+
+pytestmark = pytest.mark.nightly
 
 
 async def test_jobs_of_both_apis_are_suspended_and_resumed(both: Team) -> None:

@@ -11,6 +11,8 @@ import pytest
 import yaml
 from support.team import Team, team
 
+pytestmark = pytest.mark.nightly
+
 RUNS = 6
 
 

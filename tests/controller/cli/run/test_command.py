@@ -24,6 +24,8 @@ from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 SAYS_HELLO = "echo hello from rank $JOB_COMPLETION_INDEX"
 
 

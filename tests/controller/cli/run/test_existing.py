@@ -17,6 +17,8 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 TOLD = (
     "  what next: --if-exists attach follows it, --if-exists replace deletes it and runs this one, "
     "--if-exists rename runs this one under a new name"

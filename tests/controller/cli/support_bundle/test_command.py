@@ -33,6 +33,8 @@ from trainmaster.controller.manager.roles import NAME
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 PLANTED = "hunter2-swordfish"
 LABELS = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/component": "manager"}
 CONFIGURATION = f"""\

@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+import pytest
 from support.commands import eventually, trainmaster
 from support.team import Team
 from support.terminals import Terminal
@@ -15,6 +16,8 @@ from support.training import until
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.testing.faults import Refuse
+
+pytestmark = pytest.mark.nightly
 
 
 async def test_once_and_for_programs(quiet: tuple[Team, Cluster]) -> None:

@@ -18,6 +18,8 @@ from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.config import ConfigurationError
 
+pytestmark = pytest.mark.nightly
+
 
 def exec_plugin(tmp_path: Path, *, expires: dt.datetime | None) -> dict[str, Any]:
     """A plugin that counts its runs in its tokens."""

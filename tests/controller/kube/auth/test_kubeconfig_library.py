@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 IMPORT = "import sys; from trainmaster.controller.kube.auth import kubeconfig_library as library\n"
 LOADED = "print(*sorted(name for name in sys.modules if name.startswith('kubernetes_asyncio')))\n"
 

@@ -172,6 +172,7 @@ async def test_rotated_client_certificate(tmp_path: Path, serve: Serve, clock: A
     assert serials[1] != serials[2]
 
 
+@pytest.mark.nightly
 async def test_client_certificate_of_an_exec_plugin(tmp_path: Path, serve: Serve, clock: Any) -> None:
     authority = Authority()
     context = authority.server_context(tmp_path)

@@ -125,6 +125,7 @@ def test_readers_of_a_replaced_state_keep_it() -> None:
 OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.sampled_from(["red", "blue"]))
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("S-6", "S-21")
 @given(st.lists(st.one_of(OBJECTS, st.sampled_from(["ns/a", "ns/b"]), st.lists(OBJECTS, max_size=4)), max_size=20))
 def test_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[JsonObject]]) -> None:

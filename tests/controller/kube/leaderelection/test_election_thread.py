@@ -276,6 +276,7 @@ async def test_the_machinery_is_tested_in_debug_mode() -> None:
     assert asyncio.get_running_loop().get_debug()
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("L-10", "L-15")
 def test_a_blocked_main_loop_that_lost_the_lease_dies_in_time() -> None:
     """In a process of its own: nothing but the end of the process keeps a blocked loop from writing."""

@@ -76,6 +76,7 @@ async def test_paths_of_the_other_verbs(server: Any, client: KubeClient) -> None
     assert server.seen[2].headers["Content-Type"] == "application/merge-patch+json"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -195,6 +196,7 @@ async def test_watch_that_begins_with_the_present_state(server: Any, client: Kub
     assert (seen.query["sendInitialEvents"], seen.query["resourceVersionMatch"]) == ("true", "NotOlderThan")
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("A-9", "P-1", "P-2", "P-9")
 def test_objects_are_plain_json() -> None:
     """The client needs nothing of kubernetes_asyncio, neither its models nor its watch."""

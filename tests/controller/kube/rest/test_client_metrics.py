@@ -50,6 +50,7 @@ async def test_all_series_exist_before_the_first_request() -> None:
         assert value_of("rest_client_request_retries_total", {"code": "429", **labels}) == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.guarantee("K-10")
 async def test_sizes_durations_and_retries(server: Any, client: KubeClient) -> None:
     host = {"host": server.url.removeprefix("http://")}

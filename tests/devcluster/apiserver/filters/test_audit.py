@@ -173,6 +173,7 @@ async def test_a_full_disk_loses_lines_but_no_requests(server: Environment, path
     assert [event["verb"] for event in _lines(path)] == ["get"]
 
 
+@pytest.mark.nightly
 async def test_the_command_line_takes_a_file_for_it(tmp_path: Path) -> None:
     bare = ("--without", "manager,controllers,gc,kubelet")
     up = await trainmaster("cluster", "up", "--detach", *bare, "--audit-log", "here.log", cwd=tmp_path)

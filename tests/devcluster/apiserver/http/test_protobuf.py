@@ -129,6 +129,7 @@ async def test_a_server_stores_it(devcluster_server: Environment) -> None:
     assert devcluster_server.api.get(CONFIGMAPS, "default", "a")["data"] == {"k": "v"}
 
 
+@pytest.mark.nightly
 @pytest.mark.kubectl
 def test_the_table_is_the_one_of_kubectl() -> None:
     """The newest kubectl that is known to be installed is where the table came from."""
@@ -141,6 +142,7 @@ def test_the_table_is_the_one_of_kubectl() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.nightly
 def test_the_script_refuses_what_is_no_kubectl(tmp_path: Path) -> None:
     (tmp_path / "program").write_bytes(b"nothing of interest")
     script = ROOT / "hack" / "extract_protobuf_table.py"

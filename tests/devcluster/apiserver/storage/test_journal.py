@@ -404,6 +404,7 @@ while True:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("after", [3, 57, 200, 331])
 def test_a_killed_process_loses_nothing_that_it_acknowledged(path: Path, after: int) -> None:
     """Its journal is compacted again and again meanwhile."""

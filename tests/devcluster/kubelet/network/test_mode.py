@@ -9,7 +9,7 @@ from support.namespaces import needs_namespaces
 
 from trainmaster.devcluster.kubelet.network.mode import NamespacesUnavailable, choose_networking
 
-pytestmark = needs_namespaces
+pytestmark = [pytest.mark.nightly, needs_namespaces]
 
 
 async def test_the_trial_finds_that_it_works_here() -> None:

@@ -22,6 +22,7 @@ PRIVILEGED = pytest.param(Networking("namespaces", user_namespace=False), id="pr
 """Root needs no user namespace; everybody else does."""
 
 pytestmark = [
+    pytest.mark.nightly,
     needs_namespaces,
     pytest.mark.parametrize(
         "node", [USER_NAMESPACE, PRIVILEGED] if os.geteuid() == 0 else [USER_NAMESPACE], indirect=True

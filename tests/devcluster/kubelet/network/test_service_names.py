@@ -18,6 +18,8 @@ from trainmaster.devcluster.controllers.endpointslice.controller import Endpoint
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 RESOLVING = pytest.mark.parametrize(
     "node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True
 )

@@ -24,6 +24,8 @@ from trainmaster.devcluster.kubelet.supervisor_client import SupervisorClient
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
+pytestmark = pytest.mark.nightly
+
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 0.02; done"
 
 

@@ -18,6 +18,7 @@ from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [
+    pytest.mark.nightly,
     needs_namespaces,
     pytest.mark.skipif(not FOUND.own_addresses, reason="the kernel does not let a filter ask another process"),
 ]

@@ -13,6 +13,8 @@ import pytest
 from trainmaster.devcluster.kubelet.container_config import command_of
 from trainmaster.devcluster.kubelet.runtime import initializer
 
+pytestmark = pytest.mark.nightly
+
 LIBRARY = """
 import json, os
 def snapshot_download(*, local_dir, **options):

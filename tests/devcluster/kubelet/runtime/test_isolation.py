@@ -13,6 +13,8 @@ import pytest
 import trainmaster.devcluster
 from trainmaster.devcluster.kubelet import runtime
 
+pytestmark = pytest.mark.nightly
+
 MODULES = sorted(module.name for module in pkgutil.iter_modules(runtime.__path__, f"{runtime.__name__}."))
 ROOT = Path(trainmaster.devcluster.__path__[0]).parents[1]
 

@@ -18,7 +18,7 @@ from support.namespaces import needs_namespaces
 
 from trainmaster.devcluster.kubelet.runtime import sandbox
 
-pytestmark = needs_namespaces
+pytestmark = [pytest.mark.nightly, needs_namespaces]
 
 KINDS = [True, False] if os.geteuid() == 0 else [True]
 NOBODY = 65534

@@ -16,6 +16,8 @@ import pytest
 
 from trainmaster.devcluster.kubelet.runtime import supervisor
 
+pytestmark = pytest.mark.nightly
+
 LINUX = sys.platform.startswith("linux")
 LIMIT = 10.0
 

@@ -166,6 +166,7 @@ async def _finished(api: Api) -> JsonObject:
     raise AssertionError("the watch ended")
 
 
+@pytest.mark.nightly
 async def test_every_container_finds_the_token_of_its_account(
     running: tuple[Api, ServiceAccountTokens, Kubelet],
 ) -> None:
@@ -195,6 +196,7 @@ async def test_every_container_finds_the_token_of_its_account(
     await api.delete(PODS, "default", "p", options=DeleteOptions(grace_seconds=0))
 
 
+@pytest.mark.nightly
 async def test_the_token_of_a_running_pod_is_renewed(tmp_path: Path) -> None:
     """Within a second, because the shortest token of ten minutes is eight minutes old when the kubelet gets it."""
     projected = {"sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}]}

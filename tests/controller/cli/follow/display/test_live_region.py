@@ -17,6 +17,8 @@ from support.terminals import Terminal
 
 from trainmaster.controller.cli.follow.display.live_region import LiveRegion
 
+pytestmark = pytest.mark.nightly
+
 PROGRAM = """
 import contextlib, sys, time
 from trainmaster.controller.cli.follow.display.live_region import LiveRegion

@@ -19,6 +19,7 @@ def test_this_interpreter_is_asked_without_a_process(monkeypatch: pytest.MonkeyP
     assert missing_modules(NAMES, python=sys.executable) == ["no_such_module_here"]
 
 
+@pytest.mark.nightly
 def test_another_environment_is_asked_in_its_own_words(tmp_path: Path) -> None:
     """It has the same interpreter, and other modules."""
     venv.create(tmp_path / "other", symlinks=True)
@@ -27,6 +28,7 @@ def test_another_environment_is_asked_in_its_own_words(tmp_path: Path) -> None:
     assert missing_modules(NAMES, python=python) == ["pytest", "no_such_module_here"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("content", ["#!/bin/sh\nexit 1\n", "#!/bin/sh\necho no JSON\n", None])
 def test_one_that_does_not_answer_misses_nothing(tmp_path: Path, content: str | None) -> None:
     python = tmp_path / "python"

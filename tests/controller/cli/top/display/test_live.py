@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from support.terminals import Program, Terminal
 
+pytestmark = pytest.mark.nightly
+
 PROGRAM = """
 import asyncio, sys
 from support.top import snapshot, top_job

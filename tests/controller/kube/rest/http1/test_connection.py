@@ -85,6 +85,7 @@ def broken(connection: Connection) -> None:
     connection._socket.write.side_effect = RuntimeError("the event loop does not write")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("prepare", "error"), [(closed, ConnectionAbortedError), (broken, RuntimeError)])
 async def test_nobody_waits_for_a_handshake_that_has_not_begun(
     prepare: Callable[[Connection], None], error: type[Exception]
