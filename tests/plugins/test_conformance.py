@@ -22,7 +22,12 @@ from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.testing import PluginConformance, replicated_job
 
-pytest.mark.nightly(PluginConformance.test_it_is_deterministic_across_processes)
+for _sandboxed in (
+    PluginConformance.test_it_is_deterministic_across_processes,
+    PluginConformance.test_it_uses_its_rights,
+    PluginConformance.test_it_survives_definitions,
+):
+    pytest.mark.nightly(_sandboxed)
 
 RESOURCES = {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}
 JOBS: tuple[JsonObject, ...] = (
