@@ -7,6 +7,7 @@ directory. `tests/smoke` alone starts processes in the gate: its tests share one
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ class TiersPlugin:
 
     def __init__(self) -> None:
         self._in_gate = False
+        platform.platform(terse=True)  # runs uname(1) for the first caller, which would be a test of a kubelet
         sys.addaudithook(self._heard)
 
     def pytest_ignore_collect(self, collection_path: Path, config: pytest.Config) -> bool | None:
