@@ -15,8 +15,20 @@ NIGHTLY_WORKERS ?= $(shell $(PYTHON) -c 'import os; print(2 * os.cpu_count())')
 MINUTES ?= 20
 # The cluster of `make e2e`: only one that is named on the command line, never that of the shell.
 E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(KUBECONFIG)))
-# What `make test-lowest` runs: where each dependency is met, and a whole manager, in which all of them meet.
-LOWEST_TESTS := @LOWEST@
+# What `make test-lowest` runs: where each dependency is met, and whole managers, in which all of them meet.
+#   aiohttp, cachetools, tenacity     server, statusserver, webhooks, kube/rest, tracing
+#   kubernetes-asyncio, cryptography  kube/auth, certificates
+#   orjson, pyyaml, pydantic          kube/rest, configuration, runtime
+#   prometheus-client, structlog      metrics, test_log_*
+#   rich, pathspec                    follow/display, script/test_files
+#   cel, jsonpatch, jsonpointer       schema/cel, test_jsonpatch
+LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py statusserver/test_token_review.py \
+	webhooks/test_server.py $(addprefix kube/rest/test_,client.py proxied_transport.py ratelimit.py retry.py watch.py) \
+	kube/auth certificates/test_pki.py certificates/test_integration.py configuration/test_loading.py \
+	configuration/test_reload.py cli/follow/display/test_frame.py cli/run/script/test_files.py manager/test_controllers.py \
+	manager/test_metrics.py tracing test_log_config.py test_log_context.py) \
+	$(addprefix tests/runtime/,api/test_decoding.py test_yamldump.py test_yamltext.py) tests/metrics/test_families.py \
+	tests/metrics/test_series.py $(addprefix tests/devcluster/apiserver/,schema/cel/test_library.py test_jsonpatch.py)
 # UPGRADE=1: `make lock` moves every pin to the newest version.
 UPGRADE ?=
 
@@ -27,7 +39,7 @@ BIN := $(VENV)/bin
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
 PIP := $(BIN)/python $(PIP_INSTALL)
 LOCKS := hack/requirements
-SCRIPTS := $(sort .ci/run $(shell find hack deploy -name '*.sh'))
+SCRIPTS := $(sort $(wildcard .ci/*) $(shell find hack deploy -name '*.sh'))
 # The plugin puts variables in front of these.
 FRAGMENTS := $(wildcard plugins/trainmaster/plugins/*.sh)
 GENERATORS := $(sort $(wildcard hack/generate_*.py))
