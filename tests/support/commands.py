@@ -121,11 +121,13 @@ async def client_of(kubeconfig: str | Path) -> AsyncIterator[KubeClient]:
         yield client
 
 
-async def eventually(holds: Callable[[], bool]) -> None:
+async def eventually(holds: Callable[[], object]) -> None:
     """Wait until a condition holds."""
+    pause = 0.001
     async with asyncio.timeout(TIMEOUT):
         while not holds():
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, 0.02)
 
 
 def processes_of(marker: str) -> set[int]:
