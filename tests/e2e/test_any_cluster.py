@@ -5,12 +5,7 @@ The cluster has JobSet and Trainmaster, and its nodes can pull an image with Pyt
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-from pathlib import Path
-
 import pytest
-import yaml
 from support.any_cluster import IMAGE, PATIENCE, Place, python
 from support.training import RENDEZVOUS, until
 
@@ -164,41 +159,3 @@ def unnamed_job(namespace: str) -> JsonObject:
         "metadata": {"name": "unnamed", "namespace": namespace},
         "spec": {"pytorchReplicaSpecs": {"Master": {"replicas": 1, "template": template}}},
     }
-
-
-@pytest.mark.kubectl
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
-async def test_kubectl_applies_waits_for_and_prints_a_trainjob(
-    place: Place, any_kubeconfig: str, tmp_path: Path
-) -> None:
-    async def kubectl(*arguments: str) -> str:
-        process = await asyncio.create_subprocess_exec(
-            *("kubectl", f"--kubeconfig={any_kubeconfig}", f"--cache-dir={tmp_path}", f"-n={place.namespace}"),
-            *arguments,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        printed, _ = await process.communicate()
-        assert process.returncode == 0, printed.decode()
-        return printed.decode()
-
-    await place.make_runtime("by-hand")
-    job: JsonObject = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "by-hand"},
-        "spec": {
-            "runtimeRef": {"kind": "TrainingRuntime", "name": "by-hand"},
-            "trainer": {"image": IMAGE, "command": python("print('trained')")},
-        },
-    }
-    manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump(job))
-    assert "by-hand serverside-applied" in await kubectl("apply", "--server-side", "-f", str(manifest))
-    wait = ("wait", "--for=condition=Complete", "trainjob/by-hand", f"--timeout={PATIENCE:g}s")
-    assert "condition met" in await kubectl(*wait)
-    assert await kubectl("logs", "-l", "jobset.sigs.k8s.io/jobset-name=by-hand") == "trained\n"
-    header, row = (await kubectl("get", "trainjob", "by-hand")).splitlines()
-    assert header.split() == ["NAME", "STATE", "ACTIVE", "AGE"]
-    assert row.split()[:2] == ["by-hand", "Complete"]

@@ -27,7 +27,7 @@ from support.training import (
 )
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 MANY = 200
@@ -87,74 +87,6 @@ async def test_two_hundred_jobs_complete(client: KubeClient, capsys: pytest.Capt
 
 def _is_complete(job: JsonObject) -> bool:
     return any(c["type"] == "Complete" and c["status"] == "True" for c in job.get("status", {}).get("conditions", []))
-
-
-@pytest.mark.parametrize(
-    ("script", "code"),
-    [("import sys; sys.exit(3)", 3), ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137)],
-    ids=["exits", "killed"],
-)
-async def test_a_script_that_fails_fails_the_job_and_its_exit_code_can_be_seen(
-    client: KubeClient, script: str, code: int
-) -> None:
-    name = f"fails-with-{code}"
-    await client.create(TRAINJOBS, trainjob(name, trainer={"command": python(script)}))
-    condition = await ended(client, name)
-    assert (condition["type"], condition["reason"]) == ("Failed", "FailedJobs")
-    assert f"first failed job: {name}-node-0" in condition["message"]
-    (pod,) = await pods(client, name)
-    assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == code
-
-
-async def test_a_script_that_hangs_is_ended_by_the_deadline(client: KubeClient) -> None:
-    """Also one that ignores SIGTERM: no process stays."""
-    marker = "hang-until-the-deadline"
-    script = f"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600) # {marker}"
-    await client.create(TRAINJOBS, trainjob("hangs", activeDeadlineSeconds=3, trainer={"command": python(script)}))
-    condition = await ended(client, "hangs")
-    assert (condition["type"], condition["reason"]) == ("Failed", "DeadlineExceeded")
-
-    async def gone() -> bool:
-        return not await pods(client, "hangs") and not processes_of(marker)
-
-    await until(gone)
-
-
-async def test_suspended_it_stops_and_resumed_it_runs_to_its_end(client: KubeClient, tmp_path: Path) -> None:
-    script = f"import os, time\nwhile not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.02)"
-    await client.create(TRAINJOBS, trainjob("pauses", trainer={"command": python(script)}))
-
-    async def running() -> bool:
-        return any(pod["status"].get("phase") == "Running" for pod in await pods(client, "pauses"))
-
-    await until(running)
-    await client.patch(TRAINJOBS, "default", "pauses", {"spec": {"suspend": True}})
-
-    async def stopped() -> bool:
-        return not await pods(client, "pauses") and "Suspended" in await conditions(client, "pauses")
-
-    await until(stopped)
-    (tmp_path / "go").touch()
-    await client.patch(TRAINJOBS, "default", "pauses", {"spec": {"suspend": False}})
-    assert (await ended(client, "pauses"))["type"] == "Complete"
-
-
-async def test_deleted_it_takes_everything_with_it(client: KubeClient) -> None:
-    marker = "runs-until-deleted"
-    command = python(f"import time; time.sleep(600) # {marker}")
-    await client.create(TRAINJOBS, trainjob("short-lived", trainer={"command": command}))
-    await until(lambda: _async(bool(processes_of(marker))))
-    await client.delete(TRAINJOBS, "default", "short-lived")
-
-    async def gone() -> bool:
-        left = [
-            item
-            for item in (await client.list(JOBSETS, "default"))["items"]
-            if item["metadata"]["name"] == "short-lived"
-        ]
-        return not left and not await pods(client, "short-lived") and not processes_of(marker)
-
-    await until(gone)
 
 
 async def _async(value: Any) -> Any:

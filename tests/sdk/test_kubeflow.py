@@ -7,7 +7,6 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ client = pytest.importorskip("kubernetes.client")
 TRAINER = {"group": "trainer.kubeflow.org", "version": "v1alpha1"}
 NODE = "trainer.kubeflow.org/trainjob-ancestor-step"
 PATIENCE = {"timeout": 60, "polling_interval": 1}
-
 Wait = Callable[[Callable[[], Any]], Any]
 
 
@@ -55,18 +53,6 @@ def trainer_client(kubeconfig: Path, namespace: str) -> Iterator[Any]:
 
 
 @pytest.fixture
-def eventually() -> Wait:
-    def wait(ask: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 30
-        while not (answer := ask()):
-            assert time.monotonic() < deadline, ask
-            time.sleep(0.05)
-        return answer
-
-    return wait
-
-
-@pytest.fixture
 def cluster_runtimes(custom: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
     """A function that creates ClusterTrainingRuntimes; they go when the test ends."""
     made: list[str] = []
@@ -83,7 +69,6 @@ def cluster_runtimes(custom: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
 def greet(text: str, go: str) -> None:
     """What a user trains with: sent to the nodes as source, so it imports what it needs."""
     import os  # noqa: PLC0415 - see above
-    import time  # noqa: PLC0415 - see above
 
     print(f"node {os.environ['JOB_COMPLETION_INDEX']} of", text, os.environ["TEAM"], flush=True)  # noqa: T201
     while not os.path.exists(go):  # noqa: PTH110 - see above
@@ -102,18 +87,6 @@ def use_packages() -> None:
 
 def give_up() -> None:
     raise SystemExit("the loss is not a number")
-
-
-def reduce() -> None:
-    """Sum the ranks of all processes, over the network of the job."""
-    import torch  # noqa: PLC0415 - see `greet`
-    import torch.distributed as dist  # noqa: PLC0415 - see `greet`
-
-    dist.init_process_group("gloo")
-    ranks = torch.tensor([dist.get_rank() + 1])
-    dist.all_reduce(ranks)
-    print(f"{dist.get_world_size()} processes, sum {ranks.item()}", flush=True)  # noqa: T201
-    dist.destroy_process_group()
 
 
 def test_the_control_plane_tells_its_version(trainer_client: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -206,7 +179,6 @@ def test_a_function_that_fails_fails_the_job(trainer_client: Any, plain_runtime:
 
 def fail_once(failed: str) -> None:
     import os  # noqa: PLC0415 - see `greet`
-    import time  # noqa: PLC0415 - see `greet`
 
     time.sleep(1)
     if not os.path.exists(failed):  # noqa: PTH110 - see `greet`
@@ -290,24 +262,10 @@ def test_the_options_of_a_trainjob(trainer_client: Any, custom: Any, namespace: 
     assert stored["spec"]["activeDeadlineSeconds"] == 50
 
 
-def test_what_the_cluster_refuses_is_an_error(trainer_client: Any, plain_runtime: str) -> None:
-    container = trainer.CustomTrainerContainer(image="none")
-    with pytest.raises(RuntimeError, match="Failed to create TrainJob"):
-        trainer_client.train(runtime=plain_runtime, trainer=container, options=[options.Name("Not a name")])
-
-
 def greet_briefly() -> None:
     import os  # noqa: PLC0415 - see above
 
     print("rank", os.environ["PET_NODE_RANK"], "of", os.environ["PET_NNODES"], flush=True)  # noqa: T201
-
-
-def test_a_new_cluster_has_the_runtimes_of_kubeflow(trainer_client: Any) -> None:
-    found = {each.name: each for each in trainer_client.list_runtimes()}
-    assert {"torch-distributed", "jax-distributed", "xgboost-distributed", "torchtune-llama3.2-1b"} <= set(found)
-    torch = trainer_client.get_runtime("torch-distributed")
-    assert (torch, torch.trainer.framework, torch.trainer.num_nodes) == (found["torch-distributed"], "torch", 1)
-    assert torch.kind.value == "ClusterTrainingRuntime"
 
 
 def test_the_default_runtime_is_there(trainer_client: Any, tmp_path: Path) -> None:
@@ -329,19 +287,3 @@ def test_the_default_runtime_is_there(trainer_client: Any, tmp_path: Path) -> No
         ["rank 0 of 2"],
         ["rank 1 of 2"],
     ]
-
-
-def test_the_packages_of_a_runtime_that_came_with_the_cluster(
-    trainer_client: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    trainer_client.get_runtime_packages(trainer_client.get_runtime("jax-distributed"))
-    assert f"Python: {sys.version.split()[0]}" in capsys.readouterr().out
-
-
-@pytest.mark.torch
-@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed; `make run` installs it")
-def test_torch_on_two_nodes_by_the_default_runtime(trainer_client: Any) -> None:
-    name = trainer_client.train(trainer=trainer.CustomTrainer(func=reduce, num_nodes=2, env={"OMP_NUM_THREADS": "1"}))
-    trainer_client.wait_for_job_status(name, **PATIENCE)
-    assert list(trainer_client.get_job_logs(name))[-1] == "2 processes, sum 3"
-    trainer_client.delete_job(name)

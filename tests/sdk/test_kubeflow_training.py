@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ client = pytest.importorskip("kubernetes.client")
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/v1-jobs.md"
 PATIENCE = {"wait_timeout": 60, "polling_interval": 0.1}
+Wait = Callable[[Callable[[], Any]], Any]
 ENDED = ("Running", "Restarting", "Failed")
 KINDS = {
     "PyTorchJob": ("pytorch", {"Master": 1, "Worker": 2}),
@@ -34,8 +34,6 @@ KINDS = {
 
 SPECS = {"PyTorchJob": "pytorch", "TFJob": "tf", "XGBoostJob": "xgb", "MPIJob": "mpi", "PaddleJob": "paddle"}
 
-Wait = Callable[[Callable[[], Any]], Any]
-
 
 @pytest.fixture
 def training_client(kubeconfig: Path, namespace: str) -> Iterator[Any]:
@@ -43,18 +41,6 @@ def training_client(kubeconfig: Path, namespace: str) -> Iterator[Any]:
     yield made
     for each in (made.core_api.api_client, made.api_client):
         each.close()
-
-
-@pytest.fixture
-def eventually() -> Wait:
-    def wait(ask: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + 60
-        while not (answer := ask()):
-            assert time.monotonic() < deadline, ask
-            time.sleep(0.05)
-        return answer
-
-    return wait
 
 
 def job_of(
@@ -84,7 +70,6 @@ def told(job: Any) -> list[tuple[str, str]]:
 def greet(parameters: dict[str, str]) -> None:
     """What a user trains with: sent to the pods as source, so it imports what it needs."""
     import os  # noqa: PLC0415 - see above
-    import time  # noqa: PLC0415 - see above
 
     print(os.environ["TEAM"], "rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)  # noqa: T201
     while not os.path.exists(parameters["go"]):  # noqa: PTH110 - see above
@@ -104,18 +89,6 @@ def tell_the_cluster() -> None:
 
 def give_up() -> None:
     raise SystemExit("the loss is not a number")
-
-
-def reduce() -> None:
-    """Sum the ranks of all processes, over the network of the job."""
-    import torch  # noqa: PLC0415 - see above
-    import torch.distributed as dist  # noqa: PLC0415 - see above
-
-    dist.init_process_group("gloo")
-    ranks = torch.tensor([dist.get_rank() + 1])
-    dist.all_reduce(ranks)
-    print(f"{dist.get_world_size()} processes, sum {ranks.item()}", flush=True)  # noqa: T201
-    dist.destroy_process_group()
 
 
 def test_the_life_of_a_pytorchjob_that_is_made_of_a_function(
@@ -203,35 +176,7 @@ def test_small_jobs_of_all_kinds_succeed(training_client: Any) -> None:
         }.get(kind, f"{name}-master-0")
 
 
-def test_three_workers_are_a_master_and_two_workers(training_client: Any) -> None:
-    """So the SDK translates the number for PyTorchJobs; the command is that of the image."""
-    training_client.create_job(name="three", base_image="example.com/trains-by-itself", num_workers=3)
-    job = training_client.get_job("three")
-    replicas = {each: spec.replicas for each, spec in job.spec.pytorch_replica_specs.items()}
-    assert replicas == {"Master": 1, "Worker": 2}
-    assert job.spec.pytorch_replica_specs["Worker"].template.spec.containers[0].image == "example.com/trains-by-itself"
-    wanted = {"three-master-0", "three-worker-0", "three-worker-1"}
-    training_client.wait_for_job_conditions("three", expected_conditions={"Created"}, **PATIENCE)
-    assert set(training_client.get_job_pod_names("three")) <= wanted
-    training_client.delete_job("three")
-
-
-def test_a_job_is_suspended_and_resumed_by_a_patch(training_client: Any, tmp_path: Path, eventually: Wait) -> None:
-    go = tmp_path / "go"
-    wait = ["sh", "-c", f"until [ -e {go} ]; do sleep 0.05; done"]
-    training_client.create_job(job_of("PyTorchJob", "pauses", command=wait))
-    training_client.wait_for_job_conditions("pauses", expected_conditions={"Running"}, **PATIENCE)
-    training_client.update_job({"spec": {"runPolicy": {"suspend": True}}}, "pauses")
-    eventually(lambda: not training_client.get_job_pods("pauses"))
-    eventually(lambda: ("Suspended", "True") in told(training_client.get_job("pauses")))
-    assert not training_client.is_job_running("pauses")
-    go.touch()
-    training_client.update_job({"spec": {"runPolicy": {"suspend": False}}}, "pauses")
-    done = training_client.wait_for_job_conditions("pauses", **PATIENCE)
-    assert ("Suspended", "False") in told(done)
-
-
-def test_only_its_own_jobs_are_worked_on(training_client: Any, eventually: Wait) -> None:
+def test_only_its_own_jobs_are_worked_on(training_client: Any) -> None:
     training_client.create_job(job_of("PyTorchJob", "ours", managed_by="kubeflow.org/training-operator"))
     training_client.create_job(job_of("PyTorchJob", "others", managed_by="kueue.x-k8s.io/multikueue"))
     with pytest.raises(RuntimeError, match=r'managedBy: Unsupported value: \\"somebody\\"'):
@@ -256,56 +201,6 @@ def test_a_function_that_fails_fails_the_job(training_client: Any) -> None:
     assert failed.status.replica_statuses["Worker"].failed == 1
     logs, _ = training_client.get_job_logs("fails", job_kind="TFJob")
     assert logs == {"fails-worker-0": "the loss is not a number\n"}
-
-
-@pytest.mark.parametrize(
-    ("job", "why"),
-    [
-        pytest.param(job_of("PyTorchJob", "Not-a-name"), "metadata.name: Invalid value", id="name"),
-        pytest.param(
-            job_of("PyTorchJob", "masters", replicas={"Master": 2}),
-            r"spec.pytorchReplicaSpecs\[Master\].replicas: Forbidden: must be 1",
-            id="two masters",
-        ),
-        pytest.param(
-            job_of("XGBoostJob", "headless", replicas={"Worker": 2}),
-            r"spec.xgbReplicaSpecs\[Master\]: Required value: must be present",
-            id="no master",
-        ),
-        pytest.param(
-            job_of("JAXJob", "typo", replicas={"Wroker": 2}),
-            r'spec.jaxReplicaSpecs\[Wroker\]: Unsupported value: \\"Wroker\\": supported values: \\"Worker\\"',
-            id="replica type",
-        ),
-    ],
-)
-def test_what_the_cluster_refuses_is_an_error_that_says_why(training_client: Any, job: Any, why: str) -> None:
-    with pytest.raises(RuntimeError, match=f"(?s)Failed to create {job.kind}.*{why}"):
-        training_client.create_job(job)
-    assert training_client.list_jobs(job_kind=job.kind) == []
-
-
-def test_a_name_is_taken_once(training_client: Any) -> None:
-    training_client.create_job(job_of("JAXJob", "once", suspend=True))
-    with pytest.raises(RuntimeError, match="AlreadyExists"):
-        training_client.create_job(job_of("JAXJob", "once", suspend=True))
-    with pytest.raises(RuntimeError, match="never-made"):
-        training_client.delete_job("never-made", job_kind="JAXJob")
-
-
-@pytest.mark.torch
-@pytest.mark.skipif(find_spec("torch") is None, reason="PyTorch is not installed; `make run` installs it")
-def test_torchrun_on_three_nodes(training_client: Any) -> None:
-    training_client.create_job(
-        name="reduces",
-        train_func=reduce,
-        num_workers=3,
-        num_procs_per_worker=1,
-        env_vars={"OMP_NUM_THREADS": "1"},
-    )
-    training_client.wait_for_job_conditions("reduces", **PATIENCE)
-    logs, _ = training_client.get_job_logs("reduces")
-    assert logs["reduces-master-0"].splitlines()[-1] == "3 processes, sum 6"
 
 
 def test_the_program_of_the_guide_works(kubeconfig: Path, tmp_path: Path) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -42,13 +41,6 @@ def trainjob(name: str) -> dict[str, Any]:
     }
 
 
-def until(holds: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
-
-
 @contextmanager
 def speaking(content_type: str) -> Iterator[Any]:
     """A client that sends this type: by itself it chooses one that the server may not take, or that is not meant."""
@@ -60,17 +52,6 @@ def speaking(content_type: str) -> Iterator[Any]:
 def refusal(error: Any) -> tuple[int, str]:
     """Status code and reason of an error, as clients read them."""
     return error.value.status, json.loads(error.value.body)["reason"]
-
-
-def test_discovery(api_client: Any, core: Any) -> None:
-    assert client.VersionApi(api_client).get_code().major == "1"
-    assert client.CoreApi(api_client).get_api_versions().versions == ["v1"]
-    groups = {group.name for group in client.ApisApi(api_client).get_api_versions().groups}
-    assert {"batch", "trainer.kubeflow.org", "jobset.x-k8s.io"} <= groups
-    assert client.BatchApi(api_client).get_api_group().preferred_version.group_version == "batch/v1"
-    assert "pods/log" in {resource.name for resource in core.get_api_resources().resources}
-    jobs = client.BatchV1Api(api_client).get_api_resources().resources
-    assert {(each.name, each.kind) for each in jobs} >= {("jobs", "Job"), ("jobs/status", "Job")}
 
 
 def test_core_objects(core: Any, namespace: str) -> None:
@@ -210,47 +191,6 @@ def test_long_lists_come_in_pages(core: Any, custom: Any, namespace: str) -> Non
     assert {item.metadata.name for item in core.list_namespaced_config_map(namespace).items} <= {"kube-root-ca.crt"}
 
 
-def test_delete_options(api_client: Any, core: Any, namespace: str) -> None:
-    core.create_namespaced_config_map(namespace, configmap("d"))
-    other = client.V1DeleteOptions(preconditions=client.V1Preconditions(uid="another"))
-    with pytest.raises(client.ApiException) as mismatch:
-        core.delete_namespaced_config_map("d", namespace, body=other)
-    assert refusal(mismatch) == (409, "Conflict")
-    core.delete_namespaced_config_map("d", namespace, dry_run="All")
-    core.read_namespaced_config_map("d", namespace)
-
-
-def test_what_becomes_of_the_pods_of_a_deleted_job(api_client: Any, core: Any, namespace: str) -> None:
-    batch = client.BatchV1Api(api_client)
-    container = client.V1Container(name="c", image="i", command=["sleep", "60"])
-    pod = client.V1PodSpec(restart_policy="Never", containers=[container], termination_grace_period_seconds=1)
-    spec = client.V1JobSpec(template=client.V1PodTemplateSpec(spec=pod))
-
-    def pods(job: str) -> list[Any]:
-        found: list[Any] = core.list_namespaced_pod(namespace, label_selector=f"job-name={job}").items
-        return found
-
-    jobs = ("foreground", "background", "orphan")
-    for name in jobs:
-        batch.create_namespaced_job(namespace, client.V1Job(metadata={"name": name}, spec=spec))
-    until(lambda: all(map(pods, jobs)))
-    with pytest.raises(client.ApiException) as unknown:
-        batch.delete_namespaced_job("orphan", namespace, propagation_policy="Sideways")
-    assert refusal(unknown) == (422, "Invalid")
-
-    batch.delete_namespaced_job("foreground", namespace, propagation_policy="Foreground")
-    background = client.V1DeleteOptions(propagation_policy="Background")
-    assert batch.delete_namespaced_job("background", namespace, body=background).status == "Success"
-    batch.delete_namespaced_job("orphan", namespace, propagation_policy="Orphan")
-    until(lambda: not batch.list_namespaced_job(namespace).items)
-    assert not pods("foreground"), "they go before the job"
-    until(lambda: not pods("background"))
-    (left,) = pods("orphan")
-    assert not left.metadata.owner_references
-    assert core.delete_namespaced_pod(left.metadata.name, namespace, grace_period_seconds=0).kind == "Pod"
-    assert not pods("orphan")
-
-
 def test_documents_with_several_kinds(api_client: Any, core: Any, namespace: str) -> None:
     job = {
         "apiVersion": "batch/v1",
@@ -289,19 +229,3 @@ def test_the_dynamic_client(api_client: Any, namespace: str) -> None:
     jobs = resources.get(api_version="trainer.kubeflow.org/v1alpha1", kind="TrainJob")
     jobs.create(body=trainjob("d"), namespace=namespace)
     assert [job.metadata.name for job in jobs.get(namespace=namespace).items] == ["d"]
-
-
-def test_accounts_and_reviews(api_client: Any, core: Any, namespace: str) -> None:
-    core.create_namespaced_service_account(namespace, {"metadata": {"name": "robot"}})
-    asked = client.AuthenticationV1TokenRequest(spec=client.V1TokenRequestSpec(audiences=[]))
-    answer = core.create_namespaced_service_account_token("robot", namespace, asked)
-    assert answer.status.expiration_timestamp > datetime.now(UTC)
-    settings = client.Configuration.get_default_copy()
-    settings.refresh_api_key_hook = None  # it would put the administrator's token back
-    settings.api_key = {"authorization": f"Bearer {answer.status.token}"}
-    with client.ApiClient(settings) as robot:
-        seen = client.AuthenticationV1Api(robot).create_self_subject_review({})
-    assert seen.status.user_info.username == f"system:serviceaccount:{namespace}:robot"
-    attributes = client.V1ResourceAttributes(verb="list", resource="pods", namespace=namespace)
-    review = client.V1SelfSubjectAccessReview(spec={"resourceAttributes": attributes})
-    assert client.AuthorizationV1Api(api_client).create_self_subject_access_review(review).status.allowed

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 LIMIT = 90.0
@@ -16,8 +16,8 @@ LIMIT = 90.0
 class Kubectl:
     """Runs kubectl with a home and a cache of its own in a directory."""
 
-    def __init__(self, kubeconfig: Path, directory: Path) -> None:
-        self._options = ("--kubeconfig", str(kubeconfig), "--cache-dir", str(directory / "cache"))
+    def __init__(self, kubeconfig: Path, directory: Path, *, program: str = "kubectl") -> None:
+        self._command = (program, "--kubeconfig", str(kubeconfig), "--cache-dir", str(directory / "cache"))
         self._environment = {"HOME": str(directory), "PATH": os.environ["PATH"]}
 
     async def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
@@ -33,10 +33,14 @@ class Kubectl:
         printed = await self("get", *arguments, "--no-headers")
         return [line.split() for line in printed.splitlines()]
 
-    @asynccontextmanager
-    async def watching(self, *arguments: str) -> AsyncIterator[Watching]:
+    def watching(self, *arguments: str) -> AbstractAsyncContextManager[Watching]:
         """Follow `get --watch` while the block runs."""
-        process = await self._start("get", *arguments, "--watch", "--no-headers")
+        return self.following("get", *arguments, "--watch", "--no-headers")
+
+    @asynccontextmanager
+    async def following(self, *arguments: str) -> AsyncIterator[Watching]:
+        """Follow a command while the block runs."""
+        process = await self._start(*arguments)
         watching = Watching(process)
         try:
             yield watching
@@ -48,7 +52,8 @@ class Kubectl:
 
     async def _start(self, *arguments: str) -> asyncio.subprocess.Process:
         return await asyncio.create_subprocess_exec(
-            *("kubectl", *self._options, *arguments),
+            *self._command,
+            *arguments,
             env=self._environment,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -57,7 +62,7 @@ class Kubectl:
 
 
 class Watching:
-    """What a watch has printed, line by line."""
+    """What a command has printed, line by line."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -96,6 +101,11 @@ class Watching:
             else:
                 shown[name] = cells
         return shown
+
+    async def ended(self) -> int:
+        """Wait until the command has ended; returns its exit code."""
+        async with asyncio.timeout(LIMIT):
+            return await self._process.wait()
 
     def stop(self) -> None:
         """Read no further."""
