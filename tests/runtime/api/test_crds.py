@@ -1,4 +1,4 @@
-"""The custom resource definitions: up to date, acceptable to an API server, and with the limits users rely on."""
+"""The custom resource definitions: up to date, acceptable to an API server, and what the models say as well."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic.fields import FieldInfo
-from support.crds import KINDS, POD_PATCH, ROOT, at, definition, nodes, root_of
+from support.crds import KINDS, ROOT, at, definition, nodes, root_of, rules_at
 
 from trainmaster.runtime.api import ApiModel, ClusterTrainingRuntime, TrainingRuntime, TrainJob
-
-RUNTIME_KINDS = ["ClusterTrainingRuntime", "TrainingRuntime"]
 
 ALLOWED_KEYWORDS = {
     "additionalProperties", "anyOf", "default", "description", "enum", "format", "items", "maxItems", "maxLength",
@@ -88,24 +86,18 @@ def test_embedded_metadata_keeps_what_has_a_meaning(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "scope", "plural", "version", "status"),
-    [
-        ("TrainJob", "Namespaced", "trainjobs", "v1alpha1", True),
-        ("TrainingRuntime", "Namespaced", "trainingruntimes", "v1alpha1", False),
-        ("ClusterTrainingRuntime", "Cluster", "clustertrainingruntimes", "v1alpha1", False),
-        ("OptimizationJob", "Namespaced", "optimizationjobs", "v1alpha1", True),
-        ("JobSet", "Namespaced", "jobsets", "v1alpha2", True),
-    ],
+    ("kind", "plural", "version"),
+    [("OptimizationJob", "optimizationjobs", "v1alpha1"), ("JobSet", "jobsets", "v1alpha2")],
 )
-def test_frame(kind: str, scope: str, plural: str, version: str, status: bool) -> None:
+def test_frame(kind: str, plural: str, version: str) -> None:
     crd = definition(kind)
     spec = crd["spec"]
     [served] = spec["versions"]
     assert crd["metadata"] == {"name": f"{plural}.{spec['group']}"}
-    assert spec["scope"] == scope
+    assert spec["scope"] == "Namespaced"
     assert spec["names"] == {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": kind.lower()}
     assert (served["name"], served["served"], served["storage"]) == (version, True, True)
-    assert served.get("subresources") == ({"status": {}} if status else None)
+    assert served["subresources"] == {"status": {}}
 
 
 def test_columns() -> None:
@@ -119,7 +111,7 @@ def test_columns() -> None:
         ("Active", "string", ".status.jobsStatus[?(@.active>0)].name"),
         age,
     ]
-    assert columns("TrainingRuntime") == columns("ClusterTrainingRuntime") == columns("OptimizationJob") == []
+    assert columns("OptimizationJob") == []
     assert columns("JobSet") == [
         ("TerminalState", "string", ".status.terminalState"),
         ("Restarts", "string", ".status.restarts"),
@@ -132,179 +124,52 @@ def test_columns() -> None:
 def test_both_runtimes_and_jobset_share_their_schema() -> None:
     assert at("TrainingRuntime", "spec") == at("ClusterTrainingRuntime", "spec")
     assert at("TrainingRuntime", "spec.template.spec") == at("JobSet", "spec")
+    assert at("JobSet", "status.replicatedJobsStatus")["x-kubernetes-list-map-keys"] == ["name"]
+    assert at("JobSet", "status.restarts")["type"] == "integer"
 
 
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("spec", {"required": ["runtimeRef"]}),
-        ("spec.runtimeRef", {"required": ["name"]}),
-        ("spec.runtimeRef.name", {"minLength": 1, "maxLength": 253}),
-        ("spec.runtimeRef.apiGroup", {"default": "trainer.kubeflow.org", "maxLength": 253}),
-        ("spec.runtimeRef.kind", {"default": "ClusterTrainingRuntime", "maxLength": 253}),
-        ("spec.suspend", {"default": False}),
-        ("spec.managedBy", {"default": "trainer.kubeflow.org/trainjob-controller", "maxLength": 253}),
-        ("spec.activeDeadlineSeconds", {"type": "integer", "format": "int64", "minimum": 1}),
-        ("spec.ttlSecondsAfterFinished", {"type": "integer", "format": "int32", "minimum": 0}),
-        ("spec.initializer.dataset.storageUri", {"maxLength": 2048}),
-        ("spec.initializer.model.env", {"maxItems": 128, "x-kubernetes-list-map-keys": ["name"]}),
-        ("spec.initializer.model.secretRef", {"x-kubernetes-map-type": "atomic"}),
-        ("spec.trainer.image", {"maxLength": 500}),
-        ("spec.trainer.command", {"maxItems": 128, "x-kubernetes-list-type": "atomic"}),
-        ("spec.trainer.args[]", {"maxLength": 1048576}),
-        ("spec.trainer.env", {"maxItems": 128, "x-kubernetes-list-map-keys": ["name"]}),
-        ("spec.trainer.numNodes", {"type": "integer", "format": "int32", "minimum": 0}),
-        ("spec.trainer.resourcesPerNode.limits{}", {"x-kubernetes-int-or-string": True}),
-        ("spec.runtimePatches", {"maxItems": 16, "x-kubernetes-list-map-keys": ["manager"]}),
-        ("spec.runtimePatches[]", {"required": ["manager"]}),
-        ("spec.runtimePatches[].manager", {"minLength": 1, "maxLength": 253}),
-        ("spec.runtimePatches[].time", {"format": "date-time"}),
-        (f"{POD_PATCH}.containers", {"maxItems": 64, "x-kubernetes-list-map-keys": ["name"]}),
-        (f"{POD_PATCH}.containers[].volumeMounts", {"maxItems": 128, "x-kubernetes-list-map-keys": ["name"]}),
-        (f"{POD_PATCH}.volumes", {"maxItems": 128, "x-kubernetes-list-map-keys": ["name"]}),
-        (f"{POD_PATCH}.tolerations", {"maxItems": 128, "x-kubernetes-list-type": "atomic"}),
-        (f"{POD_PATCH}.schedulingGates", {"maxItems": 16}),
-        *(
-            (f"{claims}{field}", expected)
-            for claims in ("spec.trainer.resourceClaimsPerNode", f"{POD_PATCH}.resourceClaims")
-            for field, expected in (
-                ("", {"maxItems": 32, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
-                ("[]", {"required": ["name"]}),
-                ("[].name", {"minLength": 1, "maxLength": 63}),
-                ("[].resourceClaimName", {"type": "string", "maxLength": 253}),
-                ("[].resourceClaimTemplateName", {"type": "string", "maxLength": 253}),
+ORDERED = ("double(self.min) < double(self.max)", "min must be strictly less than max")
+ONE_OF = "exactly one of the fields in [{}] must be set"
+
+
+def test_rules_of_optimization_jobs() -> None:
+    """Messages of rules are what users and their tools see, so they are part of the API."""
+    root = root_of("OptimizationJob")
+    found = {
+        path: rules_at("OptimizationJob", path) for path, node in nodes(root) if "x-kubernetes-validations" in node
+    }
+    of_trainjobs = {
+        f"spec.trainJobTemplate.{path}": rules_at("TrainJob", path)
+        for path, node in nodes(root_of("TrainJob"))
+        if path.startswith("spec.") and "x-kubernetes-validations" in node
+    }
+    assert found == of_trainjobs | {
+        "spec": [
+            ("self == oldSelf", "OptimizationJobSpec is immutable and cannot be updated after creation"),
+            ("self.parallelTrials <= self.numTrials", "parallelTrials cannot exceed numTrials"),
+            (
+                "!has(self.searchAlgorithm.grid) || self.parameters.all(p, has(p.searchSpace.categorical))",
+                "Grid search requires all parameters to be Categorical; Uniform and LogUniform are not supported.",
+            ),
+        ],
+        "spec.searchAlgorithm": [
+            ("[has(self.random),has(self.grid)].filter(x,x==true).size() == 1", ONE_OF.format("random grid"))
+        ],
+        "spec.parameters[].searchSpace": [
+            (
+                "[has(self.uniform),has(self.logUniform),has(self.categorical)].filter(x,x==true).size() == 1",
+                ONE_OF.format("uniform logUniform categorical"),
             )
-        ),
-        (
-            "spec.trainer.resourceClaimsPerNode[].containerNames",
-            {"maxItems": 8, "x-kubernetes-list-type": "set"},
-        ),
-        (f"{POD_PATCH}.imagePullSecrets", {"maxItems": 64}),
-        (f"{POD_PATCH}.imagePullSecrets[].name", {"default": ""}),
-        (f"{POD_PATCH}.serviceAccountName", {"maxLength": 253}),
-        (f"{POD_PATCH}.terminationGracePeriodSeconds", {"minimum": 0, "format": "int64"}),
-        ("status", {"minProperties": 1}),
-        ("status.conditions", {"maxItems": 8, "x-kubernetes-list-map-keys": ["type"]}),
-        ("status.conditions[].status", {"enum": ["True", "False", "Unknown"]}),
-        ("status.jobsStatus", {"maxItems": 100, "x-kubernetes-list-map-keys": ["name"]}),
-        ("status.jobsStatus[]", {"required": ["active", "failed", "name", "ready", "succeeded", "suspended"]}),
-        ("status.jobsStatus[].ready", {"minimum": 0}),
-        ("status.trainerStatus.progressPercentage", {"minimum": 0, "maximum": 100}),
-        ("status.trainerStatus.metrics", {"maxItems": 256, "x-kubernetes-list-type": "atomic"}),
-        ("status.trainerStatus.metrics[].value", {"minLength": 1, "maxLength": 64}),
-    ],
-)
-def test_limits_of_trainjob(path: str, expected: dict[str, Any]) -> None:
-    assert expected.items() <= at("TrainJob", path).items()
-
-
-def test_only_what_a_patch_may_change_is_in_its_schema() -> None:
-    """The API server drops the rest, so a patch cannot replace what belongs to the trainer or to the runtime."""
-    assert set(at("TrainJob", POD_PATCH)["properties"]) == {
-        "affinity", "containers", "imagePullSecrets", "initContainers", "nodeSelector", "resourceClaims",
-        "schedulingGates", "securityContext", "serviceAccountName", "terminationGracePeriodSeconds", "tolerations",
-        "volumes",
-    }  # fmt: skip
-    for containers in ("containers", "initContainers"):
-        fields = at("TrainJob", f"{POD_PATCH}.{containers}[]")["properties"]
-        assert set(fields) == {"env", "name", "securityContext", "volumeMounts"}
-
-
-@pytest.mark.parametrize("kind", RUNTIME_KINDS)
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("spec", {"minProperties": 1}),
-        ("spec.runPolicy.ttlSecondsAfterFinished", {"type": "integer", "minimum": 0}),
-        ("spec.template", {"minProperties": 1}),
-        ("spec.mlPolicy.torch.envInjection.targets", {"maxItems": 16, "x-kubernetes-list-map-keys": ["jobName"]}),
-        ("spec.mlPolicy.torch.envInjection.targets[]", {"required": ["containerNames", "jobName"]}),
-        (
-            "spec.mlPolicy.torch.envInjection.targets[].containerNames",
-            {"minItems": 1, "maxItems": 8, "x-kubernetes-list-type": "set"},
-        ),
-        ("spec.mlPolicy.torch.envInjection.targets[].containerNames[]", {"maxLength": 63}),
-        ("spec.mlPolicy.mpi.numProcPerNode", {"default": 1}),
-        ("spec.mlPolicy.mpi.mpiImplementation", {"default": "OpenMPI", "enum": ["OpenMPI", "IntelMPI", "MPICH", ""]}),
-        ("spec.mlPolicy.mpi.sshAuthMountPath", {"default": "/root/.ssh", "maxLength": 4096}),
-        ("spec.mlPolicy.mpi.runLauncherAsNode", {"default": False}),
-        ("spec.mlPolicy.flux.numProcPerNode", {"default": 1}),
-        ("spec.podGroupPolicy.coscheduling.scheduleTimeoutSeconds", {"default": 60}),
-        *(
-            expected
-            for path in ("spec.mlPolicy.custom", "spec.podGroupPolicy.custom")
-            for expected in (
-                (path, {"required": ["name"]}),
-                (f"{path}.name", {"minLength": 1, "maxLength": 253, "pattern": "^[A-Za-z0-9_.-]+$"}),
-                (f"{path}.config", {"type": "object", FREE_FORM: True}),
-            )
-        ),
-        ("spec.podGroupPolicy.volcano.networkTopology.mode", {"default": "hard", "enum": ["hard", "soft"]}),
-        ("spec.podGroupPolicy.volcano.networkTopology.highestTierAllowed", {"default": 1}),
-    ],
-)
-def test_limits_of_runtimes(kind: str, path: str, expected: dict[str, Any]) -> None:
-    assert expected.items() <= at(kind, path).items()
-
-
-@pytest.mark.parametrize("kind", RUNTIME_KINDS)
-@pytest.mark.parametrize("path", ["spec.mlPolicy.numNodes", "spec.mlPolicy.jax", "spec.mlPolicy.xgboost"])
-def test_runtimes_have_no_other_limits(kind: str, path: str) -> None:
-    assert at(kind, path).keys() <= {"type", "format", "description"}
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("spec.replicatedJobs", {"x-kubernetes-list-map-keys": ["name"]}),
-        ("spec.replicatedJobs[]", {"required": ["name", "template"]}),
-        ("spec.replicatedJobs[].replicas", {"default": 1}),
-        ("spec.replicatedJobs[].groupName", {"default": "default"}),
-        ("spec.replicatedJobs[].dependsOn", {"maxItems": 5, "x-kubernetes-list-map-keys": ["name"]}),
-        ("spec.replicatedJobs[].dependsOn[].status", {"enum": ["Ready", "Complete"]}),
-        (
-            "spec.failurePolicy.restartStrategy",
-            {"default": "Recreate", "enum": ["Recreate", "BlockingRecreate", "InPlaceRestart"]},
-        ),
-        ("spec.failurePolicy.rules[]", {"required": ["action", "name"]}),
-        ("spec.successPolicy", {"required": ["operator"]}),
-        ("spec.startupPolicy.startupPolicyOrder", {"enum": ["AnyOrder", "InOrder"]}),
-        ("spec.coordinator", {"required": ["replicatedJob"]}),
-        ("spec.ttlSecondsAfterFinished", {"minimum": 0}),
-        ("spec.volumeClaimPolicies", {"maxItems": 50, "x-kubernetes-list-type": "atomic"}),
-        ("spec.volumeClaimPolicies[].templates", {"maxItems": 50}),
-        ("spec.volumeClaimPolicies[].retentionPolicy.whenDeleted", {"default": "Delete"}),
-        ("status.replicatedJobsStatus", {"x-kubernetes-list-map-keys": ["name"]}),
-        ("status.restarts", {"type": "integer"}),
-    ],
-)
-def test_limits_of_jobset(path: str, expected: dict[str, Any]) -> None:
-    assert expected.items() <= at("JobSet", path).items()
-
-
-@pytest.mark.parametrize(
-    ("path", "expected"),
-    [
-        ("containers", {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}),
-        ("containers[].ports", {"x-kubernetes-list-map-keys": ["containerPort", "protocol"]}),
-        ("containers[].ports[].protocol", {"default": "TCP"}),
-        ("containers[].volumeMounts", {"x-kubernetes-list-map-keys": ["mountPath"]}),
-        ("containers[].env[].valueFrom.configMapKeyRef.name", {"default": ""}),
-        ("containers[].livenessProbe.grpc.service", {"default": ""}),
-        ("containers[].livenessProbe.httpGet.port", {"x-kubernetes-int-or-string": True}),
-        ("containers[].resources.limits{}", {"x-kubernetes-int-or-string": True}),
-        ("topologySpreadConstraints", {"x-kubernetes-list-map-keys": ["topologyKey", "whenUnsatisfiable"]}),
-        ("volumes[].ephemeral.volumeClaimTemplate.metadata", {"type": "object"}),
-        ("tolerations", {"x-kubernetes-list-type": "atomic"}),
-    ],
-)
-def test_pods_are_typed_as_in_kubernetes(path: str, expected: dict[str, Any]) -> None:
-    pod = "spec.replicatedJobs[].template.spec.template.spec"
-    assert expected.items() <= at("JobSet", f"{pod}.{path}").items()
-
-
-def test_quantities_have_a_pattern() -> None:
-    assert at("TrainJob", "spec.trainer.resourcesPerNode.limits{}")["pattern"].startswith(r"^(\+|-)?")
+        ],
+        "spec.parameters[].searchSpace.uniform": [ORDERED],
+        "spec.parameters[].searchSpace.logUniform": [
+            ("double(self.min) > 0.0", "min must be strictly greater than 0"),
+            ORDERED,
+        ],
+        "spec.trainJobTemplate.metadata": [
+            ("!has(self.name) && !has(self.namespace)", "name and namespace cannot be set in a template.")
+        ],
+    }
 
 
 def models_in(annotation: Any) -> list[type[ApiModel]]:

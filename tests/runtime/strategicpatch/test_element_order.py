@@ -2,52 +2,56 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.strategicpatch import POD_SPEC, containers, finalizers, named, names
 
+from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.strategicpatch import strategic_merge_patch
 
 NAMES = st.sampled_from("abcdef")
 
 
-class TestSetElementOrder:
-    def test_order_without_change(self) -> None:
-        patch = {"$setElementOrder/containers": named("c", "a")}
-        merged = strategic_merge_patch({"containers": named("a", "b", "c")}, patch, POD_SPEC)
-        assert names(merged["containers"]) == ["b", "c", "a"]
+def test_order_with_additions_and_deletions_as_kubectl_sends_them() -> None:
+    patch = {
+        "$setElementOrder/containers": named("c", "n", "a"),
+        "containers": [{"name": "n", "image": "new"}, {"name": "b", "$patch": "delete"}],
+    }
+    merged = strategic_merge_patch({"containers": named("a", "b", "c", image="old")}, patch, POD_SPEC)
+    assert merged["containers"] == [
+        {"name": "c", "image": "old"},
+        {"name": "n", "image": "new"},
+        {"name": "a", "image": "old"},
+    ]
 
-    def test_order_with_additions_and_deletions_as_kubectl_sends_them(self) -> None:
-        patch = {
-            "$setElementOrder/containers": named("c", "n", "a"),
-            "containers": [{"name": "n", "image": "new"}, {"name": "b", "$patch": "delete"}],
-        }
-        merged = strategic_merge_patch({"containers": named("a", "b", "c", image="old")}, patch, POD_SPEC)
-        assert merged["containers"] == [
-            {"name": "c", "image": "old"},
-            {"name": "n", "image": "new"},
-            {"name": "a", "image": "old"},
-        ]
 
-    def test_elements_of_others_keep_their_relative_place(self) -> None:
-        """A sidecar that an admission webhook injected must survive an apply that does not know it."""
-        patch = {"$setElementOrder/containers": named("b", "a")}
-        merged = strategic_merge_patch({"containers": named("sidecar", "a", "b", "last")}, patch, POD_SPEC)
-        assert names(merged["containers"]) == ["sidecar", "b", "a", "last"]
+def test_elements_of_others_keep_their_relative_place() -> None:
+    """A sidecar that an admission webhook injected must survive an apply that does not know it."""
+    patch = {"$setElementOrder/containers": named("b", "a")}
+    merged = strategic_merge_patch({"containers": named("sidecar", "a", "b", "last")}, patch, POD_SPEC)
+    assert names(merged["containers"]) == ["sidecar", "b", "a", "last"]
 
-    def test_order_of_scalars(self) -> None:
-        patch = {"$setElementOrder/finalizers": ["c", "a"], "finalizers": ["c"]}
-        assert finalizers(["a", "b"], patch) == ["c", "a", "b"]
 
-    def test_order_of_scalars_together_with_removals(self) -> None:
-        patch = {"$setElementOrder/finalizers": ["b", "a"], "$deleteFromPrimitiveList/finalizers": ["c"]}
-        assert finalizers(["a", "b", "c"], patch) == ["b", "a"]
+@pytest.mark.parametrize(
+    ("original", "patch", "expected"),
+    [
+        (["a", "b"], {"$setElementOrder/finalizers": ["c", "a"], "finalizers": ["c"]}, ["c", "a", "b"]),
+        (
+            ["a", "b", "c"],
+            {"$setElementOrder/finalizers": ["b", "a"], "$deleteFromPrimitiveList/finalizers": ["c"]},
+            ["b", "a"],
+        ),
+        (["a", "b", "a"], {"$setElementOrder/finalizers": ["b", "a"]}, ["b", "a"]),
+    ],
+    ids=["with additions", "with removals", "of those that occur twice"],
+)
+def test_order_of_scalars(original: list[str], patch: JsonObject, expected: list[str]) -> None:
+    assert finalizers(original, patch) == expected
 
-    def test_order_of_scalars_that_occur_twice(self) -> None:
-        assert finalizers(["a", "b", "a"], {"$setElementOrder/finalizers": ["b", "a"]}) == ["b", "a"]
 
-    def test_order_of_a_list_that_does_not_exist(self) -> None:
-        assert strategic_merge_patch({}, {"$setElementOrder/containers": named("a")}, POD_SPEC) == {}
+def test_order_of_a_list_that_does_not_exist() -> None:
+    assert strategic_merge_patch({}, {"$setElementOrder/containers": named("a")}, POD_SPEC) == {}
 
 
 @given(st.lists(NAMES, unique=True), st.lists(NAMES, unique=True))
@@ -76,7 +80,3 @@ def test_what_only_the_original_has_goes_before_what_it_preceded_and_behind_anyt
         expected.append(theirs.pop(0) if known else ours.pop(0))
     # A list that is not there at all is the patch's.
     assert containers(original, named(*patch)) == [*expected, *theirs, *ours]
-
-
-def test_elements_that_are_all_new_come_first() -> None:
-    assert containers(["a", "b"], named("n", "m")) == ["n", "m", "a", "b"]
