@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from support.embedded import embedded
 from support.rights import RightsPlugin
 from support.tiers import TiersPlugin
 
@@ -17,16 +16,12 @@ from support.tiers import TiersPlugin
 settings.register_profile("without-deadline", deadline=None)
 settings.load_profile("without-deadline")
 
-CLUSTER = [sys.executable, "-m", "trainmaster.controller.cli", "cluster"]
-
 
 @pytest.fixture(scope="session")
 def cluster_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The directory in which a cluster runs; its kubeconfig is `.trainmaster/kubeconfig`."""
-    home = tmp_path_factory.mktemp("cluster")
-    subprocess.run([*CLUSTER, "up", "--detach"], cwd=home, check=True, capture_output=True, timeout=100)
-    yield home
-    subprocess.run([*CLUSTER, "down"], cwd=home, check=True, capture_output=True, timeout=100)
+    with embedded(tmp_path_factory.mktemp("cluster")) as home:
+        yield home
 
 
 def pytest_configure(config: pytest.Config) -> None:
