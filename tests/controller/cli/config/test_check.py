@@ -12,6 +12,8 @@ import pytest
 from trainmaster.controller.cli import main
 
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+NAMED = "apiVersion config.trainer.kubeflow.org/v1alpha1 and kind Configuration"
+NO_UTF8 = "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"
 
 
 @pytest.fixture(autouse=True)
@@ -54,12 +56,9 @@ def test_all_errors_are_told_with_line_and_column(capsys: pytest.CaptureFixture[
     assert printed.err == "trainmaster: config.yaml: 4 errors, 0 warnings\n"
 
 
-def test_a_good_file_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_good_file_is_told_in_a_line_and_what_has_no_effect_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(HEAD) == 0
     assert tuple(capsys.readouterr()) == ("", "trainmaster: config.yaml: 0 errors, 0 warnings\n")
-
-
-def test_what_has_no_effect_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     assert check(HEAD + "statusServer:\n  qps: 7\n") == 0
     assert capsys.readouterr().out == (
         "config.yaml:4:3: warning: statusServer.qps: no effect: the feature gate TrainJobStatus is off, so there is no "
@@ -120,65 +119,47 @@ def test_a_quoted_text_in_a_config_map_has_the_place_of_its_key(capsys: pytest.C
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("a: [\n", "config.yaml:2:1: error: did not find expected node content"),
-        (
-            "a: 1\n---\nb: 1\n",
-            "config.yaml:2:1: error: expected a single document in the stream but found another document",
-        ),
-        ("a: 1\na: 2\n", 'config.yaml:2:1: error: key "a" is already set'),
+        ("a: [\n", ":2:1: error: did not find expected node content"),
+        ("a: 1\n---\nb: 1\n", ":2:1: error: expected a single document in the stream but found another document"),
+        ("a: 1\na: 2\n", ':2:1: error: key "a" is already set'),
         (
             "kind: ConfigMap\nmetadata: {name: a}\ndata: {b: c, d: e}\n",
-            "config.yaml: error: ConfigMap a has no key controller_manager_config.yaml; it has: b, d",
+            ": error: ConfigMap a has no key controller_manager_config.yaml; it has: b, d",
         ),
         (
             "kind: ConfigMap\nmetadata: {name: a}\n",
-            "config.yaml: error: ConfigMap a has no key controller_manager_config.yaml; it has: none",
+            ": error: ConfigMap a has no key controller_manager_config.yaml; it has: none",
         ),
         (
             "kind: ConfigMap\nmetadata: {name: a}\ndata: {controller_manager_config.yaml: {webhook: {}}}\n",
-            (
-                "config.yaml: error: ConfigMap a: the value of controller_manager_config.yaml must be a text: put | "
-                "after the key"
-            ),
+            ": error: ConfigMap a: the value of controller_manager_config.yaml must be a text: put | after the key",
         ),
         (
             "kind: ConfigMap\nmetadata: {name: a}\ndata: {b: c}\n---\nkind: ConfigMap\nmetadata: {name: b}\n",
-            "config.yaml: error: there are several ConfigMaps that may be meant: a, b; give one of them",
+            ": error: there are several ConfigMaps that may be meant: a, b; give one of them",
         ),
-        (
-            "",
-            (
-                "config.yaml: error: the file must hold a mapping with apiVersion config.trainer.kubeflow.org/v1alpha1 "
-                "and kind Configuration"
-            ),
-        ),
-        (
-            b"\xff\xfe",
-            (
-                "config.yaml: error: failed to read config file: config.yaml: it is no UTF-8: 'utf-8' codec can't "
-                "decode byte 0xff in position 0: invalid start byte"
-            ),
-        ),
+        ("", f": error: the file must hold a mapping with {NAMED}"),
+        (b"\xff\xfe", ": error: failed to read config file: config.yaml: it is no UTF-8: " + NO_UTF8),
     ],
 )
 def test_what_is_no_configuration_is_said(text: str | bytes, error: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert check(text) == 1
-    assert capsys.readouterr().out == f"{error}\n"
+    assert capsys.readouterr().out == f"config.yaml{error}\n"
 
 
-def test_a_missing_file_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_standard_input_will_do_and_a_missing_file_will_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO((HEAD + "tls: 1\n").encode())))
+    assert main(["config", "check", "-"]) == 1
+    assert tuple(capsys.readouterr()) == (
+        "-:3:1: error: tls: must be a mapping of options, got 1\n",
+        "trainmaster: standard input: 1 error, 0 warnings\n",
+    )
     assert main(["config", "check", "none.yaml"]) == 1
     assert capsys.readouterr().out == (
         "none.yaml: error: failed to read config file: none.yaml: No such file or directory\n"
     )
-
-
-def test_standard_input_will_do(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO((HEAD + "tls: 1\n").encode())))
-    assert main(["config", "check", "-"]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == "-:3:1: error: tls: must be a mapping of options, got 1\n"
-    assert printed.err == "trainmaster: standard input: 1 error, 0 warnings\n"
 
 
 def test_installed_plugins_are_asked_about_their_options(capsys: pytest.CaptureFixture[str]) -> None:

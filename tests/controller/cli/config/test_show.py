@@ -90,15 +90,14 @@ def test_programs_get_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert report["origins"]["featureGates.TrainJobStatus"] == {"source": "file", "place": "config.yaml:6"}
 
 
-def test_a_config_map_is_shown_with_its_own_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_config_map_is_shown_with_its_own_lines_and_warnings_beside_it(capsys: pytest.CaptureFixture[str]) -> None:
+    # A config map is shown with its own lines.
     held = "".join(f"    {line}\n" for line in (HEAD + FILE).splitlines())
     Path("map.yaml").write_text(
         f"kind: ConfigMap\nmetadata: {{name: a}}\ndata:\n  controller_manager_config.yaml: |\n{held}"
     )
     assert "  port: 1234  # map.yaml:8" in shown(capsys, "--config", "map.yaml").splitlines()
-
-
-def test_warnings_stand_beside_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    # Warnings stand beside what is shown.
     Path("config.yaml").write_text(HEAD + "statusServer: {port: 7}\n")
     assert main(["config", "show", "--config", "config.yaml"]) == 0
     printed = capsys.readouterr()

@@ -66,7 +66,8 @@ async def settle(stack: Stack, tmp_path: Path, obj: JsonObject) -> None:
         await stack.client.apply(resource, written, field_manager=FIELD_MANAGER)
 
 
-async def test_a_new_trainjob_is_all_new(stack: Stack, tmp_path: Path) -> None:
+async def test_a_new_trainjob_is_all_new_and_nothing_is_written(stack: Stack, tmp_path: Path) -> None:
+    # A new trainjob is all new.
     texts = await changes(stack, tmp_path, job(trainer={"numNodes": 2}))
     assert list(texts) == [
         "TrainJob.trainer.kubeflow.org/team/demo",
@@ -75,15 +76,10 @@ async def test_a_new_trainjob_is_all_new(stack: Stack, tmp_path: Path) -> None:
     ]
     assert "+        parallelism: 2\n" in texts["JobSet.jobset.x-k8s.io/team/demo"]
     assert all(line.startswith(("+", "---", "@@")) for text in texts.values() for line in text.splitlines())
-
-
-async def test_nothing_is_written(stack: Stack, tmp_path: Path) -> None:
-    await changes(stack, tmp_path, job())
+    # Nothing is written.
     for resource in (TRAINJOBS, JOBSETS):
         assert (await stack.client.list(resource))["items"] == []
-
-
-async def test_a_runtime_in_the_files_counts_for_new_trainjobs(stack: Stack, tmp_path: Path) -> None:
+    # A runtime in the files counts for new trainjobs.
     runtime = runtime_object(policy={"torch": {}, "numNodes": 5})
     texts = await changes(stack, tmp_path, job(), runtime)
     assert "+    numNodes: 5\n" in texts["TrainingRuntime.trainer.kubeflow.org/team/rt"]
@@ -105,16 +101,13 @@ async def test_a_new_runtime_and_its_trainjob_can_be_tried_together(stack: Stack
         await changes(stack, tmp_path, obj, runtime)
 
 
-async def test_a_settled_trainjob_does_not_differ_whatever_becomes_of_its_runtime(stack: Stack, tmp_path: Path) -> None:
-    """Its snapshot counts, not the runtime."""
+async def test_a_settled_trainjob_differs_by_what_changes_and_not_by_its_runtime(stack: Stack, tmp_path: Path) -> None:
+    # A settled trainjob does not differ whatever becomes of its runtime. Its snapshot counts, not the runtime.
     await settle(stack, tmp_path, job())
     assert await changes(stack, tmp_path, job()) == {}
     runtime = runtime_object(policy={"torch": {}, "numNodes": 5})
     assert list(await changes(stack, tmp_path, job(), runtime)) == ["TrainingRuntime.trainer.kubeflow.org/team/rt"]
-
-
-async def test_suspending_changes_the_jobset(stack: Stack, tmp_path: Path) -> None:
-    await settle(stack, tmp_path, job())
+    # Suspending changes the jobset.
     texts = await changes(stack, tmp_path, job(suspend=True))
     assert list(texts) == ["TrainJob.trainer.kubeflow.org/team/demo", "JobSet.jobset.x-k8s.io/team/demo"]
     for text in texts.values():
@@ -177,6 +170,7 @@ async def test_feature_gates_count_and_the_authority_that_only_the_controller_ha
 
 @pytest.mark.nightly
 async def test_objections_of_the_cluster_are_told_and_exit_with_2(stack: Stack, tmp_path: Path, diff: Any) -> None:
+    # Objections of the cluster are told and exit with 2.
     kubeconfig = str(tmp_path / "cluster/kubeconfig")
     wrong = await diff(job(trainer={"numNode": 1}), KUBECONFIG=kubeconfig)
     assert wrong.code == 2
@@ -185,10 +179,7 @@ async def test_objections_of_the_cluster_are_told_and_exit_with_2(stack: Stack, 
     missing = await diff(job(runtimeRef={"name": "nowhere"}), KUBECONFIG=kubeconfig)
     assert missing.code == 2
     assert "RuntimeNotFound: not found ClusterTrainingRuntime" in missing.err
-
-
-@pytest.mark.nightly
-async def test_a_missing_permission_is_told(stack: Stack, tmp_path: Path, diff: Any) -> None:
+    # A missing permission is told.
     assert stack.cluster is not None
     refusal = Refuse(403, message='jobsets "demo" is forbidden: User "eve" cannot patch resource "jobsets"')
     stack.cluster.faults.add(refusal, verb="patch", resource="jobsets")
@@ -196,10 +187,7 @@ async def test_a_missing_permission_is_told(stack: Stack, tmp_path: Path, diff: 
     assert (forbidden.code, forbidden.out) == (2, "")
     assert 'TrainJob demo: jobsets "demo" is forbidden: User "eve" cannot patch' in forbidden.err
     assert "diff makes dry runs, which take those of the writes themselves" in forbidden.err
-
-
-@pytest.mark.nightly
-async def test_without_a_cluster_it_says_what_to_do(diff: Any) -> None:
+    # Without a cluster it says what to do.
     alone = await diff(job())
     assert (alone.code, alone.out) == (2, "")
     assert "no cluster is configured" in alone.err

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from support.commands import trainmaster
 from support.job_kinds import job_object
 from support.stack import QUIET, Stack, api_server, manager
 
@@ -84,7 +83,8 @@ async def _stored(stack: Stack, obj: JsonObject) -> JsonObject:
     return await stack.client.get(JOBS[obj["kind"]], metadata["namespace"], metadata["name"])
 
 
-async def test_a_new_job_is_all_new(stack: Stack, tmp_path: Path) -> None:
+async def test_a_new_job_is_all_new_and_a_gang_waits_for_its_group(stack: Stack, tmp_path: Path) -> None:
+    # A new job is all new.
     new = job("PyTorchJob", await namespace(stack, "new"), {"Master": 1, "Worker": 1})
     assert list(await changes(stack, tmp_path, new)) == [
         "+PyTorchJob demo",
@@ -94,13 +94,15 @@ async def test_a_new_job_is_all_new(stack: Stack, tmp_path: Path) -> None:
         "+Service demo-worker-0",
     ]
     assert (await stack.client.list(PODS, "new"))["items"] == []
-
-
-async def test_a_gang_waits_for_its_group(stack: Stack, tmp_path: Path) -> None:
+    # A gang waits for its group.
     new = job("JAXJob", await namespace(stack, "gang"), {"Worker": 2})
     texts = await changes(stack, tmp_path, new, gang=Volcano())
     assert list(texts) == ["+JAXJob demo", "+PodGroup demo"]
     assert "+  minMember: 2" in texts["+PodGroup demo"]
+    # A job of another controller is left alone.
+    policy = {"managedBy": "kueue.x-k8s.io/multikueue"}
+    obj = job("JAXJob", await namespace(stack, "managed"), {"Worker": 1}, runPolicy=policy)
+    assert list(await changes(stack, tmp_path, obj)) == ["+JAXJob demo"]
 
 
 @pytest.mark.parametrize("kind", ["JAXJob", "MPIJob"])
@@ -119,26 +121,9 @@ async def test_a_settled_job_changes_nothing_until_its_file_does(kind: str, stac
     assert {"-Pod demo-worker-0", "-Pod demo-worker-1"} <= set(await changes(stack, tmp_path, suspended))
 
 
-async def test_a_job_of_another_controller_is_left_alone(stack: Stack, tmp_path: Path) -> None:
-    policy = {"managedBy": "kueue.x-k8s.io/multikueue"}
-    obj = job("JAXJob", await namespace(stack, "managed"), {"Worker": 1}, runPolicy=policy)
-    assert list(await changes(stack, tmp_path, obj)) == ["+JAXJob demo"]
-
-
 async def test_what_cannot_be_worked_on_is_refused_as_the_condition_would_tell(stack: Stack, tmp_path: Path) -> None:
     obj = job("XGBoostJob", await namespace(stack, "wrong"), {"Worker": 1})
     with pytest.raises(
         Rejected, match=r"XGBoostJob demo: XGBoostJobFailedValidation: spec\.xgbReplicaSpecs\[Master\]: "
     ):
         await changes(stack, tmp_path, obj)
-
-
-@pytest.mark.nightly
-async def test_the_command_knows_jobs(stack: Stack, tmp_path: Path) -> None:
-    where = await namespace(stack, "command")
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("TFJob", where, {"Worker": 1})))
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(next(tmp_path.parent.rglob("stack*/**/kubeconfig")).read_text())
-    finished = await trainmaster("diff", "-f", "job.yaml", "--kubeconfig", str(kubeconfig), cwd=tmp_path)
-    assert (finished.code, finished.err) == (1, "")
-    assert "+++ merged/Pod/command/demo-worker-0" in finished.out

@@ -49,7 +49,8 @@ def test_versions(version: str, finding: str) -> None:
     assert f"{found.status}: {found.message}; {found.what_next}" == finding
 
 
-async def test_the_namespace(stack: Stack) -> None:
+async def test_jobset_and_the_namespace(stack: Stack) -> None:
+    # The namespace.
     assert (await findings(stack, namespace="nowhere"))["namespace"] == [
         "warn: there is no namespace nowhere; kubectl create namespace nowhere, unless your manifests bring it"
     ]
@@ -58,9 +59,7 @@ async def test_the_namespace(stack: Stack) -> None:
     assert (await findings(stack, namespace="strict"))["namespace"] == [
         "ok: the namespace strict is there; its pod security level is restricted, which the manager's pod fits"
     ]
-
-
-async def test_jobset_and_its_controller(stack: Stack) -> None:
+    # Jobset and its controller.
     known = "JobSet v1alpha2 is served, but no Deployment of its controller is known by its usual name"
     assert (await findings(stack))["jobset"] == [
         f"warn: {known}; see that its controller runs; otherwise JobSets get no pods"
@@ -137,14 +136,11 @@ async def test_schedulers(stack: Stack) -> None:
     assert (await findings(stack))["schedulers"] == ["ok: gang scheduling: coscheduling (scheduler plugins), Volcano"]
     for group in ("scheduling.x-k8s.io", "scheduling.volcano.sh"):
         await stack.client.delete(DEFINITIONS, None, f"podgroups.{group}")
-    for plural, group, kind in (("workloads", "kueue.x-k8s.io", "Workload"),):
-        schema = {"openAPIV3Schema": {"type": "object"}}
-        version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-        names = {"plural": plural, "kind": kind}
-        definition = {"group": group, "names": names, "scope": "Namespaced", "versions": [version]}
-        await stack.client.create(DEFINITIONS, {"metadata": {"name": f"{plural}.{group}"}, "spec": definition})
-    found = await findings(stack)
-    assert found["schedulers"] == [
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}
+    names = {"plural": "workloads", "kind": "Workload"}
+    definition = {"group": "kueue.x-k8s.io", "names": names, "scope": "Namespaced", "versions": [version]}
+    await stack.client.create(DEFINITIONS, {"metadata": {"name": "workloads.kueue.x-k8s.io"}, "spec": definition})
+    assert (await findings(stack))["schedulers"] == [
         "ok: gang scheduling: no PodGroups; runtimes cannot have a podGroupPolicy",
         "ok: Kueue is there; it admits TrainJobs if its configuration names trainer.kubeflow.org/trainjob",
     ]

@@ -135,7 +135,8 @@ async def lease(stack: Stack, namespace: str, *, age: float, holder: str = "go_1
     )
 
 
-async def test_a_manager_that_leads_elsewhere_is_told(stack: Stack) -> None:
+async def test_leases_say_who_leads(stack: Stack) -> None:
+    # A manager that leads elsewhere is told.
     found = await findings(stack)
     assert (found["managers"], found["leases"]) == (["ok: no manager of Trainer is installed"], ["ok: nobody leads"])
     await lease(stack, "elsewhere", age=3)
@@ -151,9 +152,8 @@ async def test_a_manager_that_leads_elsewhere_is_told(stack: Stack) -> None:
             "serves other namespaces"
         )
     ]
-
-
-async def test_the_lease_of_the_manager_that_is_replaced_is_waited_for(stack: Stack) -> None:
+    # The lease of the manager that is replaced is waited for.
+    await stack.client.delete(LEASES, "elsewhere", "trainer.kubeflow.org")
     await lease(stack, NAMESPACE, age=3)
     await lease(stack, "elsewhere", age=3600)
     assert (await findings(stack))["leases"] == [
@@ -203,45 +203,36 @@ async def test_webhooks_on_our_kinds_are_told(stack: Stack) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("data", "finding"),
-    [
+async def test_the_configuration_that_is_there_is_checked(stack: Stack) -> None:
+    where = "the ConfigMap kubeflow/kubeflow-trainer-config"
+    head = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+    metadata = {"name": "kubeflow-trainer-config", "namespace": NAMESPACE}
+    await stack.client.create(CONFIGMAPS, {"metadata": metadata})
+    for data, finding in (
+        ({KEY: head}, f"ok: the configuration in {where} can be used"),
         (
-            {KEY: "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"},
-            "ok: the configuration in the ConfigMap kubeflow/kubeflow-trainer-config can be used",
-        ),
-        (
-            {KEY: "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nwebhook: {port: 0}\n"},
+            {KEY: f"{head}webhook: {{port: 0}}\n"},
             (
-                "fail: the configuration in the ConfigMap kubeflow/kubeflow-trainer-config cannot be used: "
-                "webhook.port: must be greater than or equal to 1, got 0; correct it"
+                f"fail: the configuration in {where} cannot be used: webhook.port: must be greater than or equal to 1, "
+                "got 0; correct it"
             ),
         ),
         (
-            {KEY: "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nwebhook: {port: 8081}\n"},
+            {KEY: f"{head}webhook: {{port: 8081}}\n"},
             (
-                "fail: the configuration in the ConfigMap kubeflow/kubeflow-trainer-config cannot be used: "
-                "health.healthProbeBindAddress: port 8081 is that of webhook.port; give each server one of its own; "
-                "correct it"
+                f"fail: the configuration in {where} cannot be used: health.healthProbeBindAddress: port 8081 is that of "
+                "webhook.port; give each server one of its own; correct it"
             ),
         ),
         (
-            {KEY: "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\nstatusServer: {qps: 6}\n"},
+            {KEY: f"{head}statusServer: {{qps: 6}}\n"},
             (
-                "warn: in the ConfigMap kubeflow/kubeflow-trainer-config: statusServer.qps: no effect: the feature "
-                "gate TrainJobStatus is off, so there is no status server"
+                f"warn: in {where}: statusServer.qps: no effect: the feature gate TrainJobStatus is off, so there is no "
+                "status server"
             ),
         ),
-        (
-            {"other": ""},
-            (
-                f"warn: the ConfigMap kubeflow/kubeflow-trainer-config has no key {KEY}; see who made it; our "
-                "manifests bring their own"
-            ),
-        ),
-    ],
-)
-async def test_the_configuration_that_is_there_is_checked(stack: Stack, data: dict[str, str], finding: str) -> None:
-    config_map = {"metadata": {"name": "kubeflow-trainer-config", "namespace": NAMESPACE}, "data": data}
-    await stack.client.create(CONFIGMAPS, config_map)
-    assert (await findings(stack))["configuration"] == [finding]
+        ({"other": ""}, f"warn: {where} has no key {KEY}; see who made it; our manifests bring their own"),
+    ):
+        config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        await stack.client.update(CONFIGMAPS, config_map)
+        assert (await findings(stack))["configuration"] == [finding]

@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.definitions import definitions
 from support.doctor import findings
 from support.original_crds import original_job_definitions
 from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates.webhook_names import VALIDATING
 from trainmaster.controller.cli.doctor.facts import DEFINITIONS, DEPLOYMENTS
-from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 PLURALS = ("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")
@@ -54,26 +52,13 @@ def go_definition(kind: str) -> JsonObject:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_nothing_is_there(stack: Stack) -> None:
+async def test_definitions_that_are_there_are_told(stack: Stack) -> None:
+    # Nothing is there.
     assert await told(stack) == [
         "ok: definitions of the Training Operator: none yet; `trainmaster crds` has them, and so have the manifests"
     ]
     assert await told(stack, **OFF) == []
-
-
-@pytest.mark.nightly
-async def test_ours(stack: Stack) -> None:
-    for definition in definitions(TRAINING_OPERATOR_DEFINITIONS):
-        await stack.client.create(DEFINITIONS, definition)
-    assert await told(stack) == [
-        f"ok: {plural}.kubeflow.org is one of Trainmaster, with the same fields" for plural in PLURALS
-    ]
-    assert await told(stack, trainingOperator={"enableScheme": ["TFJob"]}) == [
-        "ok: tfjobs.kubeflow.org is one of Trainmaster, with the same fields"
-    ]
-
-
-async def test_definitions_of_the_go_operator_lack_what_backoff_limits_take(stack: Stack) -> None:
+    # Definitions of the go operator lack what backoff limits take.
     await stack.client.create(DEFINITIONS, go_definition("TFJob"))
     absent, found = await told(stack)
     assert absent.startswith("ok: definitions of the Training Operator: not jaxjobs.kubeflow.org, mpijobs.")

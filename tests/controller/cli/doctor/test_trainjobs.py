@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.doctor import findings
-from support.objects import runtime_object, trainjob_object
+from support.objects import COMPLETE, runtime_object, trainjob_object
 from support.stack import Stack, api_server, manager
+from support.training import until
 
 from trainmaster.controller.cli.doctor.facts import DEFINITIONS, VOLCANO
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
@@ -32,6 +31,10 @@ def new(name: str, **spec: Any) -> JsonObject:
     return {**job, "metadata": {"name": name, "namespace": "team"}}
 
 
+async def has_jobset(stack: Stack) -> bool:
+    return bool((await stack.client.list(JOBSETS, "team"))["items"])
+
+
 async def test_a_settled_trainjob_is_left_alone_and_a_new_one_is_not(stack: Stack) -> None:
     await stack.client.create(TRAINJOBS, new("old"))
     assert (await findings(stack))["trainjobs"] == [
@@ -41,21 +44,14 @@ async def test_a_settled_trainjob_is_left_alone_and_a_new_one_is_not(stack: Stac
             "changed just now, any manager writes"
         )
     ]
-    async with manager(stack.access), asyncio.timeout(30):
-        while True:
-            try:
-                await stack.client.get(JOBSETS, "team", "old")
-                break
-            except NotFound:
-                await asyncio.sleep(0.02)
+    async with manager(stack.access):
+        await until(lambda: has_jobset(stack))
     assert (await findings(stack))["trainjobs"] == [
         "ok: 1 TrainJob, 0 finished: the manager would write nothing for them"
     ]
-    versions = [each["metadata"]["resourceVersion"] for each in (await stack.client.list(TRAINJOBS))["items"]]
+    before = await stack.client.list(TRAINJOBS)
     await findings(stack)
-    assert versions == [
-        each["metadata"]["resourceVersion"] for each in (await stack.client.list(TRAINJOBS))["items"]
-    ], "it only looks"
+    assert (await stack.client.list(TRAINJOBS))["items"] == before["items"], "it only looks"
 
 
 async def test_those_of_others_those_that_ended_and_those_that_cannot_be_built(stack: Stack) -> None:
@@ -63,14 +59,7 @@ async def test_those_of_others_those_that_ended_and_those_that_cannot_be_built(s
     lost = new("lost", runtimeRef={"kind": "TrainingRuntime", "name": "nowhere"})
     await stack.client.create(TRAINJOBS, lost)
     ended = await stack.client.create(TRAINJOBS, new("ended"))
-    complete = {
-        "type": "Complete",
-        "status": "True",
-        "reason": "AllJobsCompleted",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    await stack.client.update(TRAINJOBS, {**ended, "status": {"conditions": [complete]}}, subresource="status")
+    await stack.client.update(TRAINJOBS, {**ended, "status": {"conditions": [COMPLETE]}}, subresource="status")
     assert (await findings(stack))["trainjobs"] == [
         (
             "warn: 3 TrainJobs, 1 finished, 1 of other controllers: the manager would write for 1 of them: team/lost: "
@@ -87,7 +76,8 @@ async def test_those_of_others_those_that_ended_and_those_that_cannot_be_built(s
     ]
 
 
-async def test_runtimes_whose_plugin_is_not_there(stack: Stack) -> None:
+async def test_runtimes_whose_plugin_or_gang_scheduler_is_not_there(stack: Stack) -> None:
+    # Runtimes whose plugin is not there.
     served = runtime_object()
     served["metadata"]["name"] = "served"
     served["spec"]["mlPolicy"] = {"custom": {"name": "acme", "config": {"deep": {"any": ["thing"]}}}}
@@ -99,9 +89,7 @@ async def test_runtimes_whose_plugin_is_not_there(stack: Stack) -> None:
             "that it is meant for in the image of the manager"
         )
     ]
-
-
-async def test_runtimes_whose_gang_scheduler_is_not_there(stack: Stack) -> None:
+    # Runtimes whose gang scheduler is not there.
     gang = runtime_object()
     gang["metadata"]["name"] = "gang"
     gang["spec"]["podGroupPolicy"] = {"volcano": {}}
