@@ -58,27 +58,13 @@ class Reviews:
         await self.settle()
 
 
-async def test_a_peer_has_so_many_places_however_many_requests_come_at_once() -> None:
-    reviews = Reviews()
-    tasks = await reviews.start("a", 250)
-    assert len(reviews.under_way) == REFUSALS_BURST
-    await reviews.end(REFUSALS_BURST, refused=True)
-    results = [task.result() for task in tasks]
-    assert results[:REFUSALS_BURST] == ["denied"] * REFUSALS_BURST
-    assert set(results[REFUSALS_BURST:]) == {f"in {1 / REFUSALS_QPS:g} s"}
-
-
-async def test_places_that_come_back_go_to_those_who_wait() -> None:
+async def test_places_that_come_back_go_to_those_who_wait_and_one_peer_takes_nothing_from_another() -> None:
     reviews = Reviews()
     tasks = await reviews.start("a", REFUSALS_BURST * 3)
     for _ in range(3):
         assert len(reviews.under_way) == REFUSALS_BURST
         await reviews.end(REFUSALS_BURST, refused=False)
     assert [task.result() for task in tasks] == ["accepted"] * REFUSALS_BURST * 3
-
-
-async def test_one_peer_takes_nothing_from_another() -> None:
-    reviews = Reviews()
     await reviews.start("a", REFUSALS_BURST * 2)
     await reviews.start("b", 1)
     assert len(reviews.under_way) == REFUSALS_BURST + 1

@@ -91,13 +91,6 @@ async def test_only_so_many_reviews_are_cached(monkeypatch: pytest.MonkeyPatch) 
     assert [await reviewed.is_cached(token) for token in (a, c, b)] == [True, True, False], "b was not needed longest"
 
 
-async def test_one_token_that_comes_many_times_at_once_is_reviewed_once() -> None:
-    reviewed = Reviewed()
-    token = reviewed.token("a")
-    assert set(await asyncio.gather(*(reviewed.review(token) for _ in range(20)))) == {PodIdentity("team", "p", "u")}
-    assert reviewed.server.reviews == 1
-
-
 async def test_who_gives_up_a_review_leaves_it_to_the_next_who_waits_for_it() -> None:
     reviewed = Reviewed()
     token = reviewed.token("a")
