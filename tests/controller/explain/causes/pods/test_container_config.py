@@ -12,7 +12,6 @@ from trainmaster.controller.explain.causes.pods.container_config import containe
 @pytest.mark.parametrize(
     ("message", "advice"),
     [
-        ('configmap "settings" not found', "create the ConfigMap settings in the namespace ns"),
         ('secret "token" not found', "create the Secret token in the namespace ns"),
         ("couldn't find key HF_TOKEN in Secret ns/token", "put the key HF_TOKEN into the Secret token"),
         ("container has runAsNonRoot and image will run as root", "correct what the message names"),
@@ -25,22 +24,11 @@ def test_what_is_missing_and_where(message: str, advice: str) -> None:
     assert advice in finding.what_next[0]
 
 
-def test_a_volume_whose_config_map_is_missing() -> None:
+def test_a_volume_that_cannot_be_mounted_otherwise_is_another_cause() -> None:
+    told = [event("Pod", "t-node-0-0", "FailedMount", "MountVolume.SetUp failed: mount.nfs: Connection timed out")]
+    assert not list(container_config_error(view(pod(**waiting("ContainerCreating")), events=told)))
     note = 'MountVolume.SetUp failed for volume "cfg" : configmap "settings" not found'
     told = [event("Pod", "t-node-0-0", "FailedMount", note)]
     (finding,) = container_config_error(view(pod(**waiting("ContainerCreating")), events=told))
     assert "create the ConfigMap settings" in finding.what_next[0]
     assert not list(container_config_error(view(pod(phase="Running"), events=told))), "it came in the meantime"
-
-
-def test_a_volume_whose_config_map_lacks_a_key() -> None:
-    note = 'MountVolume.SetUp failed for volume "cfg" : configmap references non-existent config key: epochs'
-    spec = {"containers": [], "volumes": [{"name": "cfg", "configMap": {"name": "settings"}}]}
-    told = [event("Pod", "t-node-0-0", "FailedMount", note)]
-    (finding,) = container_config_error(view(pod(spec=spec, **waiting("ContainerCreating")), events=told))
-    assert finding.what_next[0].startswith("put the key epochs into the ConfigMap settings, or correct")
-
-
-def test_a_volume_that_cannot_be_mounted_otherwise_is_another_cause() -> None:
-    told = [event("Pod", "t-node-0-0", "FailedMount", "MountVolume.SetUp failed: mount.nfs: Connection timed out")]
-    assert not list(container_config_error(view(pod(**waiting("ContainerCreating")), events=told)))

@@ -37,12 +37,11 @@ def test_a_storage_class_that_does_not_exist() -> None:
     assert finding.evidence[1].text.startswith("rank 0: 0/1 nodes are available")
 
 
-def test_no_storage_class_and_none_is_the_default() -> None:
+def test_a_claim_that_is_not_provisioned_says_why() -> None:
+    # No storage class and none is the default.
     (finding,) = volume_pending(view(pod(spec=MOUNTS, **UNBOUND), claims=[claim("data")], storage_classes=[STANDARD]))
     assert "it names no storage class, and none is the default" in finding.evidence[0].text
-
-
-def test_why_a_claim_is_not_provisioned_is_told() -> None:
+    # Why a claim is not provisioned is told.
     told = [event("PersistentVolumeClaim", "data", "ProvisioningFailed", "quota of disks exceeded")]
     claims = [claim("data", storageClassName="standard")]
     (finding,) = volume_pending(
@@ -50,6 +49,9 @@ def test_why_a_claim_is_not_provisioned_is_told() -> None:
     )
     assert finding.evidence[0].text == "it is Pending: quota of disks exceeded"
     assert finding.what_next == ["see why it is not bound: kubectl describe pvc data -n ns"]
+    # A claim that lost its volume.
+    (finding,) = volume_pending(view(pod(spec=MOUNTS), claims=[claim("data", "Lost", volumeName="pv-1")]))
+    assert finding.evidence[0].text == "it is Lost: its volume pv-1 is gone"
 
 
 def test_a_claim_that_waits_for_its_first_pod_is_as_it_should_be() -> None:
@@ -60,11 +62,6 @@ def test_a_claim_that_waits_for_its_first_pod_is_as_it_should_be() -> None:
     note = "waiting for first consumer to be created before binding"
     told = [event("PersistentVolumeClaim", "data", "WaitForFirstConsumer", note, warning=False)]
     assert not list(volume_pending(view(waits, claims=claims, storage_classes=None, events=told)))
-
-
-def test_a_claim_that_lost_its_volume() -> None:
-    (finding,) = volume_pending(view(pod(spec=MOUNTS), claims=[claim("data", "Lost", volumeName="pv-1")]))
-    assert finding.evidence[0].text == "it is Lost: its volume pv-1 is gone"
 
 
 def test_a_volume_that_cannot_be_mounted() -> None:

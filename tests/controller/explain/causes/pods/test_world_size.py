@@ -21,15 +21,14 @@ def jobset(nodes: int) -> JsonObject:
     return {"kind": "JobSet", "metadata": {"name": "t", "namespace": "ns"}, "spec": {"replicatedJobs": [job]}}
 
 
-def test_ranks_that_disagree() -> None:
+def test_ranks_that_disagree_with_each_other_or_with_the_number_of_pods() -> None:
+    # Ranks that disagree.
     pods = [told(0, WORLD_SIZE="4"), told(1, WORLD_SIZE="4"), told(2, WORLD_SIZE="2")]
     (finding,) = world_size_mismatch(view(*pods))
     assert finding.cause is Cause.WORLD_SIZE_MISMATCH
     assert finding.evidence[0].text == "WORLD_SIZE=4 in rank 0 and 1 other; WORLD_SIZE=2 in rank 2"
     assert "WORLD_SIZE" in finding.what_next[0]
-
-
-def test_another_number_than_there_are_pods() -> None:
+    # Another number than there are pods.
     (finding,) = world_size_mismatch(view(told(0, PET_NNODES="4"), told(1, PET_NNODES="4"), jobsets=[jobset(2)]))
     assert finding.evidence[0].text == "PET_NNODES=4 in rank 0 and 1 other, while the job has 2 pods that train"
 
