@@ -22,12 +22,15 @@ from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.testing import PluginConformance, replicated_job
 
-for _sandboxed in (
+for _costly in (
     PluginConformance.test_it_is_deterministic_across_processes,
-    PluginConformance.test_it_uses_its_rights,
+    PluginConformance.test_it_stands_hostile_sizes,
+    PluginConformance.test_it_stands_two_calls_at_once,
+    PluginConformance.test_it_stays_in_its_budget,
     PluginConformance.test_it_survives_definitions,
+    PluginConformance.test_it_uses_its_rights,
 ):
-    pytest.mark.nightly(_sandboxed)
+    pytest.mark.nightly(_costly)
 
 RESOURCES = {"requests": {"cpu": 2, "memory": "1Gi"}, "limits": {"nvidia.com/gpu": 1}}
 JOBS: tuple[JsonObject, ...] = (

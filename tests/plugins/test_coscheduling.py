@@ -67,27 +67,8 @@ def asking(requests: JsonObject | None = None, limits: JsonObject | None = None,
     return job
 
 
-def test_a_group_of_all_nodes_is_built_and_named_by_their_pods() -> None:
-    job = trainjob(trainer={"numNodes": 4})
-    desired = companion("PodGroup", job, on(asking({"cpu": "500m"})))
-    assert desired.object == {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "demo", "namespace": "team", "ownerReferences": [owner_reference(job)]},
-        "spec": {"minMember": 4, "minResources": {"cpu": "2"}, "scheduleTimeoutSeconds": 60},
-    }
-    (node,) = jobset(job, on())["spec"]["replicatedJobs"]
-    assert pod_metadata(node) == {"labels": {"scheduling.x-k8s.io/pod-group": "demo"}}
-
-
 def test_the_timeout_is_that_of_the_runtime() -> None:
     assert group(trainjob(), on(gang={"coscheduling": {"scheduleTimeoutSeconds": 5}}))["scheduleTimeoutSeconds"] == 5
-
-
-def test_without_a_policy_there_is_no_group() -> None:
-    objects = resolve(trainjob(), parse_runtime(runtime_object()), FRAMEWORK).objects
-    assert [desired.identity[1] for desired in objects] == ["JobSet"]
-    assert members(objects[0].object) == []
 
 
 @pytest.mark.defect("B10")

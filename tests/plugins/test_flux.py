@@ -21,7 +21,6 @@ from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
 from support.resolutions import FakeListers, Runtime, companion, container, entropy, error_details, job_spec, jobset
 
-from trainmaster.plugins.flux import Flux
 from trainmaster.plugins.util.owned_objects import curve_certificate, z85
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
@@ -362,19 +361,6 @@ def test_the_name_of_the_installer_is_taken() -> None:
     with pytest.raises(PluginFailed, match="'flux-installer' is reserved") as caught:
         jobset(trainjob(), on)
     assert caught.value.rejected
-
-
-def test_an_existing_init_container_stays_first() -> None:
-    job = replicated_job()
-    job["template"]["spec"]["template"]["spec"]["initContainers"] = [{"name": "mine", "image": "i"}]
-    obj = jobset(trainjob(), runtime(job, policy={"flux": {}}))
-    names = [each["name"] for each in job_spec(obj)["template"]["spec"]["initContainers"]]
-    assert names == ["mine", "flux-installer"]
-
-
-def test_entropy_must_be_a_function() -> None:
-    with pytest.raises(TypeError, match="entropy must be a function"):
-        Flux(entropy=7)  # type: ignore[arg-type]  # as from a configuration file
 
 
 @given(trainjobs(), runtimes(st.fixed_dictionaries({"flux": st.just({})})))

@@ -12,7 +12,6 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import owner_reference
 
 RUNTIME = runtime_object(policy={"torch": {}})
-REFERENCE = '{"name":"rt","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}'
 
 
 def test_patches_do_not_change_while_pods_still_run() -> None:
@@ -65,25 +64,6 @@ def test_the_environment_of_main_containers_is_not_patched() -> None:
     assert validate(main, runtime).message.endswith(
         "must not have envs for the dataset-initializer, model-initializer, node containers"
     )
-
-
-@pytest.mark.parametrize(("kind", "section"), [("dataset", "datasetConfig"), ("model", "modelConfig")])
-def test_initializers_have_their_job_container_and_volume(kind: str, section: str) -> None:
-    step = f"{kind}-initializer"
-    job = trainjob_object(initializer={kind: {"storageUri": "hf://a/b"}})
-
-    def result(*jobs: JsonObject) -> str:
-        return validate(job, runtime_object(replicated_job(), *jobs)).message
-
-    mounts = [{"name": "initializer", "mountPath": "/workspace"}]
-    container = {"name": step, "image": "i"}
-    prefix = f"spec.runtimeRef: Invalid value: {REFERENCE}: must have"
-    assert result() == f"{prefix} {step} job when trainJob is configured with input {section}"
-    other = replicated_job(step, ancestor=step, containers=[{"name": "x", "image": "i"}])
-    assert result(other) == f"{prefix} container with name - {step} in the {step} job"
-    without = replicated_job(step, ancestor=step, containers=[container])
-    assert result(without) == f"{prefix} volumeMount with name - initializer in container {step} of the {step} job"
-    assert result(replicated_job(step, ancestor=step, containers=[{**container, "volumeMounts": mounts}])) == ""
 
 
 @pytest.mark.parametrize("kind", ["dataset", "model"])

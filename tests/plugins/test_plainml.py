@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
-from support.resolutions import container, env, job_spec, jobset
+from support.resolutions import job_spec, jobset
 
 from trainmaster.runtime.api.constants import LAUNCHER, NODE
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -34,12 +34,6 @@ def test_only_the_trainer_has_nodes() -> None:
     on = runtime(replicated_job("aux", ancestor=None), replicated_job())
     result = jobset(trainjob(trainer={"numNodes": 3}), on)
     assert [job_spec(result, index)["parallelism"] for index in range(2)] == [1, 3]
-
-
-def test_nothing_but_the_users_variables_is_injected() -> None:
-    result = jobset(trainjob(trainer={"env": [{"name": "A", "value": "1"}]}), runtime(policy={"numNodes": 2}))
-    assert env(container(result)) == {"A": "1"}
-    assert "ports" not in container(result)
 
 
 @pytest.mark.parametrize(

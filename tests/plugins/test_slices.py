@@ -216,8 +216,7 @@ def test_who_has_no_known_command_is_warned(policy: str) -> None:
     assert not warning_details(named, on)
 
 
-@pytest.mark.parametrize("nodes", [1, 6, 33])
-@pytest.mark.parametrize("policy", [*RANKS, "flux", None])
+@pytest.mark.parametrize(("policy", "nodes"), [*((policy, 6) for policy in RANKS), ("flux", 1), (None, 33)])
 def test_nodes_that_do_not_come_out_even_are_refused_with_the_numbers(policy: str | None, nodes: int) -> None:
     job = trainjob(trainer={"numNodes": nodes})
     on = runtime(sliced(4, command=["run"]), policy={policy: {}} if policy else None)
@@ -254,8 +253,6 @@ def step(name: str, ancestor: str | None, replicas: int) -> JsonObject:
 
 
 @pytest.mark.defect("B33")
-@pytest.mark.parametrize("kind", ["TrainingRuntime", "ClusterTrainingRuntime"])
-@pytest.mark.parametrize("updated", [False, True], ids=["created", "updated"])
 @pytest.mark.parametrize(
     ("played", "policy", "replicas", "message"),
     [
@@ -275,14 +272,14 @@ def step(name: str, ancestor: str | None, replicas: int) -> JsonObject:
     ],
 )
 def test_replicas_of_runtimes(
-    *, kind: str, updated: bool, played: tuple[str, str | None], policy: JsonObject, replicas: int, message: str | None
+    played: tuple[str, str | None], policy: JsonObject, replicas: int, message: str | None
 ) -> None:
     """What is done once stays at one replica, for both kinds of runtime, when they are created and when changed."""
-
-    obj = runtime_object(step(*played, replicas), policy=policy)
-    obj["kind"] = kind
-    found = [(each.path, each.detail) for each in validate_runtime(obj, runtime_object() if updated else None).errors]
-    assert found == ([("spec.template.spec.replicatedJobs[0].replicas", message)] if message else [])
+    expected = [("spec.template.spec.replicatedJobs[0].replicas", message)] if message else []
+    for kind in ("TrainingRuntime", "ClusterTrainingRuntime"):
+        obj = {**runtime_object(step(*played, replicas), policy=policy), "kind": kind}
+        for old in (None, runtime_object()):
+            assert [(each.path, each.detail) for each in validate_runtime(obj, old).errors] == expected
 
 
 def test_what_is_done_once_is_built_once() -> None:
@@ -326,18 +323,6 @@ def test_resolving_is_pure(policy: str, data: st.DataObject, slices: int) -> Non
         raw_job["spec"]["trainer"]["numNodes"] *= slices
     raw["spec"]["mlPolicy"].pop("numNodes", None)
     check_resolution(raw_job, raw)
-
-
-@pytest.mark.defect("B10")
-@pytest.mark.parametrize("gang", ["coscheduling", "volcano"])
-def test_a_gang_is_all_slices(gang: str) -> None:
-    """32 hosts in 4 slices, and two initializers that run beside them, are 34 that start together."""
-    initializers = [step("data", "dataset-initializer", 1), step("model", "model-initializer", 1)]
-    raw = runtime_object(*initializers, sliced(4, command=["run"]), policy={"jax": {}})
-    raw["spec"]["podGroupPolicy"] = {gang: {}}
-    objects = resolve(trainjob(trainer={"numNodes": 32}), parse_runtime(raw), FRAMEWORK).objects
-    (pod_group,) = [each.object for each in objects if each.object["kind"] == "PodGroup"]
-    assert pod_group["spec"]["minMember"] == 34
 
 
 def test_admission_says_the_numbers() -> None:

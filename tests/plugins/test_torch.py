@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
-from support.resolutions import RANK, container, env, field_errors, job_spec, jobset, warning_details
+from support.resolutions import container, env, job_spec, jobset, warning_details
 
 from trainmaster.runtime.api import ApiTypeError
-from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -29,20 +28,6 @@ def injecting(*names: str, job: str = "node") -> JsonObject:
 
 
 class TestEnvironment:
-    def test_it_is_what_torchrun_reads(self) -> None:
-        trainer = {"numNodes": 3, "numProcPerNode": 2, "env": [{"name": "A", "value": "1"}]}
-        result = jobset(trainjob(trainer=trainer), runtime(policy={"torch": {}}))
-        assert list(env(container(result)).items()) == [
-            ("A", "1"),
-            ("PET_NNODES", "3"),
-            ("PET_NPROC_PER_NODE", "2"),
-            ("PET_NODE_RANK", RANK),
-            ("PET_MASTER_ADDR", "demo-node-0-0.demo"),
-            ("PET_MASTER_PORT", "29500"),
-        ]
-        assert container(result)["ports"] == [{"containerPort": 29500}]
-        assert job_spec(result)["parallelism"] == job_spec(result)["completions"] == 3
-
     @pytest.mark.defect("B3")
     def test_it_is_there_without_a_trainer(self) -> None:
         """A runtime with several nodes needs the rendezvous also when the TrainJob has no `trainer`."""
@@ -58,10 +43,18 @@ class TestEnvironment:
         assert [port["containerPort"] for port in container(result)["ports"]] == [80, 81, 29500]
 
     @pytest.mark.defect("B19")
-    def test_the_master_is_the_trainer_whatever_it_is_called(self) -> None:
+    @pytest.mark.parametrize(
+        ("policy", "variable", "port"),
+        [
+            ("torch", "PET_MASTER_ADDR", ""),
+            ("jax", "JAX_COORDINATOR_ADDRESS", ":29500"),
+            ("xgboost", "DMLC_TRACKER_URI", ""),
+        ],
+    )
+    def test_nodes_meet_at_the_trainer_whatever_it_is_called(self, policy: str, variable: str, port: str) -> None:
         """The address was wired to a job called node and a subdomain called like the TrainJob."""
-        on = runtime(replicated_job("workers"), policy={"torch": {}}, network={"subdomain": "mesh"})
-        assert env(container(jobset(trainjob(), on)))["PET_MASTER_ADDR"] == "demo-workers-0-0.mesh"
+        on = runtime(replicated_job("workers"), policy={policy: {}}, network={"subdomain": "mesh"})
+        assert env(container(jobset(trainjob(), on)))[variable] == f"demo-workers-0-0.mesh{port}"
 
     @pytest.mark.defect("B19")
     def test_a_single_node_needs_no_host_name(self) -> None:
@@ -79,8 +72,10 @@ class TestEnvironment:
         assert "network.enableDNSHostnames" in message
         assert "2 nodes" in message
 
-    def test_a_runtime_without_a_trainer_is_left_alone(self) -> None:
-        result = jobset(trainjob(trainer={"numNodes": 2}), runtime(replicated_job(ancestor=None), policy={"torch": {}}))
+    @pytest.mark.parametrize("policy", ["torch", "jax"])
+    def test_a_runtime_without_a_trainer_is_left_alone(self, policy: str) -> None:
+        on = runtime(replicated_job(ancestor=None), policy={policy: {}})
+        result = jobset(trainjob(trainer={"numNodes": 2}), on)
         assert env(container(result)) == {}
         assert job_spec(result)["parallelism"] == 1
 
@@ -98,9 +93,9 @@ class TestProcessesPerNode:
             ({"limits": {"nvidia.com/gpu": 0, "cpu": 2}}, "2"),
         ],
     )
-    @pytest.mark.parametrize("policy", [{}, {"numProcPerNode": "auto"}])
-    def test_auto_follows_the_resources(self, policy: JsonObject, resources: JsonObject, expected: str) -> None:
-        assert processes(policy, {"resourcesPerNode": resources}) == expected
+    def test_auto_is_the_default_and_follows_the_resources(self, resources: JsonObject, expected: str) -> None:
+        for policy in ({}, {"numProcPerNode": "auto"}):
+            assert processes(policy, {"resourcesPerNode": resources}) == expected
 
     @pytest.mark.defect("U12")
     @pytest.mark.parametrize(("asked", "expected"), [("auto", "auto"), ("gpu", "gpu"), ("cpu", "6"), (3, "3")])
@@ -156,29 +151,6 @@ class TestInjection:
         assert expected.pop("A") == "1"
         assert env(container(result, index=1)) == env(container(result, field="initContainers")) == expected
         assert "ports" not in container(result, index=1)
-
-    @pytest.mark.parametrize("policy", [injecting("ghost"), injecting("node", job="ghost")])
-    def test_a_target_that_does_not_exist_is_named(self, policy: JsonObject) -> None:
-        target = policy["torch"]["envInjection"]["targets"][0]
-        name = target["containerNames"][0]
-        message = f'envInjection target podSet "{target["jobName"]}" container "{name}" not found in runtime template'
-        (error,) = field_errors(trainjob(), runtime(policy=policy))
-        assert (error.path, error.detail, error.value) == ("spec.runtimeRef", message, target)
-        with pytest.raises(PluginFailed) as caught:
-            jobset(trainjob(), runtime(policy=policy))
-        assert caught.value.rejected
-        assert str(caught.value) == message
-
-
-class TestValidation:
-    def test_reserved_variables_are_named_together(self) -> None:
-        variables = [{"name": name, "value": "1"} for name in ("PET_NNODES", "OK", "PET_MASTER_ADDR")]
-        job = trainjob(trainer={"env": variables})
-        (error,) = field_errors(job, runtime(policy={"torch": {}}))
-        assert error.path == "spec.trainer.env"
-        assert error.value == variables
-        assert error.detail == ("must not have reserved envs, invalid envs configured: [PET_MASTER_ADDR PET_NNODES]")
-        assert field_errors(job, runtime(policy={"jax": {}})) == field_errors(job, runtime()) == []
 
 
 @given(trainjobs(), runtimes(st.fixed_dictionaries({"torch": st.sampled_from([{}, {"numProcPerNode": "cpu"}])})))

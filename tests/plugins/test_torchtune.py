@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
-from support.objects import replicated_job, runtime_object, trainjob, trainjob_object
+from support.objects import replicated_job, runtime_object, trainjob_object
 from support.resolutions import Runtime, container, env, error_details, field_errors, jobset
 
 from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
-from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 
 LORA = "model.lora_attn_modules=[q_proj]"
@@ -98,10 +97,6 @@ class TestCommand:
         assert whole[0] == "--rdzv_endpoint=demo-node-0-0.demo:29500"
         assert whole[1] == "full_finetune_distributed"
 
-    def test_the_users_settings_stay_arguments(self) -> None:
-        result = container(jobset(tuning("epochs=1", LORA), blueprint()))
-        assert result["args"] == ["epochs=1", LORA]
-
     def test_the_master_is_named_by_the_command_alone(self) -> None:
         """Torchrun would not know which of the two holds."""
         variables = env(container(jobset(tuning(env=[{"name": "A", "value": "1"}]), blueprint())))
@@ -114,27 +109,11 @@ class TestCommand:
         pod["containers"].append({"name": "side", "image": "i"})
         assert "PET_MASTER_ADDR" in env(container(jobset(tuning(), parse_runtime(obj)), index=1))
 
-    def test_another_command_is_left_alone(self) -> None:
-        job = tuning(command=["tune", "run", "x"])
-        result = container(jobset(job, blueprint()))
-        assert result["command"] == ["tune", "run", "x"]
-        assert "PET_MASTER_ADDR" in env(result)
-
-    def test_without_a_command_the_runtimes_is_run(self) -> None:
-        result = container(jobset(trainjob(), blueprint()))
-        assert result["command"] == COMMAND
-        assert "PET_MASTER_ADDR" in env(result)
-
     @pytest.mark.defect("B5")
     def test_the_runtimes_gpus_count_beside_the_trainjobs_memory(self) -> None:
         """Without them the recipe was that of a single device."""
         job = tuning(resourcesPerNode={"limits": {"memory": "1Gi"}})
         assert command(job, blueprint(gpus=4))[-3] == "full_finetune_distributed"
-
-    def test_a_runtime_that_names_no_model_is_refused(self) -> None:
-        with pytest.raises(PluginFailed, match="my-tune") as caught:
-            jobset(tuning(on="my-tune"), blueprint("my-tune"))
-        assert caught.value.rejected
 
     def test_what_cannot_be_a_command_is_left_to_others(self) -> None:
         """`tune run` on a runtime of another framework is a command like any other."""
@@ -153,14 +132,9 @@ class TestValidation:
         assert error.value == name
         assert error.detail == f"must have a supported pretrained model, invalid model configured: {model}"
 
-    @pytest.mark.parametrize(
-        "name",
-        ["torchtune-llama3.2-1b", "torchtune-llama3.2-3b", "torchtune-llama3.3-70b", "torchtune-qwen2.5-1.5b"],
-    )
-    def test_supported_models(self, name: str) -> None:
-        assert error_details(tuning(on=name), blueprint(name)) == []
-
     def test_only_the_largest_model_has_several_nodes(self) -> None:
+        for name in ("torchtune-llama3.2-3b", "torchtune-qwen2.5-1.5b", "torchtune-llama3.3-70b"):
+            assert error_details(tuning(on=name), blueprint(name)) == []
         assert error_details(tuning(numNodes=2, on="torchtune-llama3.3-70b"), blueprint("torchtune-llama3.3-70b")) == []
         assert error_details(tuning(numNodes=2), blueprint()) == [
             ("spec.trainer.numNodes", "must be 1 for llama3_2/1B model")
@@ -172,40 +146,17 @@ class TestValidation:
         assert (error.path, error.value) == ("spec.trainer.numNodes", 2)
         assert error_details(tuning(numNodes=1), blueprint(nodes=2)) == []
 
-    @pytest.mark.parametrize("method", [LORA, QLORA])
-    def test_lora_has_one_node(self, method: str) -> None:
-        name = "torchtune-llama3.3-70b"
-        assert error_details(tuning(method, numNodes=2, on=name), blueprint(name)) == [
-            ("spec.trainer.numNodes", "LoRA fine-tuning is not supported for multi-node training in TorchTune")
-        ]
-
     @pytest.mark.parametrize("name", ["torchtune-llama3.2-1b", "torchtune-qwen2.5-1.5b"])
     def test_too_many_nodes_are_not_also_too_many_devices(self, name: str) -> None:
         """On several nodes the recipe is not that of QLoRA."""
         paths = [path for path, _ in error_details(tuning(QLORA, numNodes=2, on=name), blueprint(name))]
         assert paths == ["spec.trainer.numNodes", "spec.trainer.numNodes"]
 
-    @pytest.mark.parametrize("gpus", [1, 2])
-    def test_qwen_has_no_qlora(self, gpus: int) -> None:
-        name = "torchtune-qwen2.5-1.5b"
-        assert error_details(tuning(QLORA, on=name), blueprint(name, gpus=gpus)) == [
-            ("spec.runtimeRef.name", "QLoRA is not supported for qwen2_5/1.5B model")
-        ]
-
-    @pytest.mark.parametrize(("trainer", "processes"), [({}, "auto"), ({"numProcPerNode": 2}, 2)])
-    def test_qlora_of_small_models_has_one_device(self, trainer: JsonObject, processes: int | str) -> None:
-        found = field_errors(tuning(QLORA, **trainer), blueprint())
-        assert [(error.path, error.detail, error.value) for error in found] == [
-            (
-                "spec.trainer.numProcPerNode",
-                "must be auto or 1 for llama3_2/1B model when using QLoRA",
-                processes,
-            ),
-            (
-                "spec.trainer.resourcesPerNode",
-                "must have gpu resource with value 1 for llama3_2/1B model when using QLoRA",
-                None,
-            ),
+    def test_qlora_of_small_models_has_one_device(self) -> None:
+        """What is said of two, the recorded answers of the original have."""
+        assert [path for path, _ in error_details(tuning(QLORA), blueprint())] == [
+            "spec.trainer.numProcPerNode",
+            "spec.trainer.resourcesPerNode",
         ]
         assert error_details(tuning(QLORA), blueprint(gpus=1)) == []
         assert error_details(tuning(QLORA, numProcPerNode=1), blueprint()) == []
@@ -214,13 +165,6 @@ class TestValidation:
     def test_a_gpu_that_only_the_runtime_asks_for_is_one_device(self) -> None:
         job = tuning(QLORA, resourcesPerNode={"limits": {"memory": "1Gi"}})
         assert error_details(job, blueprint(gpus=1)) == []
-
-    @pytest.mark.parametrize("setting", OWNED)
-    def test_settings_of_the_runtime_are_not_the_users(self, setting: str) -> None:
-        key = setting.partition("=")[0]
-        (error,) = field_errors(tuning("epochs=1", setting), blueprint())
-        assert (error.path, error.value) == ("spec.trainer.args[1]", setting)
-        assert error.detail == (f'must not set immutable config "{key}" in trainer args; it is managed by the runtime')
 
     def test_nothing_is_checked_for_other_commands(self) -> None:
         assert error_details(tuning("output_dir=/x", command=["python"], on="rt"), blueprint("rt", nodes=2)) == []

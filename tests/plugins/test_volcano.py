@@ -12,7 +12,6 @@ from trainmaster.runtime.api import TrainJob, parse_runtime
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
-from trainmaster.runtime.ownership import owner_reference
 from trainmaster.runtime.resolver import new_info, resolve
 
 QUEUE = "scheduling.volcano.sh/queue-name"
@@ -46,22 +45,6 @@ def pod_annotations(job: TrainJob, runtime: Runtime) -> dict[str, JsonObject]:
 def group(job: TrainJob, runtime: Runtime) -> JsonObject:
     spec: JsonObject = companion("PodGroup", job, runtime).object["spec"]
     return spec
-
-
-def test_a_group_of_all_nodes_is_built_and_named_by_their_pods() -> None:
-    job = trainjob(trainer={"numNodes": 4})
-    assert companion("PodGroup", job, on()).object == {
-        "apiVersion": "scheduling.volcano.sh/v1beta1",
-        "kind": "PodGroup",
-        "metadata": {"name": "demo", "namespace": "team", "ownerReferences": [owner_reference(job)]},
-        "spec": {"minMember": 4, "minResources": {}},
-    }
-    assert pod_annotations(job, on()) == {"node": {"scheduling.k8s.io/group-name": "demo"}}
-
-
-def test_the_queue_of_a_patch_wins_over_that_of_the_runtime() -> None:
-    job = trainjob(runtimePatches=[patch({"metadata": {"annotations": {QUEUE: "urgent"}}})])
-    assert group(job, on(queue="research"))["queue"] == "urgent"
 
 
 @pytest.mark.defect("B10")

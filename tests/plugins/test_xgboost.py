@@ -7,33 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
-from support.resolutions import RANK, container, env, field_errors, job_spec, jobset
+from support.resolutions import container, env, field_errors, jobset
 
 from trainmaster.runtime.jsontree import JsonObject
 
 XGBOOST: JsonObject = {"xgboost": {}}
 
 
-def workers(trainer: JsonObject | None, runtimes: JsonObject) -> str:
+def workers(trainer: JsonObject, runtimes: JsonObject) -> str:
     node = {"name": "node", "image": "i", "resources": runtimes}
-    job = trainjob(trainer=trainer) if trainer is not None else trainjob()
     on = runtime(replicated_job(containers=[node]), policy={"numNodes": 2, **XGBOOST})
-    count: str = env(container(jobset(job, on)))["DMLC_NUM_WORKER"]
+    count: str = env(container(jobset(trainjob(trainer=trainer), on)))["DMLC_NUM_WORKER"]
     return count
-
-
-def test_the_workers_find_the_tracker() -> None:
-    trainer = {"numNodes": 3, "env": [{"name": "A", "value": "1"}]}
-    result = jobset(trainjob(trainer=trainer), runtime(policy=XGBOOST))
-    assert env(container(result)) == {
-        "A": "1",
-        "DMLC_TRACKER_URI": "demo-node-0-0.demo",
-        "DMLC_TRACKER_PORT": "29500",
-        "DMLC_TASK_ID": RANK,
-        "DMLC_NUM_WORKER": "3",
-    }
-    assert container(result)["ports"] == [{"containerPort": 29500}]
-    assert job_spec(result)["parallelism"] == 3
 
 
 def test_each_gpu_has_a_worker() -> None:
@@ -42,22 +27,10 @@ def test_each_gpu_has_a_worker() -> None:
     assert workers({}, {"limits": {"cpu": 4}}) == "2"
 
 
-@pytest.mark.defect("B3")
-def test_the_environment_is_there_without_a_trainer() -> None:
-    """Nothing was injected although the runtime may have several nodes."""
-    assert workers(None, {}) == "2"
-
-
 @pytest.mark.defect("B5")
 def test_the_runtimes_gpus_count_beside_the_trainjobs_memory() -> None:
     """They did not count any more when the TrainJob set anything else."""
     assert workers({"resourcesPerNode": {"limits": {"memory": "1Gi"}}}, {"limits": {"nvidia.com/gpu": 4}}) == "8"
-
-
-@pytest.mark.defect("B19")
-def test_the_tracker_is_beside_the_trainer_whatever_it_is_called() -> None:
-    on = runtime(replicated_job("workers"), policy=XGBOOST, network={"subdomain": "mesh"})
-    assert env(container(jobset(trainjob(), on)))["DMLC_TRACKER_URI"] == "demo-workers-0-0.mesh"
 
 
 @pytest.mark.parametrize("name", ["DMLC_TRACKER_URI", "DMLC_TRACKER_PORT", "DMLC_TASK_ID", "DMLC_NUM_WORKER"])
