@@ -16,7 +16,6 @@ from support.job_views import (
     event,
     job,
     jobset,
-    moment,
     pending,
     pytorchjob,
     running,
@@ -34,14 +33,17 @@ from trainmaster.runtime.jsontree import JsonObject
 ALL = [running(rank, started=10) for rank in range(NODES)]
 
 
-def test_a_job_that_runs_has_no_findings() -> None:
+def test_a_job_that_runs_or_is_new_or_complete_has_no_findings() -> None:
+    # A job that runs has no findings.
     found = explain(view(jobsets=[jobset()], jobs=[job()], pods=ALL, events=[], pod_groups=[], leases=[]))
     assert (found.state.state, list(found.findings), list(found.overcome)) == (State.RUNNING, [], [])
-
-
-def test_a_job_that_has_just_been_created_has_none_either() -> None:
+    # A job that has just been created has none either.
     found = explain(view(jobsets=[jobset()], pods=[pending(0)], now=20))
     assert (found.state.state, list(found.findings)) == (State.WAITING, [])
+    # A complete job has no causes whatever happened before.
+    failure = pod(0, containers=[container_status(terminated(1, at=20))], phase="Failed")
+    found = explain(view(trainjob(condition("Complete", since=60)), jobsets=[jobset()], pods=[failure]))
+    assert not found.findings
 
 
 def test_a_job_that_waits_for_long_and_nobody_knows_why_says_what_its_pods_are_at() -> None:
@@ -78,18 +80,6 @@ def test_what_ended_an_earlier_attempt_is_overcome_though_its_pods_are_gone() ->
     assert any(each.text.startswith("ContainerFailed: attempt 0: rank 1") for each in found.timeline)
 
 
-def test_a_complete_job_has_no_causes_whatever_happened_before() -> None:
-    failure = pod(0, containers=[container_status(terminated(1, at=20))], phase="Failed")
-    found = explain(view(trainjob(condition("Complete", since=60)), jobsets=[jobset()], pods=[failure]))
-    assert not found.findings
-
-
-def test_a_failed_job_of_which_nobody_knows_anything_is_unknown() -> None:
-    failed = condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60)
-    (found,) = explain(view(trainjob(failed), jobsets=[], jobs=[], pods=[])).findings
-    assert found.cause is Cause.UNKNOWN
-
-
 def test_a_job_that_is_deleted_and_held_says_by_what() -> None:
     job_ = trainjob()
     job_["metadata"] |= {"deletionTimestamp": at(100), "finalizers": ["acme.io/keep"]}
@@ -99,6 +89,7 @@ def test_a_job_that_is_deleted_and_held_says_by_what() -> None:
 
 
 def test_the_container_that_failed_first_in_the_last_attempt_is_shown_with_its_last_lines() -> None:
+    # The container that failed first in the last attempt is shown with its last lines.
     earlier = pod(3, containers=[container_status(terminated(1, at=5))], phase="Failed")
     first = pod(1, containers=[container_status(terminated(3, at=40))], phase="Failed", attempt=1)
     follows = pod(2, containers=[container_status(terminated(1, at=41))], phase="Failed", attempt=1)
@@ -107,9 +98,7 @@ def test_the_container_that_failed_first_in_the_last_attempt_is_shown_with_its_l
     found = explain(view(jobsets=[jobset()], pods=[follows, earlier, first], logs=logs)).failed_container
     assert found is not None
     assert (found.role, found.failure.exit_code, list(found.lines)) == ("rank 1", 3, lines)
-
-
-def test_the_termination_message_stands_in_for_a_log_that_nobody_read() -> None:
+    # The termination message stands in for a log that nobody read.
     ended = container_status(BACKING_OFF, last=terminated(1, message="one\ntwo"), restarts=3)
     found = explain(view(jobsets=[jobset()], pods=[pod(0, containers=[ended], phase="Running")])).failed_container
     assert found is not None
@@ -244,12 +233,6 @@ def test_a_job_of_kubeflow_org_is_explained_by_its_pods_and_events() -> None:
     assert found.failed_container.role == "worker 2"
 
 
-def test_the_time_comes_with_the_view() -> None:
-    found = explain(view(jobsets=[], snapshots=[], pods=[], now=31))
-    assert [each.cause for each in found.findings] == [Cause.MANAGER_ABSENT]
-    assert found.state.since == moment(0)
-
-
 def test_what_ended_an_earlier_attempt_is_no_cause_of_what_ended_the_last_one() -> None:
     failed = condition("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts", since=50)
     oom = container_status(terminated(137, at=49, reason="OOMKilled"))
@@ -258,11 +241,7 @@ def test_what_ended_an_earlier_attempt_is_no_cause_of_what_ended_the_last_one() 
     found = explain(view(trainjob(failed), jobsets=[jobset()], jobs=[], pods=pods, nodes=[], events=[evicted]))
     assert found.findings[0].cause is Cause.OUT_OF_MEMORY
     assert [each.cause for each in found.overcome] == [Cause.EVICTED]
-
-
-def test_what_ended_an_earlier_attempt_is_the_cause_where_nothing_tells_of_the_last_one() -> None:
-    failed = condition("Failed", "ReachedMaxRestarts", "jobset failed due to reaching max number of restarts", since=50)
+    # Where nothing tells of the last attempt, that is the cause.
     pods = [pod(rank, created=20, attempt=1) for rank in range(NODES)]
-    evicted = event("TaintManagerEviction", "Marking for deletion", kind="Pod", name="demo-node-0-2-gone", first=20)
     found = explain(view(trainjob(failed), jobsets=[jobset()], jobs=[], pods=pods, nodes=[], events=[evicted]))
     assert found.findings[0].cause is Cause.EVICTED

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import permutations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.job_views import moment
@@ -43,36 +42,25 @@ def test_a_cause_comes_before_its_symptoms_however_sure_those_are() -> None:
         assert causes(*order) == [Cause.NAME_RESOLUTION_FAILED, Cause.CONTAINER_FAILED, Cause.BACKOFF_LIMIT_EXCEEDED]
 
 
-@pytest.mark.parametrize(
-    "cause",
-    [
-        Cause.CONTAINER_FAILED,
-        Cause.OUT_OF_MEMORY,
-        Cause.INIT_CONTAINER_FAILED,
-        Cause.EVICTED,
-        Cause.PREEMPTED,
-        Cause.NODE_LOST,
-        Cause.NAME_RESOLUTION_FAILED,
-        Cause.RENDEZVOUS_TIMEOUT,
-        Cause.WORLD_SIZE_MISMATCH,
-        Cause.DEADLINE_EXCEEDED,
-    ],
-)
-def test_a_limit_of_restarts_comes_after_whatever_used_it_up(cause: Cause) -> None:
+def test_a_limit_of_restarts_comes_after_whatever_used_it_up() -> None:
     """Also if that is a mere guess, and by the clock of its node came later."""
-    failed = finding(cause, Certainty.POSSIBLE, since=90)
-    assert causes(finding(Cause.BACKOFF_LIMIT_EXCEEDED, since=30), failed) == [cause, Cause.BACKOFF_LIMIT_EXCEEDED]
+    for cause in (
+        *(Cause.CONTAINER_FAILED, Cause.OUT_OF_MEMORY, Cause.INIT_CONTAINER_FAILED, Cause.EVICTED, Cause.PREEMPTED),
+        *(Cause.NODE_LOST, Cause.NAME_RESOLUTION_FAILED, Cause.RENDEZVOUS_TIMEOUT, Cause.WORLD_SIZE_MISMATCH),
+        Cause.DEADLINE_EXCEEDED,
+    ):
+        failed = finding(cause, Certainty.POSSIBLE, since=90)
+        assert causes(finding(Cause.BACKOFF_LIMIT_EXCEEDED, since=30), failed) == [cause, Cause.BACKOFF_LIMIT_EXCEEDED]
 
 
-def test_what_happened_later_explains_nothing() -> None:
+def test_what_happened_later_explains_nothing_and_of_two_the_earlier_one_explains_the_other() -> None:
+    # What happened later explains nothing.
     assert causes(finding(Cause.OUT_OF_MEMORY, since=90), finding(Cause.CONTAINER_FAILED, since=20)) == [
         Cause.CONTAINER_FAILED,
         Cause.OUT_OF_MEMORY,
     ]
-
-
-def test_of_two_that_may_explain_each_other_the_earlier_one_does() -> None:
-    """A rank that crashes leaves others in a rendezvous that fails; and one that fails makes its rank crash."""
+    # Of two that may explain each other the earlier one does. A rank that crashes leaves others in a rendezvous that
+    # fails; and one that fails makes its rank crash.
     crashed, left_alone = finding(Cause.CONTAINER_FAILED, since=20), finding(Cause.RENDEZVOUS_TIMEOUT, since=320)
     assert causes(left_alone, crashed) == [Cause.CONTAINER_FAILED, Cause.RENDEZVOUS_TIMEOUT]
     alone, crashes = finding(Cause.RENDEZVOUS_TIMEOUT, since=20), finding(Cause.CONTAINER_FAILED, since=320)
@@ -90,15 +78,14 @@ def test_the_surer_one_comes_first_and_then_the_earlier_one() -> None:
     ]
 
 
-def test_what_several_finders_say_of_one_cause_is_put_together() -> None:
+def test_what_several_finders_say_of_one_cause_is_put_together_within_bounds() -> None:
+    # What several finders say of one cause is put together.
     quota = finding(Cause.QUOTA_EXCEEDED, Certainty.LIKELY, 9, "the quota says so")
     queue = finding(Cause.QUOTA_EXCEEDED, Certainty.CERTAIN, 20, "the queue says so")
     (merged,) = ranked([quota, queue])
     assert [each.text for each in merged.evidence] == ["the queue says so", "the quota says so"]
     assert (merged.certainty, merged.since) == (Certainty.CERTAIN, moment(9))
-
-
-def test_evidence_is_bounded() -> None:
+    # Evidence is bounded.
     many = [finding(Cause.UNSCHEDULABLE, text=f"pod {number}") for number in range(3 * MOST_EVIDENCE)]
     (merged,) = ranked(many)
     assert len(merged.evidence) == MOST_EVIDENCE

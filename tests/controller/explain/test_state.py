@@ -30,31 +30,26 @@ def test_a_job_that_reports_its_progress_says_how_old_that_is() -> None:
     assert state.detail == "4 pods, 40 % done as it reported just now"
 
 
-def test_a_job_waits_while_one_of_its_pods_is_missing_or_does_not_run() -> None:
+def test_a_job_waits_until_all_its_pods_run_and_restarts_when_it_has_run() -> None:
+    # A job waits while one of its pods is missing or does not run.
     missing = state_of(view(jobsets=[jobset()], pods=ALL[:3]))
     assert (missing.state, missing.since, missing.detail) == (State.WAITING, moment(0), "3 of 4 pods run")
     waiting = state_of(view(jobsets=[jobset()], pods=[*ALL[:3], pending(3)]))
     assert (waiting.state, waiting.detail) == (State.WAITING, "3 of 4 pods run")
-
-
-def test_a_job_that_has_run_and_runs_no_more_as_a_whole_restarts_since_its_last_failure() -> None:
+    # A job that has run and runs no more as a whole restarts since its last failure.
     failed = pod(3, containers=[container_status(terminated(1, at=40))], phase="Failed")
     state = state_of(view(jobsets=[jobset()], pods=[*ALL[:3], failed]))
     assert (state.state, state.since) == (State.RESTARTING, moment(40))
-
-
-def test_a_rank_that_was_replaced_counts_once() -> None:
+    # A rank that was replaced counts once.
     old = pod(3, suffix="first", containers=[container_status(terminated(1, at=40))], phase="Failed", created=1)
     new = running(3, suffix="later", created=41, started=45)
     state = state_of(view(jobsets=[jobset()], pods=[*ALL[:3], old, new]))
     assert (state.state, state.since) == (State.RUNNING, moment(45))
-
-
-def test_pods_of_an_earlier_attempt_do_not_count() -> None:
-    old = [running(rank, attempt=0) for rank in range(NODES)]
+    # Pods of an earlier attempt do not count.
+    earlier = [running(rank, attempt=0) for rank in range(NODES)]
     restarted = jobset()
     restarted["status"]["restarts"] = 1
-    state = state_of(view(jobsets=[restarted], pods=[*old, running(0, attempt=1)]))
+    state = state_of(view(jobsets=[restarted], pods=[*earlier, running(0, attempt=1)]))
     assert (state.state, state.detail) == (State.RESTARTING, "1 of 4 pods run")
 
 
@@ -90,26 +85,23 @@ def test_conditions_come_before_pods(job: JsonObject, state: State, since: float
     assert (found.state, found.since) == (state, moment(since))
 
 
-def test_a_suspended_jobset_suspends_the_job() -> None:
+def test_deletion_and_a_suspended_jobset_come_before_pods() -> None:
+    # A suspended jobset suspends the job.
     assert state_of(view(jobsets=[jobset(suspend=True)], pods=[])).state is State.SUSPENDED
-
-
-def test_a_job_that_is_being_deleted_says_so_whatever_its_pods_do() -> None:
+    # A job that is being deleted says so whatever its pods do.
     job = trainjob()
     job["metadata"]["deletionTimestamp"] = at(100)
     assert state_of(view(job, jobsets=[jobset()], pods=ALL)).state is State.TERMINATING
 
 
-@pytest.mark.parametrize(
-    ("status", "state"),
-    [
-        ({}, State.WAITING),
-        ({"jobsStatus": [{"name": "node", "ready": 1}]}, State.RUNNING),
-        ({"jobsStatus": [{"name": "node", "ready": 0, "active": 1}]}, State.WAITING),
-    ],
-)
-def test_without_a_look_at_pods_the_counts_of_the_status_decide(status: Any, state: State) -> None:
-    assert state_of(view(trainjob(status=status), jobsets=None, pods=None)).state is state
+def test_without_a_look_at_pods_the_counts_of_the_status_decide() -> None:
+    counts: dict[State, Any] = {
+        State.RUNNING: [{"name": "node", "ready": 1}],
+        State.WAITING: [{"name": "node", "ready": 0, "active": 1}],
+    }
+    for state, each in counts.items():
+        assert state_of(view(trainjob(status={"jobsStatus": each}), jobsets=None, pods=None)).state is state
+    assert state_of(view(trainjob(status={}), jobsets=None, pods=None)).state is State.WAITING
 
 
 def test_a_job_of_the_training_operator_wants_the_replicas_of_its_spec() -> None:

@@ -47,24 +47,17 @@ def test_failures_restarts_and_suspensions_are_told() -> None:
 
 def test_warnings_that_repeat_are_told_once() -> None:
     events = [
-        event(
-            "FailedScheduling",
-            "0/1 nodes are available",
-            kind="Pod",
-            name=f"demo-{rank}",
-            first=5 + rank,
-            last=90,
-            count=3,
-        )
+        event("FailedScheduling", "0/1 nodes", kind="Pod", name=f"demo-{rank}", first=5 + rank, last=90, count=3)
         for rank in range(NODES)
     ]
     found = [each for each in timeline(view(events=events)) if each.text.startswith("FailedScheduling")]
     assert [(each.at, each.until, each.text) for each in found] == [
-        (moment(5), moment(90), "FailedScheduling (12 times): 0/1 nodes are available")
+        (moment(5), moment(90), "FailedScheduling (12 times): 0/1 nodes")
     ]
 
 
-def test_it_is_bounded_and_keeps_both_ends() -> None:
+def test_it_is_bounded_and_so_are_notes() -> None:
+    # It is bounded and keeps both ends.
     pods = [
         pod(0, containers=[container_status(terminated(1, at=20))], phase="Failed", attempt=attempt, created=attempt)
         for attempt in range(60)
@@ -73,9 +66,7 @@ def test_it_is_bounded_and_keeps_both_ends() -> None:
     assert len(found) == MOST
     assert found[0].text == "TrainJob is created"
     assert any("are left out here" in each.text for each in found)
-
-
-def test_long_notes_are_cut_and_of_one_line() -> None:
-    (found,) = [each for each in timeline(view(events=[event("Odd", "a\nb " * 500)])) if each.text.startswith("Odd")]
-    assert len(found.text) < 400
-    assert "\n" not in found.text
+    # Long notes are cut and of one line.
+    (odd,) = [each for each in timeline(view(events=[event("Odd", "a\nb " * 500)])) if each.text.startswith("Odd")]
+    assert len(odd.text) < 400
+    assert "\n" not in odd.text

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from support.failing_pods import BACKING_OFF, container_status, pod, terminated
 from support.job_views import condition, event, pending, pytorchjob, replica, running, view
 
@@ -125,30 +124,27 @@ def first(of: JobView) -> Finding:
     return explain(of).findings[0]
 
 
-@pytest.mark.parametrize("cause", sorted(set(Cause) - OF_TRAINJOBS))
-def test_every_cause_that_such_a_job_can_have_is_found_first(cause: Cause) -> None:
-    found = first(VIEWS[cause])
-    assert found.cause is cause, [(each.cause, each.evidence) for each in explain(VIEWS[cause]).findings]
-
-
-@pytest.mark.parametrize("cause", sorted(set(Cause) - OF_TRAINJOBS))
-def test_nothing_is_said_of_what_only_trainjobs_have_and_names_are_written_out(cause: Cause) -> None:
-    said = "\n".join([*first(VIEWS[cause]).what_next, *(each.text for each in first(VIEWS[cause]).evidence)])
+def test_every_cause_that_such_a_job_can_have_is_found_first_in_words_of_its_own() -> None:
+    """Nothing is said of what only TrainJobs have, and names are written out."""
+    assert set(VIEWS) == set(Cause) - OF_TRAINJOBS
     words = ("jobset", "JobSet", "spec.trainer", "spec.initializer", "runtimePatches", "JOB")
-    assert not [word for word in words if word in said]
+    for cause, known in VIEWS.items():
+        found = first(known)
+        assert found.cause is cause, [(each.cause, each.evidence) for each in explain(known).findings]
+        said = "\n".join([*found.what_next, *(each.text for each in found.evidence)])
+        assert not [word for word in words if word in said], cause
 
 
 def test_of_pods_that_are_gone_the_exit_code_is_told_of_who_failed_by_itself() -> None:
-    """Its controller deletes what runs when a job has failed, and what it replaces."""
+    # Of pods that are gone the exit code is told of who failed by itself. Its controller deletes what runs when a job
+    # has failed, and what it replaces.
     notes = ("worker-1 exited with code 3", "worker-0 exited with code 143", "master-0 exited with code 0")
     events = [event("ExitedWithCode", f"Pod: team.demo-{each}", kind="PyTorchJob") for each in notes]
     found = first(view(pytorchjob(FAILED), pods=[], events=events))
     assert (found.cause, str(found.evidence[0].object)) == (Cause.CONTAINER_FAILED, "Pod demo-worker-1")
     assert found.evidence[0].text == "exited with code 3, and is gone"
     assert "runPolicy.cleanPodPolicy: None" in found.what_next[1]
-
-
-def test_where_nobody_tells_a_code_the_words_of_the_status_have_to_do() -> None:
+    # Where nobody tells a code the words of the status have to do.
     found = first(view(pytorchjob(FAILED), pods=[], events=[]))
     assert (found.cause, found.evidence[0].text) == (Cause.CONTAINER_FAILED, FAILED["message"])
 

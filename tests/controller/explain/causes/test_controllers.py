@@ -25,14 +25,19 @@ def deployment(available: int, *, replicas: int = 1, namespace: str = "kubeflow"
     return {"metadata": {"name": "manager", "namespace": namespace}, "spec": {"replicas": replicas}, "status": status}
 
 
-def test_a_job_that_nobody_looks_at_lacks_a_manager_most_likely() -> None:
+def test_a_job_that_nobody_looks_at_lacks_a_manager_after_a_while_most_likely() -> None:
+    # A job that nobody looks at lacks a manager most likely.
     (found,) = explain(view(**NEGLECTED, now=40)).findings
     assert (found.cause, found.certainty) == (Cause.MANAGER_ABSENT, Certainty.LIKELY)
     assert found.evidence[0].text == "has no status, no snapshot and no JobSet"
-
-
-def test_a_manager_has_its_time() -> None:
+    # A manager has its time.
     assert not explain(view(**NEGLECTED, now=29)).findings
+    # A job of kubeflow org that nobody looks at lacks a manager.
+    (found,) = explain(view(pytorchjob(), pods=[])).findings
+    assert found.cause is Cause.MANAGER_ABSENT
+    # A job that is blocked has a manager.
+    blocked = explain(view(trainjob(condition("Blocked", "RuntimeNotFound", "x")), **NEGLECTED)).findings
+    assert [each.cause for each in blocked] == [Cause.RUNTIME_MISSING]
 
 
 def test_an_expired_lease_or_none_or_no_replica_makes_it_certain() -> None:
@@ -48,13 +53,12 @@ def test_an_expired_lease_or_none_or_no_replica_makes_it_certain() -> None:
         assert (found.certainty is Certainty.CERTAIN) == (fields != {"leases": []})
 
 
-def test_a_leader_that_neglects_the_job_is_another_manager() -> None:
+def test_a_leader_that_neglects_a_job_is_another_manager() -> None:
+    # A leader that neglects the job is another manager.
     (found,) = explain(view(**NEGLECTED, leases=[lease(295)])).findings
     assert (found.cause, found.certainty) == (Cause.ANOTHER_MANAGER_LEADS, Certainty.LIKELY)
     assert found.evidence[0].text == "in namespace kubeflow is held by manager-1"
-
-
-def test_a_job_for_another_controller_is_left_alone() -> None:
+    # A job for another controller is left alone.
     managed_by = "kueue.x-k8s.io/multikueue"
     (found,) = explain(view(trainjob(managedBy=managed_by), **NEGLECTED)).findings
     assert (found.cause, found.certainty) == (Cause.ANOTHER_MANAGER_LEADS, Certainty.CERTAIN)
@@ -70,23 +74,14 @@ def test_an_end_that_the_job_does_not_know_of_tells_that_the_manager_is_away() -
     assert (found.cause, found.since) == (Cause.MANAGER_ABSENT, moment(100))
 
 
-def test_a_job_of_kubeflow_org_that_nobody_looks_at_lacks_a_manager() -> None:
-    (found,) = explain(view(pytorchjob(), pods=[])).findings
-    assert found.cause is Cause.MANAGER_ABSENT
-
-
-def test_a_job_that_is_blocked_has_a_manager() -> None:
-    found = explain(view(trainjob(condition("Blocked", "RuntimeNotFound", "x")), **NEGLECTED)).findings
-    assert [each.cause for each in found] == [Cause.RUNTIME_MISSING]
-
-
 def bare_jobset() -> JsonObject:
     found = jobset(created=1)
     del found["status"]
     return found
 
 
-def test_a_jobset_without_a_status_lacks_its_controller() -> None:
+def test_a_jobset_that_nobody_looks_at_lacks_its_controller() -> None:
+    # A jobset without a status lacks its controller.
     (found,) = explain(view(jobsets=[bare_jobset()], jobs=[], pods=[])).findings
     assert (found.cause, found.certainty, found.since) == (
         Cause.JOBSET_CONTROLLER_ABSENT,
@@ -95,6 +90,10 @@ def test_a_jobset_without_a_status_lacks_its_controller() -> None:
     )
     (found,) = explain(view(jobsets=[bare_jobset()], jobs=[], pods=[], jobset_controllers=[deployment(0)])).findings
     assert found.certainty is Certainty.CERTAIN
+    # Where jobsets are not served jobset is absent.
+    unread = [Unread("jobsets.jobset.x-k8s.io", WhyUnread.NOT_SERVED, "not served")]
+    (found,) = explain(view(trainjob(status={"x": 1}), jobsets=None, pods=[], unread=unread)).findings
+    assert (found.cause, found.certainty) == (Cause.JOBSET_CONTROLLER_ABSENT, Certainty.CERTAIN)
 
 
 def test_a_jobset_whose_controller_is_refused_has_one() -> None:
@@ -111,9 +110,3 @@ def test_a_jobset_that_ignores_the_end_of_its_jobs_lacks_its_controller() -> Non
     restarted["status"]["restarts"] = 1
     found = explain(view(jobsets=[restarted], jobs=[failed], pods=[running(0, attempt=1)])).findings
     assert all(each.cause is not Cause.JOBSET_CONTROLLER_ABSENT for each in found)
-
-
-def test_where_jobsets_are_not_served_jobset_is_absent() -> None:
-    unread = [Unread("jobsets.jobset.x-k8s.io", WhyUnread.NOT_SERVED, "not served")]
-    (found,) = explain(view(trainjob(status={"x": 1}), jobsets=None, pods=[], unread=unread)).findings
-    assert (found.cause, found.certainty) == (Cause.JOBSET_CONTROLLER_ABSENT, Certainty.CERTAIN)

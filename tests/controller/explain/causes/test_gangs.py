@@ -57,11 +57,11 @@ def test_members_without_a_node_are_named() -> None:
     ]
 
 
-@pytest.mark.parametrize("phase", ["Running", "Scheduled", "Finished", "Completed"])
-def test_a_gang_that_has_started_is_complete(phase: str) -> None:
+def test_a_gang_that_has_started_is_complete() -> None:
     pods = [running(rank) for rank in range(3)]
-    found = explain(view(jobsets=[jobset()], pods=pods, pod_groups=[group(COSCHEDULING, phase)])).findings
-    assert all(each.cause is not Cause.GANG_INCOMPLETE for each in found)
+    for phase in ("Running", "Scheduled", "Finished", "Completed"):
+        found = explain(view(jobsets=[jobset()], pods=pods, pod_groups=[group(COSCHEDULING, phase)])).findings
+        assert all(each.cause is not Cause.GANG_INCOMPLETE for each in found)
 
 
 def test_a_gang_of_which_pods_have_failed_had_started() -> None:
@@ -73,6 +73,7 @@ def test_a_gang_of_which_pods_have_failed_had_started() -> None:
 
 
 def test_a_queue_of_volcano_that_is_full_is_the_cause() -> None:
+    # A queue of volcano that is full is the cause.
     told = "4/0 tasks in gang unschedulable: pod group is not ready, 4 minAvailable; queue resource quota insufficient"
     waiting = group(VOLCANO, "Pending", condition("Unschedulable", "NotEnoughResources", told), queue="research")
     queue = {
@@ -84,6 +85,10 @@ def test_a_queue_of_volcano_that_is_full_is_the_cause() -> None:
     found = explain(view(jobsets=[jobset()], pods=[], pod_groups=[waiting], queues=[queue])).findings
     assert found[0].cause is Cause.QUOTA_EXCEEDED
     assert [each.text for each in found[0].evidence] == [told, "has nvidia.com/gpu: 8, of which 6 are in use"]
+    # What volcano said in an event counts as well.
+    events = [event("Unschedulable", "queue resource quota insufficient", kind="PodGroup", warning=False)]
+    found = explain(view(jobsets=[jobset()], pods=[], pod_groups=[group(VOLCANO, "Pending")], events=events)).findings
+    assert found[0].cause is Cause.QUOTA_EXCEEDED
 
 
 def test_a_queue_of_volcano_that_is_closed_or_absent_is_the_cause() -> None:
@@ -98,12 +103,6 @@ def test_a_queue_of_volcano_that_is_closed_or_absent_is_the_cause() -> None:
     of_kueue = [{"kind": "LocalQueue", "metadata": {"name": "research"}}]
     others = explain(view(jobsets=[jobset()], pods=[], pod_groups=[waiting], queues=of_kueue, unread=unread)).findings
     assert all(each.cause is not Cause.QUOTA_EXCEEDED for each in others)
-
-
-def test_what_volcano_said_in_an_event_counts_as_well() -> None:
-    events = [event("Unschedulable", "queue resource quota insufficient", kind="PodGroup", warning=False)]
-    found = explain(view(jobsets=[jobset()], pods=[], pod_groups=[group(VOLCANO, "Pending")], events=events)).findings
-    assert found[0].cause is Cause.QUOTA_EXCEEDED
 
 
 def test_pods_that_were_not_read_are_not_said_to_be_missing() -> None:

@@ -78,7 +78,8 @@ def test_queues_that_do_not_exist_or_are_stopped_are_told() -> None:
     assert found.evidence[-1].text == "is not active: FlavorNotFound: no a100"
 
 
-def test_admission_checks_and_deactivation_are_told() -> None:
+def test_admission_checks_and_deactivation_are_told_and_an_admitted_workload_is_no_reason() -> None:
+    # Admission checks and deactivation are told.
     waiting = workload(condition("QuotaReserved", "QuotaReserved", "ok"), active=False)
     waiting["status"]["admissionChecks"] = [{"name": "provision", "state": "Retry", "message": "no capacity"}]
     found = explain(view(trainjob(SUSPENDED, suspend=True), jobsets=[], pods=[], workloads=[waiting])).findings[0]
@@ -86,9 +87,7 @@ def test_admission_checks_and_deactivation_are_told() -> None:
         "spec.active is false: it is not to be admitted until somebody changes that",
         "the admission check provision is Retry: no capacity",
     ]
-
-
-def test_an_admitted_workload_is_no_reason() -> None:
+    # An admitted workload is no reason.
     admitted = workload(condition("QuotaReserved"), condition("Admitted"))
     assert not explain(view(jobsets=[jobset()], pods=[], workloads=[admitted], now=10)).findings
 
@@ -118,14 +117,13 @@ def test_who_holds_the_quota_is_told_whoever_has_most_first() -> None:
     ]
 
 
-def test_what_is_used_up_is_told_where_kueue_names_no_resource() -> None:
+def test_what_is_used_up_is_told_where_kueue_names_no_resource_and_quota_is_waited_for() -> None:
+    # What is used up is told where kueue names no resource.
     waiting = workload(condition("QuotaReserved", "Pending", "Workload didn't fit", since=3, status="False"))
     queues = [queue("LocalQueue", "research"), cluster_queue(a100=("8", "8"), t4=("4", "1"))]
     found = explain(view(trainjob(SUSPENDED, suspend=True), jobsets=[], pods=[], workloads=[waiting], queues=queues))
     assert found.findings[0].evidence[-1].text == f"has given away 8 of 8 {GPU} in flavor a100"
-
-
-def test_a_workload_that_waits_for_something_else_than_quota_says_nothing_of_it() -> None:
+    # A workload that waits for something else than quota says nothing of it.
     waiting = workload(condition("QuotaReserved"), active=False)
     queues = [queue("LocalQueue", "research"), cluster_queue(a100=("8", "8"))]
     found = explain(view(trainjob(SUSPENDED, suspend=True), jobsets=[], pods=[], workloads=[waiting], queues=queues))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from support.job_views import condition, event, job, jobset, moment, running, trainjob, view
 
@@ -50,25 +52,20 @@ def test_what_the_manager_says_stands_in_the_way_is_the_cause(reason: str, messa
     assert found[0].what_next
 
 
-def test_a_name_that_is_near_to_that_of_a_runtime_is_offered() -> None:
+def test_a_runtime_that_does_not_exist_is_told_with_those_that_do() -> None:
+    # A name that is near to that of a runtime is offered.
     there = [runtime("torch-distributed-v2"), runtime("xgboost-distributed")]
     (found,) = explain(view(runtimes=there, snapshots=[], jobsets=[], pods=[], leases=None, now=10)).findings
     assert found.cause is Cause.RUNTIME_MISSING
     assert found.what_next[0].startswith("did you mean 'torch-distributed-v2'?")
     assert str(found.evidence[0].object) == "ClusterTrainingRuntime torch-distributed"
-
-
-def test_runtimes_are_listed_where_none_is_near() -> None:
+    # Runtimes are listed where none is near.
     (found,) = explain(view(runtimes=[runtime("mpi")], snapshots=[], jobsets=[], pods=[], now=10)).findings
     assert "runtimes of this kind: mpi" in found.what_next
-
-
-def test_a_runtime_that_is_frozen_is_not_missed() -> None:
+    # A runtime that is frozen is not missed.
     snapshot = {"kind": "ConfigMap", "metadata": {"name": "demo-runtime-snapshot", "namespace": "team"}}
     assert not explain(view(runtimes=[], snapshots=[snapshot], jobsets=[], pods=[], now=10)).findings
-
-
-def test_a_runtime_of_a_kind_that_nobody_serves_is_missing() -> None:
+    # A runtime of a kind that nobody serves is missing.
     failed = condition("Failed", "TrainingRuntimeNotSupported", "unsupported runtime: Foo.acme.io")
     (found,) = explain(view(trainjob(failed), pods=[], jobsets=[])).findings
     assert (found.cause, found.evidence[0].text) == (Cause.RUNTIME_MISSING, "unsupported runtime: Foo.acme.io")
@@ -127,16 +124,14 @@ def test_how_much_of_a_quota_is_used_by_now_is_told() -> None:
     ]
 
 
-def test_a_refusal_that_is_over_is_no_cause_any_more() -> None:
+def test_a_refusal_counts_until_all_ranks_are_there() -> None:
+    # A refusal that is over is no cause any more.
     events = [event("FailedCreate", QUOTA, kind="Job", name="demo-node-0")]
     pods = [running(rank, started=20) for rank in range(4)]
     found = explain(view(jobsets=[jobset()], jobs=[job()], pods=pods, events=events))
     assert not found.findings
-
-
-def test_a_refused_rank_is_the_cause_while_the_others_run() -> None:
-    events = [event("FailedCreate", QUOTA, kind="Job", name="demo-node-0")]
-    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=[running(rank) for rank in range(3)], events=events))
+    # A refused rank is the cause while the others run.
+    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=pods[:3], events=events))
     assert found.findings[0].cause is Cause.QUOTA_EXCEEDED
 
 
@@ -158,32 +153,27 @@ def test_refusals_that_differ_in_the_name_of_a_pod_are_one() -> None:
     assert found.evidence[0].at == moment(6)
 
 
-@pytest.mark.parametrize(
-    ("note", "cause"),
-    [
+CREATED = "Created pod: demo-node-0-0-a"
+
+
+def test_what_was_refused_until_the_deadline_was_over_is_why() -> None:
+    failed = trainjob(condition("Failed", "DeadlineExceeded", "TrainJob exceeded its active deadline", since=30))
+    known: dict[str, Any] = {"jobsets": [], "jobs": [], "pods": []}
+    for note, cause in (
         (QUOTA, Cause.QUOTA_EXCEEDED),
         ('Error creating: pods "x" is forbidden: serviceaccount "a" not found', Cause.REFUSED),
-    ],
-)
-def test_what_was_refused_until_the_deadline_was_over_is_why(note: str, cause: Cause) -> None:
-    failed = trainjob(condition("Failed", "DeadlineExceeded", "TrainJob exceeded its active deadline", since=30))
-    events = [
-        event(
-            "SuccessfulCreate", "Created pod: demo-node-0-0-a", kind="Job", name="demo-node-0", first=2, warning=False
-        ),
-        event("FailedCreate", note, kind="Job", name="demo-node-0", first=3, last=29),
-    ]
-    found = explain(view(failed, jobsets=[], jobs=[], pods=[], events=events)).findings
-    assert [each.cause for each in found] == [cause, Cause.DEADLINE_EXCEEDED]
-
-
-def test_what_was_refused_once_and_created_later_is_not_why_a_job_failed() -> None:
+    ):
+        events = [
+            event("SuccessfulCreate", CREATED, kind="Job", name="demo-node-0", first=2, warning=False),
+            event("FailedCreate", note, kind="Job", name="demo-node-0", first=3, last=29),
+        ]
+        found = explain(view(failed, events=events, **known)).findings
+        assert [each.cause for each in found] == [cause, Cause.DEADLINE_EXCEEDED]
+    # What was refused once, and created later, is not why a job failed.
     failed = trainjob(condition("Failed", "FailedJobs", "jobset failed due to one or more job failures", since=60))
     events = [
         event("FailedCreate", QUOTA, kind="Job", name="demo-node-0", first=3),
-        event(
-            "SuccessfulCreate", "Created pod: demo-node-0-0-a", kind="Job", name="demo-node-0", first=9, warning=False
-        ),
+        event("SuccessfulCreate", CREATED, kind="Job", name="demo-node-0", first=9, warning=False),
     ]
-    (found,) = explain(view(failed, jobsets=[], jobs=[], pods=[], events=events)).findings
-    assert found.cause is Cause.UNKNOWN
+    (only,) = explain(view(failed, events=events, **known)).findings
+    assert only.cause is Cause.UNKNOWN

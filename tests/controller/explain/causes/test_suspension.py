@@ -31,15 +31,14 @@ def test_who_suspended_a_job_last_is_told_with_the_time() -> None:
     assert found.what_next == ("resume it: trainmaster resume demo -n team",)
 
 
-def test_a_job_of_kubeflow_org_is_suspended_by_its_run_policy() -> None:
+def test_a_job_of_kubeflow_org_is_suspended_by_its_run_policy_and_a_jobset_by_others() -> None:
+    # A job of kubeflow org is suspended by its run policy.
     job = pytorchjob(SUSPENDED, suspend=True)
     job["metadata"]["managedFields"] = [managed("argo", {"f:spec": {"f:runPolicy": {"f:suspend": {}}}})]
     (found,) = explain(view(job, pods=[])).findings
     assert found.evidence[0].text == "spec.runPolicy.suspend is true, set by argo"
     assert found.what_next == ("resume it: trainmaster resume pytorchjob/demo -n team",)
-
-
-def test_a_jobset_that_somebody_else_suspended_is_told_with_who_it_was() -> None:
+    # A jobset that somebody else suspended is told with who it was.
     suspended = jobset(suspend=True)
     suspended["metadata"]["managedFields"] = [managed("ops-bot", {"f:spec": {"f:suspend": {}}})]
     (found,) = explain(view(trainjob(), jobsets=[suspended], pods=[])).findings
@@ -47,18 +46,15 @@ def test_a_jobset_that_somebody_else_suspended_is_told_with_who_it_was() -> None
     assert found.evidence[0].text == "spec.suspend is true, set by ops-bot, and that of the job is not"
 
 
-def test_a_job_in_a_queue_waits_for_kueue() -> None:
+def test_a_job_in_a_queue_waits_for_kueue_where_that_is_installed() -> None:
+    # A job in a queue waits for kueue.
     job = trainjob(SUSPENDED, suspend=True)
     job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
     (found,) = explain(view(job, jobsets=[], pods=[])).findings
     assert found.cause is Cause.SUSPENDED
     assert "waits in the queue research of Kueue" in found.evidence[0].text
     assert not any("trainmaster resume" in line for line in found.what_next)
-
-
-def test_the_label_of_a_queue_means_nothing_where_there_is_no_kueue() -> None:
-    job = trainjob(SUSPENDED, suspend=True)
-    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "research"}
+    # The label of a queue means nothing where there is no Kueue.
     unread = [Unread("workloads.kueue.x-k8s.io", WhyUnread.NOT_SERVED, "not served")]
     (found,) = explain(view(job, jobsets=[], pods=[], unread=unread)).findings
     assert "has no effect: Kueue is not installed here" in found.evidence[0].text

@@ -49,20 +49,23 @@ def blocked(message: str, **known: Any) -> Finding:
 
 
 def test_a_webhook_that_refuses_is_told_with_whose_it_is() -> None:
+    # A webhook that refuses is told with whose it is.
     helm = configuration(release_name="guards", release_namespace="acme")
     found = blocked(DENIED, webhooks=[helm])
     assert [(str(each.object), each.text) for each in found.evidence[1:]] == [
         ("ValidatingWebhookConfiguration policies", f"{CALLS}; it belongs to the Helm release guards in namespace acme")
     ]
     assert "team.policies.acme.io does not allow it" in found.what_next[0]
-
-
-def test_whose_it_is_labels_tell_as_well() -> None:
+    # Whose it is labels tell as well.
     labelled = configuration(url="https://policies.acme.io/x", labels={"app.kubernetes.io/part-of": "kyverno"})
     found = blocked(DENIED, webhooks=[labelled])
     assert found.evidence[1].text == (
         "its webhook team.policies.acme.io calls https://policies.acme.io/x; failurePolicy Fail; it belongs to kyverno"
     )
+    # Pods that a webhook refuses are told with it too.
+    events = [event("FailedCreate", f"Error creating: {DENIED}", kind="Job", name="demo-node-0")]
+    of_pods = explain(view(jobsets=[jobset()], jobs=[job()], pods=[], events=events, webhooks=[configuration()]))
+    assert [each.object.kind for each in of_pods.findings[0].evidence] == ["Job", "ValidatingWebhookConfiguration"]
 
 
 @pytest.mark.parametrize(
@@ -97,12 +100,6 @@ def test_why_it_does_not_answer_is_read_from_the_words_of_the_api_server(error: 
     found = blocked(FAILED + error)
     assert advice in found.what_next[0]
     assert "kubectl get validatingwebhookconfigurations,mutatingwebhookconfigurations" in found.what_next[1]
-
-
-def test_pods_that_a_webhook_refuses_are_told_with_it_too() -> None:
-    events = [event("FailedCreate", f"Error creating: {DENIED}", kind="Job", name="demo-node-0")]
-    found = explain(view(jobsets=[jobset()], jobs=[job()], pods=[], events=events, webhooks=[configuration()]))
-    assert [each.object.kind for each in found.findings[0].evidence] == ["Job", "ValidatingWebhookConfiguration"]
 
 
 def test_policies_and_webhooks_that_convert_are_told_apart() -> None:
