@@ -29,6 +29,12 @@ LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py
 	manager/test_metrics.py tracing test_log_config.py test_log_context.py) \
 	$(addprefix tests/runtime/,api/test_decoding.py test_yamldump.py test_yamltext.py) tests/metrics/test_families.py \
 	tests/metrics/test_series.py $(addprefix tests/devcluster/apiserver/,schema/cel/test_library.py test_jsonpatch.py)
+# What `make deploy-smoke` runs, on one cluster: two replicas from the manifests, webhooks that the API server calls
+# through the Service, and a TrainJob that trains.
+DEPLOYMENT := tests/deploy/test_deployment.py
+DEPLOY_SMOKE := $(DEPLOYMENT)::test_the_replicas_are_what_the_manifests_say \
+	$(DEPLOYMENT)::test_webhooks_are_called_through_the_service \
+	'$(DEPLOYMENT)::test_a_trainjob_of_each_kind_completes[numpy-digits]'
 # UPGRADE=1: `make lock` moves every pin to the newest version.
 UPGRADE ?=
 
