@@ -19,7 +19,6 @@ options = pytest.importorskip("kubeflow.trainer.options")
 client = pytest.importorskip("kubernetes.client")
 
 TRAINER = {"group": "trainer.kubeflow.org", "version": "v1alpha1"}
-NODE = "trainer.kubeflow.org/trainjob-ancestor-step"
 PATIENCE = {"timeout": 60, "polling_interval": 1}
 Wait = Callable[[Callable[[], Any]], Any]
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import TIMEOUT
 from support.namespaces import FOUND, needs_namespaces
 
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
@@ -22,7 +23,7 @@ from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
-LIMIT = 15.0
+LIMIT = TIMEOUT
 REWRITING = Networking("rewriting")
 MODES = [
     pytest.param(REWRITING, id="rewriting"),
@@ -66,11 +67,16 @@ class Node:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
 
-    async def create(self, *containers: JsonObject, name: str = "p", labels: Any = None, **spec: Any) -> None:
+    async def create(
+        self, *containers: JsonObject, name: str = "p", labels: Any = None, owner: str = "", **spec: Any
+    ) -> None:
+        """Create a pod, which may belong to an object of a kind, `KIND/NAME`."""
+        kind, _, of = owner.partition("/")
+        owners = [{"apiVersion": "x/v1", "kind": kind, "name": of, "uid": of, "controller": True}] if owner else []
         pod = {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default", "labels": labels or {}},
+            "metadata": {"name": name, "namespace": "default", "labels": labels or {}, "ownerReferences": owners},
             "spec": {"restartPolicy": "Never", "nodeName": "laptop", **spec, "containers": list(containers)},
         }
         await self.api.create(PODS, pod)

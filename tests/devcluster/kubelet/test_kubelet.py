@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import itertools
 import os
 import signal
-import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -30,9 +28,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.nightly
 
-PYTHON = sys.executable
-
-
 async def test_the_node_is_registered_with_real_capacity(node: Node, kubelet: Kubelet) -> None:
     await eventually(lambda: node.api.list(NODES)[0])
     found = node.api.get(NODES, None, "laptop")
@@ -41,16 +36,6 @@ async def test_the_node_is_registered_with_real_capacity(node: Node, kubelet: Ku
     assert found["status"]["allocatable"]["memory"].endswith("Ki")
     ready = [c for c in found["status"]["conditions"] if c["type"] == "Ready"]
     assert [c["status"] for c in ready] == ["True"]
-
-
-@pytest.mark.parametrize(("code", "phase", "reason"), [(0, "Succeeded", "Completed"), (3, "Failed", "Error")])
-async def test_a_pod_runs_to_its_end(node: Node, kubelet: Kubelet, code: int, phase: str, reason: str) -> None:
-    await node.create(sh(f"echo hello; exit {code}"))
-    pod = await node.phase(phase)
-    ended = terminated(pod)
-    assert (ended["exitCode"], ended["reason"]) == (code, reason)
-    assert await node.log(kubelet) == "hello\n"
-    assert pod["status"]["podIP"].startswith("127.")
 
 
 async def test_short_pods_cost_few_writes(node: Node, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,24 +107,6 @@ async def test_working_directory_inside_and_outside_of_volumes(node: Node, kubel
     assert seen.endswith("/volumes/v/sub\n")
     assert private_directory.startswith(str(node.directory))
     assert private_directory.endswith("/root/app")
-
-
-async def test_on_failure_restarts_in_place_and_keeps_the_previous_log(node: Node, kubelet: Kubelet) -> None:
-    await node.create(sh("echo run >> runs; cat runs | wc -l; test $(wc -l < runs) -ge 3"), restartPolicy="OnFailure")
-    pod = await node.phase("Succeeded")
-    assert pod["status"]["containerStatuses"][0]["restartCount"] == 2
-    assert terminated(pod, state="lastState")["exitCode"] == 1
-    assert (await node.log(kubelet)).strip() == "3"
-    assert (await node.log(kubelet, previous=True)).strip() == "2"
-
-
-async def test_termination_messages(node: Node, kubelet: Kubelet) -> None:
-    own = sh("echo because > /dev/termination-log; exit 1")
-    fallback = sh("echo from the log; exit 1", terminationMessagePolicy="FallbackToLogsOnError") | {"name": "log"}
-    await node.create(own, fallback)
-    pod = await node.phase("Failed")
-    assert terminated(pod)["message"] == "because\n"
-    assert terminated(pod, 1)["message"] == "from the log\n"
 
 
 async def test_a_missing_program_fails_the_container(node: Node, kubelet: Kubelet) -> None:
@@ -231,47 +198,6 @@ async def test_a_pod_that_somebody_calls_evicted_is_stopped(node: Node, kubelet:
     assert pod["status"]["message"] == "The node was low on resource."
     assert terminated(pod)["exitCode"] == 5
     assert (await node.log(kubelet)).endswith("stopped\n")
-
-
-async def test_a_followed_log_ends_with_the_container(node: Node, kubelet: Kubelet) -> None:
-    await node.create(sh("echo one; while ! test -f go; do sleep 0.01; done; echo two"))
-    pod = await node.phase("Running")
-    following = asyncio.create_task(node.log(kubelet, follow=True))
-    (node.directory / "pods" / pod["metadata"]["uid"] / "container-c/work/go").touch()
-    assert await asyncio.wait_for(following, LIMIT) == "one\ntwo\n"
-
-
-MEET = """
-import os, socket, sys
-host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-if os.environ["RANK"] == "0":
-    server = socket.create_server(("", port))
-    peer, _ = server.accept()
-    print(peer.recv(100).decode())
-else:
-    while True:
-        try:
-            socket.create_connection((host, port)).sendall(os.environ["JOB"].encode())
-            break
-        except ConnectionRefusedError:
-            pass
-"""
-
-
-async def test_two_jobs_meet_on_the_same_port_at_once(node: Node, kubelet: Kubelet) -> None:
-    for job in ("a", "b"):
-        for rank in ("0", "1"):
-            variables = {"JOB": job, "RANK": rank, "MASTER_PORT": "29500"}
-            variables["MASTER_ADDR"] = f"{job}-node-0-0.{job}"
-            env = [{"name": name, "value": value} for name, value in variables.items()]
-            container = {"name": "c", "image": "any", "command": [PYTHON, "-c", MEET], "env": env}
-            labels = {"jobset.sigs.k8s.io/jobset-name": job}
-            await node.create(
-                container, name=f"{job}-{rank}", labels=labels, subdomain=job, hostname=f"{job}-node-0-{rank}"
-            )
-    for job in ("a", "b"):
-        await node.phase("Succeeded", name=f"{job}-0")
-        assert await node.log(kubelet, name=f"{job}-0") == f"{job}\n"
 
 
 async def test_fifty_pods_run_side_by_side(node: Node, kubelet: Kubelet) -> None:

@@ -6,13 +6,10 @@ import asyncio
 import sys
 
 import pytest
-from support.namespaces import FOUND, needs_namespaces
 from support.node import LIMIT, Node
 
 from trainmaster.devcluster.apiserver.admission.webhook import Address
-from trainmaster.devcluster.apiserver.resources import PODS, SERVICES
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.network.addresses import service_address
 
 pytestmark = pytest.mark.nightly
 
@@ -25,7 +22,6 @@ threading.Event().wait()
 
 
 async def replica(node: Node, name: str) -> None:
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
     container = {
         "name": "c",
         "image": "any",
@@ -33,13 +29,7 @@ async def replica(node: Node, name: str) -> None:
         "ports": [{"containerPort": 18081}],
         "readinessProbe": {"tcpSocket": {"port": 18081}, "periodSeconds": 1},
     }
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "ownerReferences": [owner]},
-        "spec": {"restartPolicy": "Never", "nodeName": "laptop", "containers": [container]},
-    }
-    await node.api.create(PODS, pod)
+    await node.create(container, name=name, owner="ReplicaSet/web")
 
 
 async def printed(node: Node, kubelet: Kubelet, name: str) -> str:
@@ -73,17 +63,3 @@ async def test_replicas_listen_beside_each_other_and_are_found(node: Node, kubel
 
 async def test_a_pod_that_is_not_here_is_where_it_says(kubelet: Kubelet) -> None:
     assert kubelet.locate("default", "elsewhere", Address("10.1.2.3", 80)) == ("10.1.2.3", 80)
-
-
-@pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True)
-async def test_the_hosts_file_names_services_with_an_address(node: Node, kubelet: Kubelet) -> None:
-    for name, address in (("web", None), ("headless", "None")):
-        spec = {"ports": [{"port": 80}], "selector": {"app": "web"}, **({"clusterIP": address} if address else {})}
-        body = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
-        await node.api.create(SERVICES, body, namespace="kube-system")
-    await node.create({"name": "c", "image": "any", "command": ["cat", "/etc/hosts"]})
-    await node.phase("Succeeded")
-    lines = [line.split() for line in (await node.log(kubelet)).splitlines()]
-    address = service_address("kube-system", "web", cluster=kubelet.cluster)
-    assert [address, "web.kube-system.svc.cluster.local", "web.kube-system.svc", "web.kube-system"] in lines
-    assert not [line for line in lines if "headless" in " ".join(line)]

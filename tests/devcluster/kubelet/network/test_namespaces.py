@@ -107,11 +107,6 @@ for path in ("opt/tm-none/read-only/x", "etc/tm-config/x"):
         assert not Path(path).exists()
 
 
-async def test_the_termination_message_has_its_usual_place(node: Node, kubelet: Kubelet) -> None:
-    await node.create(python("open(chr(47) + 'dev/termination-log', 'w').write('because'); exit(1)"))
-    assert terminated(await node.phase("Failed"))["message"] == "because"
-
-
 async def test_a_volume_over_the_checkout_leaves_python_in_its_place(node: Node, kubelet: Kubelet) -> None:
     """Initializers mount /workspace, and many a checkout lives there too."""
     above = "/" + sys.prefix.split("/")[1]

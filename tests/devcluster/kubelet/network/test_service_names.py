@@ -59,19 +59,7 @@ async def replica(
 ) -> str:
     """A pod of a job, as its controller makes it."""
     name = f"{job}-{kind}-{index}"
-    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": job, "uid": job, "controller": True}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": "default",
-            "labels": labels(job, kind, index),
-            "ownerReferences": [owner],
-        },
-        "spec": {"restartPolicy": "Never", "nodeName": "laptop", **spec, "containers": list(containers)},
-    }
-    await node.api.create(PODS, pod)
+    await node.create(*containers, name=name, labels=labels(job, kind, index), owner=f"PyTorchJob/{job}", **spec)
     return name
 
 

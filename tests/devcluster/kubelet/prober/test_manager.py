@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import sys
 from datetime import UTC, datetime
 from typing import cast
@@ -13,7 +12,7 @@ from support.node import Node, eventually, sh, terminated
 
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
-from trainmaster.devcluster.apiserver.resources import NODES, PODS
+from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_config import ContainerConfig
@@ -115,19 +114,6 @@ async def test_servers_are_probed_at_the_port_that_they_were_given(node: Node, k
         await node.reached(is_ready, name=name)
 
 
-async def test_a_sidecar_has_to_pass_its_startup_probe_before_others_start(node: Node, kubelet: Kubelet) -> None:
-    sidecar, volumes = shared(
-        f"touch /shared/up; {FOREVER}",
-        startupProbe=executes("test -e /shared/up", periodSeconds=1),
-        restartPolicy="Always",
-    )
-    main, _ = shared("test -e /shared/up && echo found")
-    await node.create(main, initContainers=[{**sidecar, "name": "proxy"}], **volumes)
-    pod = await node.phase("Succeeded")
-    assert pod["status"]["initContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
-    assert await node.log(kubelet) == "found\n"
-
-
 async def test_post_start_comes_before_running_and_pre_stop_before_the_end(node: Node, kubelet: Kubelet) -> None:
     hooks = {
         "postStart": executes("echo begun > /shared/hook"),
@@ -175,13 +161,6 @@ async def test_a_container_that_is_being_stopped_is_not_probed_any_more(node: No
     assert [text for _, reason, text in node.events() if reason in {"Unhealthy", "Killing"}] == ["Stopping container c"]
 
 
-async def test_probes_that_cannot_be_done_fail_the_pod(node: Node, kubelet: Kubelet) -> None:
-    await node.create(sh("sleep 60", livenessProbe={"grpc": {"port": 1}}))
-    status = (await node.phase("Failed"))["status"]
-    assert status["reason"] == "UnsupportedProbe"
-    assert "use exec, httpGet or tcpSocket" in status["message"]
-
-
 async def test_events_tell_what_happens(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("exit 1"), restartPolicy="OnFailure")
     assert await node.event_message("Started") == "Started container c"
@@ -200,21 +179,6 @@ async def test_events_tell_what_is_missing(node: Node, kubelet: Kubelet) -> None
     reference = {"secretKeyRef": {"name": "none", "key": "k"}}
     await node.create(sh("true", env=[{"name": "KEY", "valueFrom": reference}]), name="env")
     assert await node.event_message("Failed", name="env") == 'Error: secret "none" not found'
-
-
-async def test_fake_gpus_are_handed_out_as_real_ones_would_be(node: Node) -> None:
-    node.settings = dataclasses.replace(node.settings, fake_gpus=3)
-    async with node.running() as kubelet:
-        await eventually(lambda: node.api.list(NODES)[0])
-        assert node.api.get(NODES, None, "laptop")["status"]["allocatable"]["nvidia.com/gpu"] == "3"
-        script = f"echo GPUs: $CUDA_VISIBLE_DEVICES.; {FOREVER}"
-        for name, count in (("two", 2), ("one", 1)):
-            await node.create(sh(script, resources={"limits": {"nvidia.com/gpu": count}}), name=name)
-            await node.phase("Running", name=name)
-        await node.create(sh("echo GPUs: $CUDA_VISIBLE_DEVICES."), name="none")
-        await node.phase("Succeeded", name="none")
-        seen = [await node.log(kubelet, name=name) for name in ("two", "one", "none")]
-        assert seen == ["GPUs: 0,1.\n", "GPUs: 2.\n", "GPUs: .\n"]
 
 
 class Terminations:

@@ -43,15 +43,8 @@ def _has_a_line(path: Path) -> bool:
 async def replica(
     node: Node, name: str, script: str, *, first: JsonObject | None = None, more: Sequence[JsonObject] = ()
 ) -> None:
-    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "u", "controller": True}
     container = first or {"name": "c", "image": "any", "command": [sys.executable, "-c", script]}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default", "ownerReferences": [owner]},
-        "spec": {"restartPolicy": "Never", "nodeName": "laptop", "containers": [container, *more]},
-    }
-    await node.api.create(PODS, pod)
+    await node.create(container, *more, name=name, owner="ReplicaSet/web")
 
 
 @pytest.mark.parametrize("node", [pytest.param(FOUND, id="namespaces")], indirect=True)

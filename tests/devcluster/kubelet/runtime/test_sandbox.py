@@ -127,27 +127,6 @@ def test_what_is_written_to_a_volume_is_there_and_what_is_written_beside_it_is_g
     assert list(inside.root.iterdir()) == []
 
 
-def test_read_only_mounts_refuse_writing(inside: Inside) -> None:
-    volume = Path(inside.file("volume/file")).parent
-
-    def write() -> Any:
-        try:
-            Path("/tm-data/new").write_text("")
-        except OSError as error:
-            return error.strerror
-        return None
-
-    assert inside.run(write, (str(volume), "/tm-data", True)) == "Read-only file system"
-
-
-def test_mounts_may_be_nested_and_hide_what_is_there(inside: Inside) -> None:
-    outer = Path(inside.file("outer/file")).parent
-    inner = Path(inside.file("inner/deep")).parent
-    binds = [(str(inner), "/opt/sub", False), (str(outer), "/opt", False)]
-    seen = inside.run(lambda: [entries("/opt"), entries("/opt/sub")], *binds)
-    assert seen == [["file", "sub"], ["deep"]]
-
-
 def test_a_link_in_a_volume_does_not_lead_a_mount_to_the_host(inside: Inside) -> None:
     volume = inside.directory / "volume"
     volume.mkdir()

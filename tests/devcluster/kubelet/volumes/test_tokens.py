@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import TIMEOUT
 
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
@@ -29,6 +30,11 @@ from trainmaster.runtime.jsontree import JsonObject
 _ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}
 
 
+def _pod(command: list[str], **spec: Any) -> JsonObject:
+    containers = [{"name": "c", "image": "i", "command": command}]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {**spec, "containers": containers}}
+
+
 class Pods:
     """One pod under the account `me`, and a clock that tests set."""
 
@@ -39,20 +45,8 @@ class Pods:
         self._directory = directory
 
     async def volume_manager(self, *sources: JsonObject, tokens: bool = True) -> VolumeManager:
-        pod = await self.api.create(
-            PODS,
-            {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "metadata": {"name": "p"},
-                "spec": {
-                    "serviceAccountName": "me",
-                    "containers": [{"name": "c", "image": "i"}],
-                    "volumes": [{"name": "v", "projected": {"sources": list(sources)}}],
-                },
-            },
-            namespace="default",
-        )
+        spec = {"serviceAccountName": "me", "volumes": [{"name": "v", "projected": {"sources": list(sources)}}]}
+        pod = await self.api.create(PODS, _pod([], **spec), namespace="default")
         return VolumeManager(
             PodInfo(pod=pod, pod_ip="127.1.1.1", capacity={}),
             directory=self._directory,
@@ -159,7 +153,7 @@ async def running(tmp_path: Path) -> AsyncIterator[tuple[Api, ServiceAccountToke
 
 
 async def _finished(api: Api) -> JsonObject:
-    async with asyncio.timeout(15), api.watch(PODS, since=None) as changes:
+    async with asyncio.timeout(TIMEOUT), api.watch(PODS, since=None) as changes:
         async for change in changes:
             if change.object and change.object["status"].get("phase") in {"Succeeded", "Failed"}:
                 return change.object
@@ -175,17 +169,7 @@ async def test_every_container_finds_the_token_of_its_account(
     place = "/var/run/secrets/kubernetes.io/serviceaccount"
     script = f"cd {place}; cat token; echo; cat ca.crt namespace; echo; echo $$KUBERNETES_SERVICE_PORT"
     command = ["/bin/sh", "-c", f"({script}) > /dev/termination-log"]
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p"},
-        "spec": {
-            "restartPolicy": "Never",
-            "nodeName": "laptop",
-            "containers": [{"name": "c", "image": "i", "command": command}],
-        },
-    }
-    await api.create(PODS, pod, namespace="default")
+    await api.create(PODS, _pod(command, restartPolicy="Never", nodeName="laptop"), namespace="default")
     ended = await _finished(api)
     message = ended["status"]["containerStatuses"][0]["state"]["terminated"]["message"]
     token, files, port = message.splitlines()
@@ -200,20 +184,11 @@ async def test_every_container_finds_the_token_of_its_account(
 async def test_the_token_of_a_running_pod_is_renewed(tmp_path: Path) -> None:
     """Within a second, because the shortest token of ten minutes is eight minutes old when the kubelet gets it."""
     projected = {"sources": [{"serviceAccountToken": {"path": "token", "expirationSeconds": 600}}]}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p"},
-        "spec": {
-            "nodeName": "laptop",
-            "serviceAccountName": "default",
-            "automountServiceAccountToken": False,
-            "volumes": [{"name": "v", "projected": projected}],
-            "containers": [{"name": "c", "image": "i", "command": ["sleep", "60"]}],
-        },
-    }
+    account = {"serviceAccountName": "default", "automountServiceAccountToken": False}
+    volumes = [{"name": "v", "projected": projected}]
+    pod = _pod(["sleep", "60"], nodeName="laptop", volumes=volumes, **account)
     seen: set[str] = set()
-    async with serving(tmp_path, ahead=timedelta(minutes=8)) as (api, _, _), asyncio.timeout(15):
+    async with serving(tmp_path, ahead=timedelta(minutes=8)) as (api, _, _), asyncio.timeout(TIMEOUT):
         await api.create(PODS, pod, namespace="default")
         while len(seen) < 3:
             seen |= {path.read_text() for path in tmp_path.glob("state/pods/*/volumes/v/token")}
