@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from support.conversions import (
     job_spec,
     lost,
     pods,
-    problems,
     replicas,
     runtime_of,
     told,
@@ -50,7 +48,7 @@ def test_master_and_workers_alike_are_nodes_of_one_trainer() -> None:
 @pytest.mark.parametrize(
     "difference", [{"args": ["--master"]}, {"policy": "Never"}, {"pod": {"nodeSelector": {"a": "b"}}}]
 )
-def test_a_master_of_its_own_kind_is_a_job_of_its_own(difference: JsonObject, tmp_path: Path) -> None:
+def test_a_master_of_its_own_kind_is_a_job_of_its_own(difference: JsonObject) -> None:
     conversion = converted(replicas(KIND, **difference), replicas(KIND, 2))
     assert "trainer" not in trainjob_of(conversion)
     assert [(name, each["replicas"]) for name, each in groups_of(conversion).items()] == [("master", 1), ("worker", 2)]
@@ -65,7 +63,6 @@ def test_a_master_of_its_own_kind_is_a_job_of_its_own(difference: JsonObject, tm
         "demo-worker-1-0.demo": ("2", "2"),
     }
     assert {each["PET_MASTER_PORT"] for each in seen(conversion).values()} == {"23456"}
-    assert not problems(conversion.objects, tmp_path)
 
 
 def test_a_master_alone_and_workers_alone() -> None:
@@ -89,7 +86,7 @@ def test_a_master_alone_and_workers_alone() -> None:
         ("3", {}, 3),
     ],
 )
-def test_processes(given: str | None, policy: JsonObject, trainer: int | None, tmp_path: Path) -> None:
+def test_processes(given: str | None, policy: JsonObject, trainer: int | None) -> None:
     spec = {} if given is None else {"nprocPerNode": given}
     conversion = converted(replicas(KIND), replicas(KIND, 1), **spec)
     assert runtime_of(conversion)["mlPolicy"]["torch"] == policy
@@ -97,7 +94,6 @@ def test_processes(given: str | None, policy: JsonObject, trainer: int | None, t
     sizes = {each["WORLD_SIZE"] for each in seen(conversion).values()}
     assert sizes == {str(2 * (trainer or 1))}
     assert ("spec.nprocPerNode" in told(conversion)) == (given == "auto")
-    assert not problems(conversion.objects, tmp_path)
 
 
 def test_another_word_for_processes_reaches_torchrun_as_it_is() -> None:
@@ -114,16 +110,15 @@ def test_variables_of_torchrun_that_the_user_sets_stay() -> None:
     assert {each["PET_MASTER_ADDR"] for each in seen(conversion).values()} == {"elsewhere"}
 
 
-def test_variables_of_torchrun_that_v1_sets_are_left_out_of_the_users(tmp_path: Path) -> None:
+def test_variables_of_torchrun_that_v1_sets_are_left_out_of_the_users() -> None:
     env = [{"name": "PET_NODE_RANK", "value": "7"}, {"name": "MASTER_ADDR", "value": "x"}, {"name": "A", "value": "1"}]
     conversion = converted(replicas(KIND, env=env), None)
     assert trainjob_of(conversion)["trainer"]["env"] == [{"name": "A", "value": "1"}]
     path = "spec.pytorchReplicaSpecs.Master.template.spec.containers[0].env"
     assert {f"{path}[0]", f"{path}[1]"} <= set(told(conversion))
-    assert not problems(conversion.objects, tmp_path)
 
 
-def test_sidecars_get_the_variables_too(tmp_path: Path) -> None:
+def test_sidecars_get_the_variables_too() -> None:
     template = replicas(KIND)
     template["template"]["spec"]["containers"].append({"name": "side", "image": "a"})
     conversion = converted(template, None)
@@ -133,10 +128,9 @@ def test_sidecars_get_the_variables_too(tmp_path: Path) -> None:
     ((_, pod, fields),) = pods(built(conversion))
     side = environment(pod["containers"][1], fields)
     assert (side["MASTER_ADDR"], side["PET_NNODES"]) == ("demo-node-0-0.demo", "1")
-    assert not problems(conversion.objects, tmp_path)
 
 
-def test_an_elastic_job_keeps_its_variables_and_its_number_of_workers(tmp_path: Path) -> None:
+def test_an_elastic_job_keeps_its_variables_and_its_number_of_workers() -> None:
     policy = {
         "minReplicas": 1,
         "maxReplicas": 3,
@@ -166,22 +160,6 @@ def test_an_elastic_job_keeps_its_variables_and_its_number_of_workers(tmp_path: 
         "PET_STANDALONE": "1",
     }
     assert lost(conversion) == ["spec.elasticPolicy.metrics"]
-    assert not problems(conversion.objects, tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("given", "nodes"),
-    [
-        ({}, "4:4"),
-        ({"minReplicas": 2}, "2:2"),
-        ({"maxReplicas": 5}, "5:5"),
-        ({"minReplicas": 1, "maxReplicas": 9}, "1:9"),
-    ],
-)
-def test_elastic_limits_are_those_of_v1(given: JsonObject, nodes: str) -> None:
-    conversion = converted(None, replicas(KIND, 4), elasticPolicy=given)
-    assert {each["PET_NNODES"] for each in seen(conversion).values()} == {nodes}
-    assert {each["PET_RDZV_ENDPOINT"] for each in seen(conversion).values()} == {"demo-node-0-0.demo:23456"}
 
 
 def test_an_empty_rendezvous_configuration_is_none() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from support.conversions import (
     job_spec,
     lost,
     pods,
-    problems,
     replicas,
     runtime_of,
 )
@@ -34,7 +32,7 @@ def configs(conversion: Conversion) -> dict[str, Any]:
     return found
 
 
-def test_each_type_is_a_replicated_job(tmp_path: Path) -> None:
+def test_each_type_is_a_replicated_job() -> None:
     types = {"Chief": replicas(KIND), "PS": replicas(KIND), "Worker": replicas(KIND, 2), "Evaluator": replicas(KIND)}
     conversion = convert_job(job(KIND, types))
     cluster = {
@@ -53,17 +51,12 @@ def test_each_type_is_a_replicated_job(tmp_path: Path) -> None:
         "environment": "cloud",
     }
     assert runtime_of(conversion)["template"]["spec"]["successPolicy"]["targetReplicatedJobs"] == ["chief"]
-    assert not problems(conversion.objects, tmp_path)
 
 
 def test_workers_alone_are_nodes_of_a_trainer() -> None:
     conversion = convert_job(job(KIND, {"Worker": replicas(KIND, 2)}))
     assert list(groups_of(conversion)) == ["node"]
     assert configs(conversion)["demo-node-0-1.demo"]["task"] == {"type": "worker", "index": 1}
-
-
-def test_one_pod_needs_no_configuration() -> None:
-    assert configs(convert_job(job(KIND, {"Worker": replicas(KIND)}))) == {"demo-node-0-0.demo": None}
 
 
 @pytest.mark.parametrize(
@@ -93,14 +86,6 @@ def test_dynamic_workers_know_themselves_only() -> None:
     assert found["demo-ps-0-1.demo"]["cluster"] == {"worker": {}, "ps": servers[1:]}
     assert found["demo-evaluator-0-0.demo"]["cluster"] == {"worker": {}, "ps": []}
     assert lost(conversion) == ["spec.enableDynamicWorker"]
-
-
-def test_dynamic_workers_without_servers_have_an_empty_list_of_them() -> None:
-    conversion = convert_job(job(KIND, {"Worker": replicas(KIND, 2)}, enableDynamicWorker=True))
-    assert configs(conversion)["demo-node-0-1.demo"]["cluster"] == {
-        "worker": {"1": "demo-node-0-1.demo:2222"},
-        "ps": [],
-    }
 
 
 def test_a_port_of_ones_own() -> None:
