@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,8 +13,9 @@ from typing import Any, TypeAlias
 import orjson
 import pytest
 from aiohttp import web
+from support.commands import eventually
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 
@@ -108,20 +108,21 @@ class FakeServer:
         return answer
 
 
-class QuickClock(SystemClock):
-    """Real time that a test can push forward; long sleeps are recorded and end at once."""
+class QuickClock(VirtualClock):
+    """Virtual time, in which sleeps are recorded and end at once; other timers wait for `step`."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.slept: list[float] = []
-        self.pushed = 0.0
 
-    def monotonic(self) -> float:
-        return time.monotonic() + self.pushed
+    def skip(self, seconds: float) -> None:
+        """Move time on, and serve no timer."""
+        self._elapsed += seconds
 
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:
             self.slept.append(seconds)
-            self.pushed += seconds
+            self.skip(seconds)
         await asyncio.sleep(0)
 
 
@@ -170,9 +171,4 @@ async def client(server: FakeServer, clock: QuickClock) -> AsyncIterator[KubeCli
 
 @pytest.fixture
 def until() -> Callable[[Callable[[], object]], Awaitable[None]]:
-    async def wait(condition: Callable[[], object]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.002)
-
-    return wait
+    return eventually

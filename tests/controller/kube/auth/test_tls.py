@@ -15,13 +15,14 @@ import pytest
 from aiohttp import web
 from support.authorities import Authority
 from support.kubeconfigs import write_kubeconfig
+from support.requests import open_connections
 from support.series import value_of
 
 from trainmaster.controller.kube.auth import refresh
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
-from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConnected, TransportError, Unauthorized
+from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConnected, TransportError
 from trainmaster.controller.kube.rest.resources import PODS
 
 Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
@@ -58,11 +59,11 @@ async def test_rotated_authority_of_a_service_account(
         with pytest.raises(CertificateRejected, match="certificate-authority"):
             await client.get(PODS, "ns", "a")
         (tmp_path / "ca.crt").write_bytes(new.pem)
-        clock.pushed += refresh.RENEWAL_PAUSE
+        clock.step(refresh.RENEWAL_PAUSE)
         assert await client.get(PODS, "ns", "a") == POD
         # The other way, as operators do it: both authorities first, then the certificate.
         (tmp_path / "ca.crt").write_bytes(new.pem + old.pem)
-        clock.pushed += refresh.REFRESH_PERIOD
+        clock.step(refresh.REFRESH_PERIOD)
         assert await client.get(PODS, "ns", "a") == POD
         context.load_cert_chain(*old.issue(tmp_path))
         assert await client.get(PODS, "ns", "a") == POD
@@ -112,7 +113,7 @@ async def test_authority_that_does_not_parse_leaves_the_old_one_in_use(
         assert await client.get(PODS, "ns", "a") == POD
         for content in (authority.pem[:100], b""):
             (tmp_path / "ca.crt").write_bytes(content)
-            clock.pushed += refresh.REFRESH_PERIOD
+            clock.step(refresh.REFRESH_PERIOD)
             server.on("list", server.reply(200, POD, Connection="close"))
             assert await client.get(PODS, "ns", "a") == POD
         with pytest.raises(ConfigurationError, match=r"certificate authority .*ca\.crt is unusable"):
@@ -132,7 +133,7 @@ async def test_new_authority_retires_connections_of_the_old_one(tmp_path: Path, 
         server.on("list", server.reply(200, POD))
         await client.get(PODS, "ns", "a")
         (tmp_path / "ca.crt").write_bytes(new.pem)
-        clock.pushed += refresh.REFRESH_PERIOD
+        clock.step(refresh.REFRESH_PERIOD)
         with pytest.raises(CertificateRejected):
             await client.get(PODS, "ns", "a")
 
@@ -163,10 +164,10 @@ async def test_rotated_client_certificate(tmp_path: Path, serve: Serve, clock: A
         authority.issue(tmp_path, name="jane")
         new_key = key.read_bytes()
         key.write_bytes(old_key)
-        clock.pushed += refresh.REFRESH_PERIOD
+        clock.step(refresh.REFRESH_PERIOD)
         await client.get(PODS, "ns", "a")
         key.write_bytes(new_key)
-        clock.pushed += refresh.REFRESH_PERIOD
+        clock.step(refresh.REFRESH_PERIOD)
         await client.get(PODS, "ns", "a")
     assert serials[0] == serials[1]
     assert serials[1] != serials[2]
@@ -221,21 +222,6 @@ async def test_unknown_certificate_is_accepted_only_on_demand(tmp_path: Path, se
     assert len(server.seen) == 1
 
 
-async def test_expired_token_file_is_read_again_for_the_same_request(tmp_path: Path, server: Any, clock: Any) -> None:
-    (tmp_path / "token").write_text("old")
-    config = await load_config(
-        kubeconfig=write_kubeconfig(tmp_path / "k", server.url, user={"tokenFile": "token"}), clock=clock
-    )
-    (tmp_path / "token").write_text("new")
-    refusal = server.status(401, "Unauthorized", "Unauthorized")
-    server.on("list", refusal, server.reply(200, POD), refusal)
-    async with client_for(config, clock) as client:
-        assert await client.get(PODS, "ns", "a") == POD
-        with pytest.raises(Unauthorized):
-            await client.get(PODS, "ns", "a")
-    assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer old", "Bearer new", "Bearer new"]
-
-
 async def tunnel(target: str, asked: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Be a proxy that lets in who has the password, and leads everybody to one server."""
     head = await reader.readuntil(b"\r\n\r\n")
@@ -272,10 +258,11 @@ async def test_proxy_tunnels_to_the_server(tmp_path: Path, serve: Serve, clock: 
                 user={"token": "for-the-server"},
                 **{"certificate-authority": "ca.crt", "proxy-url": f"http://me:{password}@{address}"},
             )
-            last(server)
+            server.on("list", *[server.reply(200, POD)] * 2)
             async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
                 if password == "secret":
-                    assert await client.get(PODS, "ns", "a") == POD
+                    assert [await client.get(PODS, "ns", "a") for _ in range(2)] == [POD, POD]
+                    assert open_connections("request") == 1
                     continue
                 with pytest.raises(NotConnected) as caught:
                     await client.get(PODS, "ns", "a")
@@ -285,7 +272,8 @@ async def test_proxy_tunnels_to_the_server(tmp_path: Path, serve: Serve, clock: 
                 )
     assert asked[0].startswith(b"CONNECT server:6443 HTTP/1.1\r\n")
     assert b"for-the-server" not in b"".join(asked)
-    assert len(server.seen) == 1
+    assert sum(b"bWU6c2VjcmV0" in head for head in asked) == 1
+    assert (len(server.seen), open_connections("request")) == (2, 0)
 
 
 @pytest.mark.guarantee("K-10")

@@ -262,6 +262,6 @@ class InformerMachine(RuleBasedStateMachine):
             self.runner.run(finish())
 
 
-@pytest.mark.guarantee("S-5", "S-11", "R-3", "R-26")
+@pytest.mark.guarantee("S-4", "S-5", "S-11", "R-3", "R-26")
 def test_histories_are_told_in_order_and_end_in_the_truth() -> None:
     run_state_machine_as_test(InformerMachine, settings=settings(max_examples=60, stateful_step_count=30))

@@ -40,7 +40,7 @@ async def test_a_watch_that_ends_is_opened_again_without_a_list(
         "watch",
         server.stream(event("ADDED", pod("a", 6))),
         server.stream(bookmark(15)),
-        server.stream(before=lambda: setattr(clock, "pushed", clock.pushed + 300)),
+        server.stream(before=lambda: clock.skip(300)),
     )
     async with running(informer):
         await until(lambda: len(server.requests("watch")) == 4)
@@ -94,7 +94,9 @@ async def test_a_busy_server_keeps_the_version(server: Any, informer: Informer, 
 
 @pytest.mark.guarantee("R-23", "R-32", "P-5")
 @pytest.mark.parametrize("fault", ["reset", "truncated", "silent"])
-async def test_a_broken_watch_goes_on_where_it_was(server: Any, clock: Any, until: Until, fault: str) -> None:
+async def test_a_broken_watch_goes_on_where_it_was(
+    server: Any, informer: Informer, clock: Any, until: Until, fault: str
+) -> None:
     """No list, nothing lost, nothing twice."""
     server.on("list", server.reply(200, pod_list(5)))
     first = event("ADDED", pod("a", 6))
@@ -107,13 +109,11 @@ async def test_a_broken_watch_goes_on_where_it_was(server: Any, clock: Any, unti
         }[fault],
         server.stream(event("ADDED", pod("b", 7)), then="hang"),
     )
-    config = RestConfig(server=server.url)
-    async with KubeClient(config, user_agent="test", clock=clock, inactivity_limit=0.2) as client:
-        informer = Informer(client, PODS, clock=clock)
-        ear = Ear(informer)
-        before = restarts()
-        async with running(informer):
-            await until(lambda: len(informer.store) == 2)
+    ear, before = Ear(informer), restarts()
+    async with running(informer):
+        await until(lambda: len(informer.store))
+        clock.step(5 if fault == "silent" else 0)
+        await until(lambda: len(informer.store) == 2)
     assert ear.heard == ["+a", "+b"]
     assert server.requests("watch")[1].query["resourceVersion"] == "6"
     assert len(server.requests("list")) == 1

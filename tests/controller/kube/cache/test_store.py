@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import tracemalloc
 from collections.abc import Iterable
 
@@ -44,12 +43,6 @@ def test_keys_are_namespace_and_name() -> None:
     assert object_key(thing("a", namespace=None)) == "a"
     assert split_key("ns/a") == ("ns", "a")
     assert split_key("a") == (None, "a")
-
-
-def test_the_size_of_an_object_is_known_without_decoding_it() -> None:
-    store = Store()
-    store.put(thing("a"))
-    assert (store.size("ns/a"), store.size("ns/none")) == (len(orjson.dumps(thing("a"))), 0)
 
 
 @pytest.mark.guarantee("S-21")
@@ -125,7 +118,6 @@ def test_readers_of_a_replaced_state_keep_it() -> None:
 OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.sampled_from(["red", "blue"]))
 
 
-@pytest.mark.nightly
 @pytest.mark.guarantee("S-6", "S-21")
 @given(st.lists(st.one_of(OBJECTS, st.sampled_from(["ns/a", "ns/b"]), st.lists(OBJECTS, max_size=4)), max_size=20))
 def test_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[JsonObject]]) -> None:
@@ -143,10 +135,10 @@ def test_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[Json
             scanned = sorted(names([obj for obj in store.list() if value in color(obj)]))
             assert sorted(store.index_keys("color", value)) == [f"ns/{name}" for name in scanned]
         assert store.keys("ns") == store.keys()
-        assert store.bytes == sum(len(orjson.dumps(obj)) for obj in store.list())
+        assert store.bytes == sum(len(orjson.dumps(obj)) for obj in store.list()) == sum(map(store.size, store.keys()))
 
 
-@pytest.mark.guarantee("S-8")
+@pytest.mark.guarantee("S-8", "P-23")
 def test_what_a_reader_changes_is_its_own() -> None:
     store = Store()
     given = thing("a")
@@ -277,7 +269,7 @@ def nested(levels: int) -> JsonObject:
     return deep
 
 
-@pytest.mark.parametrize("levels", [MAX_DEPTH, 253, 300, 1020])
+@pytest.mark.parametrize("levels", [MAX_DEPTH, 1020])
 def test_an_object_that_is_nested_too_deeply_keeps_its_metadata_and_says_so(levels: int) -> None:
     """Nobody could walk it, and the informer goes on with all the others."""
     told: list[str] = []
@@ -305,18 +297,6 @@ def test_managed_fields_that_are_nested_too_deeply_do_not_make_an_object_unreada
 
 
 @pytest.mark.guarantee("P-21")
-def test_an_object_costs_its_bytes_and_little_more() -> None:
-    store = Store()
-    objects = [thing(f"thing-{number}", color="x" * 4000) for number in range(100)]
-    for obj in objects:
-        store.put(obj)
-    body = len(orjson.dumps(objects[0]))
-    assert store.bytes == sum(len(orjson.dumps(obj)) for obj in objects)
-    key, record = store.entry(objects[0])
-    assert sum(map(sys.getsizeof, (key, record, *record))) < body + 500
-
-
-@pytest.mark.guarantee("P-21")
 def test_what_is_kept_has_no_room_to_spare() -> None:
     store = Store()
     store.add_indexer("name", lambda obj: [obj["metadata"]["name"]])
@@ -341,15 +321,6 @@ def test_the_garbage_collector_walks_through_no_object() -> None:
         store.put(thing(f"thing-{number}"))
     gc.collect()
     assert len(gc.get_objects()) - before < 100
-
-
-@pytest.mark.guarantee("P-23")
-def test_each_reader_gets_a_tree_of_its_own() -> None:
-    store = Store()
-    store.put(thing("a"))
-    first, second = store.get("ns/a"), store.get("ns/a")
-    assert first == second
-    assert first is not second
 
 
 @pytest.mark.guarantee("S-21")

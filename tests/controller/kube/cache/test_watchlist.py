@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.commands import TIMEOUT
 from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
 from support.virtualtime import VirtualClock, settle
 
@@ -14,7 +15,7 @@ from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.resources import PODS
 
 
-@pytest.mark.guarantee("R-2", "R-3", "R-4", "S-13")
+@pytest.mark.guarantee("R-2", "R-3", "R-4", "S-13", "T-8")
 async def test_a_streaming_list_goes_on_as_the_watch(server: Any, informer: Informer, until: Until) -> None:
     server.on(
         "stream",
@@ -36,7 +37,7 @@ async def test_a_streaming_list_goes_on_as_the_watch(server: Any, informer: Info
     assert ear.deleted == [pod("b", 11)]
     assert [seen.what for seen in server.seen] == ["stream"]
     query = server.seen[0].query
-    assert query["resourceVersionMatch"] == "NotOlderThan"
+    assert (query["sendInitialEvents"], query["resourceVersionMatch"]) == ("true", "NotOlderThan")
     assert query["allowWatchBookmarks"] == "true"
     assert query["timeoutSeconds"] == "300"
     assert "resourceVersion" not in query
@@ -49,7 +50,7 @@ async def test_nothing_is_visible_before_the_snapshot_is_complete(
     sent = asyncio.Event()
     server.on("stream", server.stream(event("ADDED", pod("a", 1)), then="hang", before=sent.set))
     async with running(informer):
-        await asyncio.wait_for(sent.wait(), 5)
+        await asyncio.wait_for(sent.wait(), TIMEOUT)
         await until(lambda: server.open_streams == 1)
         assert len(informer.store) == 0
         assert not informer.has_synced
@@ -62,7 +63,7 @@ async def test_a_streaming_list_closed_early_leaves_no_trace(server: Any, inform
     server.on("list", server.reply(200, pod_list(5, pod("a", 3))))
     ear = Ear(informer)
     async with running(informer):
-        await asyncio.wait_for(informer.wait_synced(), 5)
+        await asyncio.wait_for(informer.wait_synced(), TIMEOUT)
         await until(lambda: server.requests("watch"))
     assert ear.heard == ["+a!"]
     assert server.requests("watch")[0].query["resourceVersion"] == "5"

@@ -220,13 +220,6 @@ async def test_event_that_the_server_dropped_is_made_again(
     assert api.created[1]["series"]["count"] == 2
 
 
-async def test_another_note_is_another_event(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
-    record(recorder, note="one")
-    record(recorder, note="two")
-    await virtual.advance(0)
-    assert [event["note"] for event in api.created] == ["one", "two"]
-
-
 @pytest.mark.guarantee("F-8")
 async def test_failures_stop_nothing(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
     api.failure = TransportError("down")
@@ -266,18 +259,6 @@ async def test_a_create_whose_answer_was_lost_is_not_made_twice(
     await virtual.advance(20)
     assert api.patched[0][1]["series"]["count"] == 2
     assert len(api.patched) == 1
-
-
-async def test_event_that_failed_is_created_by_its_repeat(
-    recorder: EventRecorder, api: EventServer, virtual: VirtualClock
-) -> None:
-    """A repeat of what the server never got must not be a patch of nothing."""
-    api.failure = TransportError("down")
-    record(recorder)
-    await virtual.advance(0)
-    api.failure = None
-    await virtual.advance(120)
-    assert len(api.created) == 1
 
 
 @pytest.mark.guarantee("F-6", "F-8")

@@ -16,10 +16,12 @@ from trainmaster.controller.kube.rest.errors import NotLeading
 pytestmark = pytest.mark.usefixtures("debugged")
 
 
-@pytest.mark.guarantee("L-1", "L-8")
+@pytest.mark.guarantee("L-1", "L-8", "L-14")
 async def test_first_candidate_leads_and_renews_by_writes_only(api: LeaseServer, virtual: VirtualClock) -> None:
     """L-1, L-2, L-8: one read, then only writes."""
     first = Candidate(api, virtual, "a")
+    with pytest.raises(NotLeading, match="does not hold the lease ns/lease"):
+        first.elector.guard()
     await virtual.advance(0)
     assert first.working
     first.elector.guard()
@@ -35,6 +37,8 @@ async def test_first_candidate_leads_and_renews_by_writes_only(api: LeaseServer,
     assert api.spec["acquireTime"] == "2026-01-01T00:00:00.000000Z"
     assert api.calls == ["get", "create", "update", "update", "update"]
     await end(first)
+    with pytest.raises(NotLeading):
+        first.elector.guard()
 
 
 @pytest.mark.guarantee("L-1", "L-11")
@@ -197,3 +201,20 @@ async def test_a_candidate_that_cannot_read_the_lease_warns_and_goes_on(
         await virtual.advance(5)
     assert candidate.working
     await end(candidate)
+
+
+@pytest.mark.guarantee("L-14")
+async def test_guard_holds_after_a_pause_before_anything_else_has_noticed(
+    api: LeaseServer, virtual: VirtualClock
+) -> None:
+    """L-9, L-10: the process was stopped, and the first thing that runs again is a write."""
+    candidate = Candidate(api, virtual, "a")
+    await virtual.advance(1)
+    virtual._elapsed += 3600  # time has passed, and no timer was served
+    with capture_logs() as logged:
+        with pytest.raises(NotLeading, match="not renewed in time"):
+            candidate.elector.guard()
+        with pytest.raises(LeaseLost):
+            await candidate.task
+    assert not candidate.working
+    assert [entry["event"].partition(":")[0] for entry in logged if entry["log_level"] == "error"] == ["lease lost"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from support.leases import Candidate, LeaseClient, LeaseServer, end
+from support.leases import Candidate, LeaseServer, end
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
+from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 from trainmaster.controller.kube.rest.errors import Conflict
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
@@ -50,29 +50,6 @@ async def test_lease_of_work_that_does_not_end_is_left_to_expire(api: LeaseServe
     assert first.working
     assert api.spec["holderIdentity"] == "a"
     await virtual.advance(1000)
-
-
-@pytest.mark.guarantee("L-11")
-async def test_failure_of_the_work_is_raised_and_the_lease_released(api: LeaseServer, virtual: VirtualClock) -> None:
-    async def fail() -> None:
-        raise ValueError("bug in the work")
-
-    elector = LeaderElector(
-        LeaseClient(api), lease_namespace="ns", lease_name="lease", identity="a", clock=virtual, random=lambda: 0.0
-    )
-    with pytest.raises(ValueError, match="bug in the work"):
-        await elector.run(fail)
-    assert api.spec["holderIdentity"] == ""
-
-
-@pytest.mark.guarantee("L-12")
-async def test_candidate_that_gives_up_waiting_leaves_no_trace(api: LeaseServer, virtual: VirtualClock) -> None:
-    first, second = Candidate(api, virtual, "a"), Candidate(api, virtual, "b")
-    await virtual.advance(5)
-    await end(second)
-    assert api.spec["holderIdentity"] == "a"
-    assert first.working
-    await end(first)
 
 
 @pytest.mark.guarantee("L-11")

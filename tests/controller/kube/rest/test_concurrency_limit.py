@@ -59,7 +59,7 @@ def test_a_server_that_performs_many_at_once_is_sent_many() -> None:
     assert server.done > 0.9 * 2.0 * MAXIMUM / server.takes
 
 
-@pytest.mark.parametrize("parallel", [20, 30, 40])
+@pytest.mark.parametrize("parallel", [20, 40])
 def test_it_settles_where_the_server_is_never_idle_and_a_third_waits(parallel: int) -> None:
     server = Server(parallel, takes=0.02)
     server.work(PERIOD + 2.0)
@@ -68,7 +68,7 @@ def test_it_settles_where_the_server_is_never_idle_and_a_third_waits(parallel: i
     assert sum(server.waits) / len(server.waits) < 1.6 * server.takes
 
 
-@pytest.mark.parametrize("parallel", [1, 4, 16])
+@pytest.mark.parametrize("parallel", [1, 16])
 def test_a_server_that_performs_few_at_once_is_not_sent_many_more_than_ever(parallel: int) -> None:
     server = Server(parallel, takes=0.02)
     server.work(PERIOD + 2.0)

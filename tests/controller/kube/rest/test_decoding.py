@@ -53,11 +53,11 @@ def test_what_has_none_is_decoded_as_it_is(text: bytes) -> None:
     assert loads_without_managed_fields(text, "object") == orjson.loads(text)
 
 
-@pytest.mark.parametrize("cut", range(1, 60))
-def test_a_text_that_was_cut_off_is_not_decoded(cut: int) -> None:
+def test_a_text_that_was_cut_off_is_not_decoded() -> None:
     text = orjson.dumps({"metadata": {"name": "a", "managedFields": [{"f:a": {"b": "c"}}]}, "spec": {"d": [1, "e"]}})
-    with pytest.raises(orjson.JSONDecodeError):
-        loads_without_managed_fields(text[:-cut])
+    for cut in range(1, 60):
+        with pytest.raises(orjson.JSONDecodeError):
+            loads_without_managed_fields(text[:-cut])
 
 
 def test_of_an_event_they_are_not_even_looked_at() -> None:
@@ -104,7 +104,6 @@ def test_of_an_answer_with_a_status_nothing_else_is_decoded() -> None:
     assert loads_status(text) == ({"a": {"b": [1]}}, "5")
 
 
-@pytest.mark.parametrize("cut", range(1, 40))
-def test_a_status_that_was_cut_off_is_none(cut: int) -> None:
+def test_a_status_that_was_cut_off_is_none() -> None:
     text = b'{"metadata":{"resourceVersion":"5"},"status":{"a":{"b":"c"},"d":[{},"e"]}}'
-    assert loads_status(text[:-cut]) is None
+    assert [loads_status(text[:-cut]) for cut in range(1, 40)] == [None] * 39

@@ -56,14 +56,6 @@ async def test_broken_connection_is_tried_again_for_a_read(server: Any, client: 
     assert await client.get(CONFIGMAPS, "ns", "a") == OBJECT
 
 
-async def test_broken_connection_is_not_tried_again_for_a_create(server: Any, client: KubeClient) -> None:
-    """Whether the server acted is unknown; the caller looks before it tries again."""
-    server.on("POST", reset, server.reply(201, OBJECT))
-    with pytest.raises(TransportError):
-        await client.create(CONFIGMAPS, OBJECT)
-    assert len(server.seen) == 1
-
-
 async def test_broken_connection_is_tried_again_for_a_delete_by_uid(server: Any, client: KubeClient) -> None:
     server.on("DELETE", reset, server.reply(200, {"kind": "Status"}))
     await client.delete(PODS, "ns", "a", uid="u1")

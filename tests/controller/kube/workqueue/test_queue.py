@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, ShutDown, WorkQueue
+from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, ShutDown, WorkQueue
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.metrics.registry import REGISTRY
 
@@ -37,130 +36,10 @@ def drain(queue: WorkQueue) -> list[str]:
     return taken
 
 
-@pytest.mark.guarantee("W-2")
-def test_adding_a_waiting_key_changes_nothing(queue: WorkQueue) -> None:
-    for key in ("a", "b", "a"):
-        queue.add(key)
-    assert len(queue) == 2
-    assert drain(queue) == ["a", "b"]
-
-
-@pytest.mark.guarantee("W-3", "W-24")
-def test_add_during_processing_runs_once_more(queue: WorkQueue) -> None:
-    """Never twice at once, never lost."""
-    queue.add("a")
-    assert queue.take() == "a"
-    queue.add("a")
-    queue.add("a")
-    assert queue.take() is None
-    queue.done("a")
-    assert drain(queue) == ["a"]
-
-
-@pytest.mark.guarantee("W-5")
-def test_key_added_while_running_keeps_its_place_before_later_ones(queue: WorkQueue) -> None:
-    """Fairness counts from the addition, not from the end of the run."""
-    queue.add("a")
-    assert queue.take() == "a"
-    queue.add("a")
-    queue.add("b")
-    queue.done("a")
-    assert drain(queue) == ["a", "b"]
-
-
-@pytest.mark.guarantee("W-4")
-def test_taken_key_is_gone_until_done(queue: WorkQueue) -> None:
-    queue.add("a")
-    assert queue.take() == "a"
-    queue.add("a")
-    assert queue.take() is None
-    assert len(queue) == 1
-
-
 @pytest.mark.guarantee("W-4")
 def test_done_without_get_is_an_error(queue: WorkQueue) -> None:
     with pytest.raises(ValueError, match="not being worked on"):
         queue.done("a")
-
-
-@pytest.mark.guarantee("W-5", "W-20")
-def test_higher_priority_first_then_in_order(queue: WorkQueue) -> None:
-    queue.add("low", priority=LOW_PRIORITY)
-    queue.add("one")
-    queue.add("two")
-    queue.add("high", priority=5)
-    assert drain(queue) == ["high", "one", "two", "low"]
-
-
-@pytest.mark.guarantee("W-21", "W-22")
-def test_rising_priority_goes_to_the_end_of_the_new_one(queue: WorkQueue) -> None:
-    """A live event lifts a key of the initial list; a resync lowers nothing."""
-    queue.add("early", priority=LOW_PRIORITY)
-    queue.add("x")
-    queue.add("early")
-    queue.add("x", priority=LOW_PRIORITY)
-    assert drain(queue) == ["x", "early"]
-
-
-@pytest.mark.guarantee("W-7")
-def test_delay_of_nothing_adds_now(queue: WorkQueue) -> None:
-    queue.add_after("a", 0)
-    queue.add_after("b", -1)
-    assert drain(queue) == ["a", "b"]
-
-
-@pytest.mark.guarantee("W-7", "W-21")
-def test_delayed_key_moves_only_earlier(queue: WorkQueue, virtual: VirtualClock) -> None:
-    queue.add_after("a", 10)
-    queue.add_after("a", 20)
-    virtual.step(10)
-    assert drain(queue) == ["a"]
-    queue.add_after("b", 20)
-    queue.add_after("b", 5)
-    virtual.step(5)
-    assert drain(queue) == ["b"]
-    virtual.step(100)
-    assert drain(queue) == []
-
-
-@pytest.mark.guarantee("W-21")
-def test_ready_key_stays_ready(queue: WorkQueue) -> None:
-    queue.add("a")
-    queue.add_after("a", 60)
-    assert drain(queue) == ["a"]
-
-
-@pytest.mark.guarantee("W-23")
-def test_delayed_key_lines_up_when_it_becomes_ready(queue: WorkQueue, virtual: VirtualClock) -> None:
-    """By readiness, not by the time of the first addition."""
-    queue.add_after("early", 5)
-    queue.add_after("earlier", 3)
-    queue.add("now")
-    virtual.step(5)
-    queue.add("later")
-    assert drain(queue) == ["now", "earlier", "early", "later"]
-
-
-@pytest.mark.guarantee("W-24")
-def test_delayed_key_that_runs_waits_for_done(queue: WorkQueue, virtual: VirtualClock) -> None:
-    queue.add("a")
-    assert queue.take() == "a"
-    queue.add_after("a", 1)
-    virtual.step(2)
-    assert queue.take() is None
-    queue.done("a")
-    assert drain(queue) == ["a"]
-
-
-@pytest.mark.guarantee("W-26")
-def test_retry_keeps_the_priority(queue: WorkQueue, virtual: VirtualClock) -> None:
-    queue.add("a", priority=LOW_PRIORITY)
-    assert queue.take() == "a"
-    queue.add_rate_limited("a")
-    queue.done("a")
-    queue.add("b", priority=-1)
-    virtual.step(1)
-    assert drain(queue) == ["b", "a"]
 
 
 @pytest.mark.guarantee("W-10", "W-12", "W-13")
@@ -196,19 +75,6 @@ def test_keys_that_failed_need_not_wait_when_what_they_failed_for_is_over(
     assert queue._backoff.failures("a") == 17
 
 
-@pytest.mark.guarantee("W-25")
-def test_a_rate_limited_key_comes_back_after_the_shorter_of_both_delays(
-    queue: WorkQueue, virtual: VirtualClock
-) -> None:
-    for _ in range(10):
-        queue.add_rate_limited("a", at_latest=3600)  # the backoff is shorter
-    virtual.step(0.005)
-    assert drain(queue) == ["a"]
-    queue.add_rate_limited("a", at_latest=1)  # the backoff would be 5.12 s
-    virtual.step(1)
-    assert drain(queue) == ["a"]
-
-
 @pytest.mark.guarantee("W-14")
 def test_failures_of_others_delay_nobody(queue: WorkQueue, virtual: VirtualClock) -> None:
     """A bucket shared by all keys would hand out the last of these after a minute and a half."""
@@ -216,14 +82,6 @@ def test_failures_of_others_delay_nobody(queue: WorkQueue, virtual: VirtualClock
         queue.add_rate_limited(f"k{number}")
     virtual.step(0.005)
     assert len(drain(queue)) == 1000
-
-
-async def test_get_waits_for_a_key(queue: WorkQueue) -> None:
-    getting = asyncio.create_task(queue.get())
-    await settle()
-    assert not getting.done()
-    queue.add("a")
-    assert await getting == "a"
 
 
 @pytest.mark.guarantee("W-5")
@@ -402,45 +260,3 @@ def test_priorities_in_metrics_are_bounded(virtual: VirtualClock) -> None:
     assert sample(name, "depth", priority="24") == 1
     assert sample(name, "depth", priority="39") is None
     assert sample(name, "depth", priority="exceeded_cardinality_limit") == 15
-
-
-def test_virtual_clock_fires_in_order(virtual: VirtualClock) -> None:
-    fired: list[tuple[str, float]] = []
-
-    def note(name: str) -> Callable[[], None]:
-        return lambda: fired.append((name, virtual.monotonic()))
-
-    virtual.call_at(2, note("b"))
-    virtual.call_at(1, note("a"))
-    virtual.call_at(2, note("c"))
-    virtual.call_at(1.5, note("never")).cancel()
-    virtual.step(3)
-    assert fired == [("a", 1), ("b", 2), ("c", 2)]
-
-
-@pytest.mark.guarantee("W-29")
-def test_changes_overtake_what_is_new_and_do_not_starve_it(queue: WorkQueue) -> None:
-    for number in range(8):
-        queue.add(f"change-{number}", priority=CHANGE_PRIORITY)
-    queue.add("old", priority=LOW_PRIORITY)
-    queue.add("new-0")
-    queue.add("new-1")
-    taken = [queue.take() for _ in range(11)]
-    others = {taken.index(key) for key in ("new-0", "new-1", "old")}
-    assert others == {3, 7, 10}
-    assert [key for key in taken if key and key.startswith("change")] == [f"change-{number}" for number in range(8)]
-
-
-@pytest.mark.guarantee("W-29")
-def test_a_flood_of_changes_leaves_a_share_to_what_is_new(queue: WorkQueue) -> None:
-    """However long the flood lasts: each key that is taken brings another change."""
-    for number in range(20):
-        queue.add(f"new-{number}")
-    taken = []
-    for number in range(80):
-        queue.add(f"change-{number}", priority=CHANGE_PRIORITY)
-        key = queue.take()
-        assert key is not None
-        queue.done(key)
-        taken.append(key)
-    assert [key for key in taken if key.startswith("new")] == [f"new-{number}" for number in range(20)]

@@ -19,9 +19,9 @@ CONTEXT = ssl.create_default_context()
 STEPS = ("cancel", "lose", "reset", "garbage", "turn", "resume")
 
 
-def connected(*, tls: bool) -> Connection:
+def connected(*, tls: bool, **behaviour: Any) -> Connection:
     socket = MagicMock(asyncio.Transport)
-    socket.is_closing.return_value = False
+    socket.configure_mock(**{"is_closing.return_value": False, **behaviour})
     connection = Connection(MagicMock(), context=CONTEXT if tls else None, server_hostname="server")
     connection.connection_made(socket)
     return connection
@@ -75,29 +75,23 @@ def test_no_failure_of_an_exchange_is_left_to_nobody(steps: list[str], size: int
     assert asyncio.run(run()) == []
 
 
-def closed(connection: Connection) -> None:
-    assert isinstance(connection._socket, MagicMock)
-    connection._socket.is_closing.return_value = True
-
-
-def broken(connection: Connection) -> None:
-    assert isinstance(connection._socket, MagicMock)
-    connection._socket.write.side_effect = RuntimeError("the event loop does not write")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(("prepare", "error"), [(closed, ConnectionAbortedError), (broken, RuntimeError)])
+@pytest.mark.parametrize(
+    ("behaviour", "error"),
+    [
+        ({"is_closing.return_value": True}, ConnectionAbortedError),
+        ({"write.side_effect": RuntimeError("the event loop does not write")}, RuntimeError),
+    ],
+)
 async def test_nobody_waits_for_a_handshake_that_has_not_begun(
-    prepare: Callable[[Connection], None], error: type[Exception]
+    behaviour: dict[str, Any], error: type[Exception]
 ) -> None:
-    connection = connected(tls=True)
-    prepare(connection)
+    connection = connected(tls=True, **behaviour)
     complaints: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context["message"]))
     with pytest.raises(error):
         await connection.shake_hands()
     connection.connection_lost(None)
     del connection
-    gc.collect()
+    gc.collect(1)
     await asyncio.sleep(0)
     assert complaints == []
