@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,13 +10,13 @@ from typing import Any
 import aiohttp
 import pytest
 from support.distributions import Distributions
-from support.faulty_plugins import faulty, sleep, sleepers
+from support.faulty_plugins import TIME, faulty, sleep, sleepers
 from support.objects import runtime_object, trainjob_object
 from support.stack import QUIET, Stack, api_server, manager
+from support.training import conditions_of, until
 
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.configuration import Health, Plugins, complete, parse_configuration
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.plugins.guard import guard_of, plugins_detail
 from trainmaster.controller.plugins.loading import LoadedPlugins, load
@@ -38,14 +37,11 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 
 async def conditions_once_it_is_built(stack: Stack, name: str) -> dict[str, JsonObject]:
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await stack.client.get(JOBSETS, "team", name)
-                job = await stack.client.get(TRAINJOBS, "team", name)
-                return {each["type"]: each for each in (job.get("status") or {}).get("conditions", [])}
-            except NotFound:
-                await asyncio.sleep(0.02)
+    async def ask() -> bool:
+        return name in [each["metadata"]["name"] for each in (await stack.client.list(JOBSETS, "team"))["items"]]
+
+    await until(ask)
+    return conditions_of(await stack.client.get(TRAINJOBS, "team", name))
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +60,7 @@ async def test_the_configuration_says_how_plugins_are_contained(stack: Stack) ->
     )
     plugins = [*load_plugins(), faulty("build", sleep, jobs=("bad",))]
     loaded = LoadedPlugins(plugins, frozenset({"acme"}), {}, frozenset(each.name for each in plugins))
-    guard = guard_of(loaded, settings)
+    guard = guard_of(loaded, settings, now=TIME)
     assert guard is not None
     assert guard.period == 3600
     framework = Framework(plugins, guard=guard, failure_policies=settings.failure_policy)
@@ -76,9 +72,9 @@ async def test_the_configuration_says_how_plugins_are_contained(stack: Stack) ->
         aiohttp.ClientSession() as session,
     ):
         await stack.client.create(TRAINING_RUNTIMES, _new(runtime_object()))
-        for name in ("bad", "good"):
-            await stack.client.create(TRAINJOBS, _new(trainjob_object(name)))
+        await stack.client.create(TRAINJOBS, _new(trainjob_object("good")))
         assert await conditions_once_it_is_built(stack, "good") == {}
+        await stack.client.create(TRAINJOBS, _new(trainjob_object("bad")))
         skipped = (await conditions_once_it_is_built(stack, "bad"))["PluginSkipped"]
         assert skipped["message"].startswith("this TrainJob goes on without acme: plugin acme ")
         assert "took longer than 0.2 s in build" in skipped["message"]
@@ -145,6 +141,9 @@ def test_what_does_not_load_is_a_problem_or_a_notice(tmp_path: Path) -> None:
     assert notices[0].startswith(fault)
     assert notices[0].endswith("; the manager runs without it, as plugins.onLoadError says")
     assert complaints(options=options, enabled=["acme"]) == ([], [])
+    settings = Plugins.model_validate({"onLoadError": "skip", "options": options})
+    loaded = load(settings, options=settings.options, features=())
+    assert (loaded.others, set(loaded.failed)) == ({"acme"}, {"broken"}), "the others come from Trainmaster itself"
 
 
 @pytest.mark.usefixtures("installed")
@@ -155,13 +154,3 @@ def test_names_in_the_section_that_nothing_installed_has_have_their_places() -> 
         'plugins.failurePolicy.acmee: no such plugin is installed here (did you mean "acme"?)',
     ]
     assert notices == ["plugins.options.acme: no effect: plugins.enabled does not name the plugin"]
-
-
-@pytest.mark.usefixtures("installed")
-def test_built_in_is_what_comes_from_trainmaster_itself(tmp_path: Path) -> None:
-    secret = tmp_path / "token"
-    secret.write_text("hunter2\n")
-    settings = Plugins.model_validate({"onLoadError": "skip", "options": {"acme": {"token": str(secret)}}})
-    loaded = load(settings, options=settings.options, features=())
-    assert loaded.others == {"acme"}
-    assert set(loaded.failed) == {"broken"}

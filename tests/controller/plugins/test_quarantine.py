@@ -32,30 +32,16 @@ def test_so_many_failures_of_different_trainjobs_in_a_row_quarantine_a_plugin() 
     assert quarantine.enter("other", "build", now=59.9) is None
 
 
-def test_one_trainjob_that_fails_again_and_again_counts_once() -> None:
-    quarantine = Quarantine(failures=3, period=60.0)
-    assert failing(quarantine, *["a"] * 50, *["b"] * 50) == [False] * 100
-    assert failing(quarantine, "c") == [True]
-
-
-def test_each_limit_that_was_exceeded_counts() -> None:
-    quarantine = Quarantine(failures=3, period=60.0)
-    assert failing(quarantine, "a", "a", "a", exceeded=True) == [False, False, True]
-
-
-def test_success_in_the_same_phase_ends_the_row() -> None:
-    quarantine = Quarantine(failures=3, period=60.0)
-    failing(quarantine, "a", "b")
-    quarantine.succeeded("acme", "build")
-    assert failing(quarantine, "c", "d") == [False, False]
-
-
-def test_success_in_another_phase_does_not() -> None:
+def test_what_counts_as_failures_in_a_row() -> None:
     """Whoever always fails in `build` comes through `enforce_ml_policy` before."""
     quarantine = Quarantine(failures=3, period=60.0)
-    failing(quarantine, "a", "b")
+    assert failing(quarantine, *["a"] * 50, *["b"] * 50) == [False] * 100, "one TrainJob counts once"
+    quarantine.succeeded("acme", "build")
+    assert failing(quarantine, "c", "d") == [False, False], "success in the same phase ends the row"
     quarantine.succeeded("acme", "enforce_ml_policy")
-    assert failing(quarantine, "c") == [True]
+    assert failing(quarantine, "e") == [True], "success in another phase does not"
+    quarantine = Quarantine(failures=3, period=60.0)
+    assert failing(quarantine, "a", "a", "a", exceeded=True) == [False, False, True], "each limit counts"
 
 
 def test_after_the_period_one_call_is_let_through_and_success_ends_the_quarantine() -> None:

@@ -10,27 +10,28 @@ from contextvars import ContextVar
 from functools import partial
 
 import pytest
+from support.faulty_plugins import FOREVER, TIME, sleep, sleepers
 from support.series import value_of
 
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.runtime.framework.calls import Calls, PluginFailed
 
-LONG = 30.0
-
 
 @pytest.fixture
 def guard() -> Iterator[PluginGuard]:
-    made = PluginGuard({"acme"}, time_limit=0.1, failures=99, period=60.0, grace=0.05)
-    yield made
-    made.close()
+    made = PluginGuard({"acme"}, time_limit=0.1, failures=99, period=60.0, now=TIME)
+    with closing(made), sleepers():
+        yield made
 
 
 def threads(size: int = 2, *, skips: bool = False) -> closing[PluginThreads]:
     return closing(PluginThreads("test", size=size, skips=lambda _: skips))
 
 
-async def test_results_and_errors_come_back_and_threads_are_used_again() -> None:
+async def test_results_errors_and_what_log_lines_say_come_back_and_threads_are_used_again() -> None:
+    name: ContextVar[str] = ContextVar("name")
+    name.set("demo")
     with threads() as pool:
         first = [await pool.run(threading.get_ident) for _ in range(3)]
         assert len(set(first)) == 1
@@ -38,13 +39,7 @@ async def test_results_and_errors_come_back_and_threads_are_used_again() -> None
             await pool.run(lambda: 1 // 0)
         assert await pool.run(threading.get_ident) == first[0]
         assert first[0] != threading.get_ident()
-
-
-async def test_log_lines_of_a_thread_say_what_is_reconciled() -> None:
-    name: ContextVar[str] = ContextVar("name")
-    name.set("demo")
-    with threads() as pool:
-        assert await pool.run(name.get) == "demo"
+        assert await pool.run(name.get) == "demo", "what is reconciled"
 
 
 async def test_not_more_than_so_many_run_at_once() -> None:
@@ -54,7 +49,7 @@ async def test_not_more_than_so_many_run_at_once() -> None:
     def work(number: int) -> None:
         running.add(number)
         most.append(len(running))
-        both.wait(LONG)
+        both.wait(FOREVER)
         running.discard(number)
 
     with threads() as pool:
@@ -63,15 +58,13 @@ async def test_not_more_than_so_many_run_at_once() -> None:
 
 
 async def test_one_that_does_not_come_back_is_replaced(guard: PluginGuard) -> None:
-    release = threading.Event()
-    calls = Calls(guard=guard)
-    stuck = partial(calls.run, "acme", "build", partial(release.wait, LONG), job="uid")
+    stuck = partial(Calls(guard=guard).run, "acme", "build", sleep, job="uid")
     with threads(size=1) as pool:
-        with pytest.raises(PluginFailed, match=r"^plugin acme took longer than 0\.1 s in build$"):
-            await pool.run(stuck)
-        assert await pool.run(lambda: "next") == "next"
-        assert value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == 1
-        release.set()
+        with sleepers():
+            with pytest.raises(PluginFailed, match=r"^plugin acme took longer than 0\.1 s in build$"):
+                await pool.run(stuck)
+            assert await pool.run(lambda: "next") == "next"
+            assert value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == 1
         for _ in range(3):
             assert await pool.run(lambda: "later") == "later"
 
@@ -79,7 +72,7 @@ async def test_one_that_does_not_come_back_is_replaced(guard: PluginGuard) -> No
 async def test_work_that_is_given_up_ends_by_itself_and_frees_its_place() -> None:
     release = threading.Event()
     with threads(size=1) as pool:
-        waiting = asyncio.create_task(pool.run(partial(release.wait, LONG)))
+        waiting = asyncio.create_task(pool.run(partial(release.wait, FOREVER)))
         await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -89,12 +82,11 @@ async def test_work_that_is_given_up_ends_by_itself_and_frees_its_place() -> Non
 
 
 async def test_where_jobs_go_on_without_the_plugin_the_work_is_done_again_without_it(guard: PluginGuard) -> None:
-    release = threading.Event()
-    calls, tried = Calls(guard=guard), list[str]()
+    tried = list[str]()
 
     def work() -> str:
         try:
-            calls.run("acme", "build", lambda: release.wait(LONG), job="uid")
+            Calls(guard=guard).run("acme", "build", sleep, job="uid")
         except PluginFailed as error:
             tried.append(str(error))
         return "done without it"
@@ -102,4 +94,3 @@ async def test_where_jobs_go_on_without_the_plugin_the_work_is_done_again_withou
     with threads(size=1, skips=True) as pool:
         assert await pool.run(work) == "done without it"
         assert tried == ["plugin acme took longer than 0.1 s in build"]
-        release.set()

@@ -7,9 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, suppress
 
 import pytest
+from support.faulty_plugins import FOREVER, TIME, hoard, spin
 
 from trainmaster.controller.plugins.watchdog import (
     SURROUNDINGS,
@@ -20,31 +21,9 @@ from trainmaster.controller.plugins.watchdog import (
 )
 from trainmaster.runtime.framework.calls import Calls, PluginFailed
 
-LIMIT = 0.2
-LONG = 30.0
-"""Seconds after which a test has failed."""
 
-
-@contextmanager
-def watchdog(*, time_limit: float = LIMIT, memory_limit: int = 1 << 40, grace: float = LIMIT) -> Iterator[Watchdog]:
-    made = Watchdog(time_limit=time_limit, memory_limit=memory_limit, grace=grace)
-    try:
-        yield made
-    finally:
-        made.close()
-
-
-def spin(seconds: float = LONG) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pass
-
-
-def hoard() -> None:
-    kept = []
-    while True:
-        kept.append(b"x" * (1 << 20))
-        time.sleep(0.001)
+def watchdog(*, time_limit: float = 0.2, memory_limit: int = 1 << 40) -> closing[Watchdog]:
+    return closing(Watchdog(time_limit=time_limit, memory_limit=memory_limit, now=TIME))
 
 
 def left(dog: Watchdog) -> Call:
@@ -57,26 +36,18 @@ def left(dog: Watchdog) -> Call:
     return call
 
 
-def test_a_call_that_takes_too_long_is_ended_by_an_exception_that_says_so() -> None:
+def test_a_call_that_takes_too_long_is_ended_by_an_exception_that_no_except_exception_catches() -> None:
     with watchdog() as dog:
         dog.enter("acme", "build", "uid")
-        with pytest.raises(TimeLimitExceeded, match=r"^took longer than 0\.2 s in build$"):
+        with pytest.raises(TimeLimitExceeded, match=r"^took longer than 0\.2 s in build$"), suppress(Exception):
             spin()
         call = left(dog)
         assert (call.plugin, call.phase, call.job) == ("acme", "build", "uid")
         assert isinstance(call.error, TimeLimitExceeded)
 
 
-def test_no_except_exception_of_a_plugin_catches_it() -> None:
-    with watchdog() as dog:
-        dog.enter("acme", "build", "uid")
-        with pytest.raises(TimeLimitExceeded), suppress(Exception):
-            spin()
-        left(dog)
-
-
 def test_a_call_during_which_the_process_grows_too_much_is_ended() -> None:
-    with watchdog(time_limit=LONG, memory_limit=64 << 20) as dog:
+    with watchdog(memory_limit=64 << 20) as dog:
         dog.enter("acme", "build", "uid")
         with pytest.raises(MemoryLimitExceeded, match=r"^took more than 64 MiB of memory in build$"):
             hoard()
@@ -84,13 +55,12 @@ def test_a_call_during_which_the_process_grows_too_much_is_ended() -> None:
 
 
 def test_what_was_not_ended_in_time_is_told_when_it_ends() -> None:
-    """As a regular expression that holds the interpreter would be; `time.sleep` lets go of it, so nobody looks here."""
-    dog = Watchdog(time_limit=0.01)
-    dog._look = lambda: None  # type: ignore[method-assign]  # it gets no turn
-    dog.enter("acme", "build", "uid")
-    time.sleep(0.02)
-    assert isinstance(left(dog).error, TimeLimitExceeded)
-    dog.close()
+    """As a regular expression that holds the interpreter would be, while which nobody looks."""
+    with watchdog() as dog:
+        dog._look = lambda: None  # type: ignore[method-assign]  # it gets no turn
+        dog.enter("acme", "build", "uid")
+        TIME.take_too_long()
+        assert isinstance(left(dog).error, TimeLimitExceeded)
 
 
 def test_what_waits_in_c_is_told_of_once_and_ends_when_it_comes_back() -> None:
@@ -104,19 +74,20 @@ def test_what_waits_in_c_is_told_of_once_and_ends_when_it_comes_back() -> None:
     def work() -> None:
         SURROUNDINGS.on_stuck = on_stuck
         dog.enter("acme", "build", "uid")
+        TIME.take_too_long(readings=2)
         try:
-            release.wait(LONG)
+            release.wait(FOREVER)
             spin()
         except TimeLimitExceeded as error:
             result.append(error)
         left(dog)
 
-    with watchdog(grace=0.05) as dog:
+    with watchdog() as dog:
         thread = threading.Thread(target=work)
         thread.start()
-        assert stuck.wait(LONG)
+        assert stuck.wait(FOREVER)
         release.set()
-        thread.join(LONG)
+        thread.join(FOREVER)
     assert [(call.plugin, call.stuck) for call in told] == [("acme", True)]
     assert [str(error) for error in result] == ["took longer than 0.2 s in build"]
 
@@ -133,10 +104,10 @@ def test_a_thread_may_have_a_shorter_limit() -> None:
             done.append(error)
         left(dog)
 
-    with watchdog(time_limit=LONG) as dog:
+    with watchdog(time_limit=FOREVER) as dog:
         thread = threading.Thread(target=work)
         thread.start()
-        thread.join(LONG)
+        thread.join(FOREVER)
     assert [str(error) for error in done] == ["took longer than 0.05 s in validate"]
 
 
@@ -152,8 +123,7 @@ def frequent_switches() -> Iterator[None]:
 def test_nothing_is_raised_after_a_call_however_close_its_end_and_its_limit_are() -> None:
     outside: list[BaseException] = []
     results: list[str] = []
-    end = time.monotonic() + LONG
-    dog = Watchdog(time_limit=0.0, grace=LONG)
+    dog = Watchdog(time_limit=0.0, grace=FOREVER)
     dog._resident.read = lambda: 0  # type: ignore[method-assign]  # it would let others run, at the same point always
     stop = threading.Event()
 
@@ -164,17 +134,22 @@ def test_nothing_is_raised_after_a_call_however_close_its_end_and_its_limit_are(
         def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:
             dog.leave()
 
+    def compute(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            pass
+
     def hurry() -> None:
         while not stop.is_set():
             dog._look()
 
     def work() -> None:
         calls, number = Calls(guard=Guard()), 0
-        while len(results) < 30 and time.monotonic() < end:
+        while len(results) < 30 and not stop.is_set():
             number += 1
             try:
                 try:
-                    calls.run("acme", "build", functools.partial(spin, number % 20 * 1e-5), job="uid")
+                    calls.run("acme", "build", functools.partial(compute, number % 20 * 1e-5), job="uid")
                 except PluginFailed as error:
                     results.append(str(error))
                 sum(range(20))
@@ -185,9 +160,9 @@ def test_nothing_is_raised_after_a_call_however_close_its_end_and_its_limit_are(
     threads = [threading.Thread(target=work), threading.Thread(target=hurry)]
     for thread in threads:
         thread.start()
-    threads[0].join(LONG)
+    threads[0].join(FOREVER)
     stop.set()
-    threads[1].join(LONG)
+    threads[1].join(FOREVER)
     dog.close()
     assert len(results) >= 30
     assert outside == []
@@ -201,7 +176,7 @@ def test_the_interpreter_looks_for_exceptions_no_more_when_a_call_was_ended() ->
         for _ in range(3):
             dog.enter("acme", "build", "uid")
             with suppress(TimeLimitExceeded):
-                time.sleep(0.4)
+                spin()
             left(dog)
 
     def traced() -> int:

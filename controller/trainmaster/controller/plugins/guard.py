@@ -46,7 +46,7 @@ class PluginGuard:
         period: Seconds until it is tried again.
         memory_limit: Bytes by which the process may grow during one call.
         grace: Seconds that a call has to end when it has been told to.
-        now: The time, for quarantines.
+        now: The time.
     """
 
     def __init__(
@@ -64,7 +64,9 @@ class PluginGuard:
         self._now = now
         self._lock = threading.Lock()
         self._quarantine = Quarantine(failures=failures, period=period)
-        self._watchdog = Watchdog(time_limit=time_limit, memory_limit=memory_limit, on_stuck=self._gave_up, grace=grace)
+        self._watchdog = Watchdog(
+            time_limit=time_limit, memory_limit=memory_limit, on_stuck=self._gave_up, grace=grace, now=now
+        )
         for plugin in self._plugins:
             publish_plugin(plugin)
 
@@ -178,7 +180,9 @@ def _summary(quarantined: Quarantined) -> str:
     return f"{quarantined.plugin} {_counted(quarantined)}"
 
 
-def guard_of(loaded: LoadedPlugins, settings: Plugins) -> PluginGuard | None:
+def guard_of(
+    loaded: LoadedPlugins, settings: Plugins, *, now: Callable[[], float] = time.monotonic
+) -> PluginGuard | None:
     """Make the guard of the plugins that are not ours; None if there are none."""
     if not loaded.others:
         return None
@@ -187,6 +191,7 @@ def guard_of(loaded: LoadedPlugins, settings: Plugins) -> PluginGuard | None:
         time_limit=seconds(settings.time_limit),
         failures=settings.quarantine.failures,
         period=seconds(settings.quarantine.period),
+        now=now,
     )
 
 

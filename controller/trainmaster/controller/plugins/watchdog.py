@@ -96,6 +96,7 @@ class Watchdog:
         memory_limit: Bytes by which the process may grow meanwhile.
         on_stuck: Called with a call that does not end, before the `on_stuck` of its thread.
         grace: Seconds that it has to end.
+        now: The time.
     """
 
     def __init__(
@@ -105,8 +106,10 @@ class Watchdog:
         memory_limit: int = MEMORY_LIMIT,
         on_stuck: Callable[[Call], object] = lambda _: None,
         grace: float = GRACE,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self.time_limit = time_limit
+        self._now = now
         self._memory_limit = memory_limit
         self._on_stuck = on_stuck
         self._grace = grace
@@ -123,7 +126,7 @@ class Watchdog:
             self._start()
         around = SURROUNDINGS
         limit = self.time_limit if around.time_limit is None else min(self.time_limit, around.time_limit)
-        call = Call(plugin, phase, job, limit, time.monotonic(), self._resident.read(), around.on_stuck)
+        call = Call(plugin, phase, job, limit, self._now(), self._resident.read(), around.on_stuck)
         ident = threading.get_ident()
         if not self._wake.is_set():
             self._wake.set()
@@ -146,7 +149,7 @@ class Watchdog:
                 time.sleep(0)
             _take_exception(ident)
         del self._calls[ident]
-        if call.error is None and time.monotonic() - call.started > call.limit:
+        if call.error is None and self._now() - call.started > call.limit:
             call.error = _too_long(call)  # in C, and nobody could look meanwhile
         return call
 
@@ -174,7 +177,7 @@ class Watchdog:
             self._look()
 
     def _look(self) -> None:
-        now, memory = time.monotonic(), self._resident.read()
+        now, memory = self._now(), self._resident.read()
         grown = False
         for ident, call in self._calls.copy().items():
             if call.error is not None:
