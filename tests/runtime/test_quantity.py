@@ -62,50 +62,31 @@ def value_of(quantity: Quantity) -> Fraction:
     ("text", "expected"),
     [
         ("0", "0"),
-        ("0Gi", "0"),
         ("0e3", "0"),
-        ("-0", "0"),
-        ("4", "4"),
-        ("+4", "4"),
         ("0.1", "100m"),
-        (".5", "500m"),
         ("1.", "1"),
-        ("1.5", "1500m"),
-        ("1500m", "1500m"),
         ("2000m", "2"),
         ("1000", "1k"),
         ("1024", "1024"),
         ("16G", "16G"),
-        ("12E", "12E"),
         ("1000E", "1000E"),
         ("1.5Gi", "1536Mi"),
         ("1024Mi", "1Gi"),
-        ("1048576Ki", "1Gi"),
-        ("1023Ki", "1023Ki"),
         ("2048Ei", "2048Ei"),
         ("-1.5Gi", "-1536Mi"),
         ("0.5Ki", "512"),
-        ("0.1Ki", "102400m"),
         ("1.0001Ki", "1024102400u"),
         ("0.0001Ki", "102400u"),
         ("1e3", "1e3"),
-        ("1E3", "1e3"),
         ("1.5e3", "1500"),
-        ("1500e0", "1500"),
-        ("12e6", "12e6"),
         ("15e-1", "1500e-3"),
         ("1e21", "1e21"),
-        ("100n", "100n"),
         ("0.1n", "1n"),
-        ("-0.1n", "-1n"),
         ("1e-400", "1e-9"),
         (4, "4"),
-        (-4, "-4"),
         (10**20, "100E"),
-        (0.5, "500m"),
         (0.1, "100m"),
         (1e-7, "100n"),
-        (4.0, "4"),
         (1e22, "10000E"),
     ],
 )
@@ -180,26 +161,9 @@ def test_arithmetic_equals_that_of_fractions(left: Written, right: Written, coun
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("500m", 1), ("2500m", 3), ("3", 3), ("1n", 1), ("0", 0), ("-500m", 0), ("1.5Gi", 1610612736)],
-)
-def test_ceil_rounds_up(text: str, expected: int) -> None:
-    """Half a CPU still needs one process: workers per node are counted so."""
-    assert Quantity.parse(text).ceil() == expected
-
-
-def test_minimal_resources_of_a_gang_keep_their_notation() -> None:
-    """A gang of 102 pods with 4Gi each is announced as the schedulers print it."""
-    assert str(Quantity.parse("4Gi") * 102) == "408Gi"
-    assert str(sum([Quantity.parse("4Gi")] * 102, Quantity.parse("0"))) == "408Gi"
-
-
-@pytest.mark.parametrize(
     ("left", "right", "expected"),
     [
         ("1Gi", "1G", "2073741824"),
-        ("1G", "1Gi", "2073741824"),
-        ("1Gi", "1024", "1048577Ki"),
         ("1024", "1Gi", "1073742848"),
     ],
 )

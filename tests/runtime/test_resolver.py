@@ -38,26 +38,6 @@ def test_the_template_of_the_runtime_is_a_tree_of_the_resolution() -> None:
     assert info.runtime_template == {"replicatedJobs": [{"name": "other"}]}
 
 
-@pytest.mark.defect("B6")
-def test_resources_apply_without_an_ml_policy() -> None:
-    """B6: `resourcesPerNode` was silently ignored when the runtime has no mlPolicy."""
-    result = jobset(trainjob(trainer={"resourcesPerNode": {"limits": {"cpu": 1}}}), runtime())
-    assert container(result)["resources"] == {"limits": {"cpu": "1"}}
-
-
-@pytest.mark.defect("B15")
-def test_resource_claims_survive() -> None:
-    """B15: claims of both the runtime and the TrainJob were dropped."""
-    claims = [{"name": "node", "image": "i", "resources": {"claims": [{"name": "a"}]}}]
-    job = trainjob(trainer={"resourcesPerNode": {"claims": [{"name": "b", "request": "r"}]}})
-    node = replicated_job(containers=claims)
-    node["template"]["spec"]["template"]["spec"]["resourceClaims"] = [
-        {"name": name, "resourceClaimTemplateName": name} for name in "ab"
-    ]
-    result = jobset(job, runtime(node, policy={"torch": {}}))
-    assert container(result)["resources"]["claims"] == [{"name": "a"}, {"name": "b", "request": "r"}]
-
-
 def test_a_policy_that_no_plugin_serves_is_refused() -> None:
     """Run without its framework, the job would seem to succeed."""
     with pytest.raises(PolicyUnserved, match=r"no installed plugin serves mlPolicy\.torch"):
@@ -75,28 +55,6 @@ def test_an_auxiliary_job_keeps_its_completions() -> None:
         (2, 10),
         (1, 1),
     ]
-
-
-def test_patches_keep_the_order_of_the_runtimes_jobs() -> None:
-    on = runtime(replicated_job("first", ancestor=None), replicated_job())
-    patches = [
-        {
-            "manager": "acme.io/x",
-            "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [{"name": "node"}, {"name": "first"}]}}},
-        }
-    ]
-    result = jobset(trainjob(runtimePatches=patches), on)
-    assert [job["name"] for job in result["spec"]["replicatedJobs"]] == ["first", "node"]
-
-
-def test_later_patches_win() -> None:
-    patches = [
-        _patch({"nodeSelector": {"a": "1", "b": "1"}}),
-        _patch({"nodeSelector": {"b": "2"}}, manager="acme.io/y"),
-    ]
-    result = jobset(trainjob(runtimePatches=patches), runtime())
-    pod = result["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    assert pod["nodeSelector"] == {"a": "1", "b": "2"}
 
 
 @pytest.mark.parametrize("nothing", [None, []])
@@ -119,12 +77,6 @@ def test_a_command_that_a_framework_rewrites_is_that_of_one_trainer(policy: Json
     first, second = (container(result, job)["command"] for job in range(2))
     assert first[-1] == "train"
     assert first != second == ["train"]
-
-
-def test_an_empty_command_means_that_of_the_runtime() -> None:
-    image = [{"name": "node", "image": "i", "command": ["keep"], "args": ["keep"]}]
-    result = jobset(trainjob(trainer={"command": [], "args": []}), runtime(replicated_job(containers=image)))
-    assert container(result)["command"] == container(result)["args"] == ["keep"]
 
 
 @pytest.mark.parametrize("policy", [{"torch": {}}, {"mpi": {}}, {"flux": {}}])

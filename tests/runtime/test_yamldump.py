@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -104,8 +103,3 @@ spec:
   torch: {}
 """
     )
-
-
-@pytest.mark.parametrize("tree", [{}, [], "", "a", None, True, 1, 1.5])
-def test_what_is_no_collection_is_a_document_too(tree: Any) -> None:
-    assert load_yaml(dump_yaml(tree)) == tree

@@ -186,7 +186,7 @@ def test_defaults_of_the_crd_are_applied() -> None:
 
 
 def test_null_is_absent() -> None:
-    spec = {"runtimeRef": {"name": "torch", "kind": None}, "suspend": None, "trainer": {"env": None}}
+    spec = {"runtimeRef": {"name": "torch", "kind": None}, "suspend": None, "trainer": {"env": None, "command": []}}
     spec |= {"runtimePatches": None, "initializer": None, "managedBy": None, "activeDeadlineSeconds": None}
     job = parse_trainjob({"metadata": {"labels": None, "creationTimestamp": None}, "spec": spec, "status": None})
     assert job.spec.runtime_ref.kind == c.CLUSTER_TRAINING_RUNTIME_KIND
@@ -194,14 +194,8 @@ def test_null_is_absent() -> None:
     assert job.spec.runtime_patches == []
     assert job.spec.trainer is not None
     assert job.spec.trainer.env == []
+    assert (job.spec.trainer.command, job.spec.trainer.args) == ([], None), "an empty one is not an absent one"
     assert job.metadata.labels == {}
-
-
-def test_an_empty_command_is_not_an_absent_one() -> None:
-    job = parse_trainjob({"spec": {"runtimeRef": {"name": "torch"}, "trainer": {"command": []}}})
-    assert job.spec.trainer is not None
-    assert job.spec.trainer.command == []
-    assert job.spec.trainer.args is None
 
 
 def test_models_cannot_be_changed() -> None:
@@ -246,7 +240,6 @@ def test_condition_is_found_by_type() -> None:
         (("spec", "trainer", "numNodes"), "two", 'spec.trainer.numNodes: must be an integer, got "two"'),
         (("spec", "trainer", "numNodes"), 2.0, "spec.trainer.numNodes: must be an integer, got 2.0"),
         (("spec", "trainer", "numNodes"), True, "spec.trainer.numNodes: must be an integer, got true"),
-        (("spec", "trainer", "numNodes"), {}, "spec.trainer.numNodes: must be an integer, got an object"),
         (("spec", "trainer"), [], "spec.trainer: must be an object, got a list"),
         (("spec", "trainer", "command"), "run", 'spec.trainer.command: must be a list, got "run"'),
         (("spec", "trainer", "args"), [1], "spec.trainer.args[0]: must be a string, got 1"),
@@ -259,21 +252,8 @@ def test_condition_is_found_by_type() -> None:
                 ' "500m", got a list'
             ),
         ),
-        (
-            ("spec", "trainer", "resourceClaimsPerNode", 0),
-            {"resourceClaimName": "c"},
-            "spec.trainer.resourceClaimsPerNode[0].name: is required",
-        ),
-        (
-            ("spec", "trainer", "resourceClaimsPerNode", 0, "resourceClaimName"),
-            1,
-            "spec.trainer.resourceClaimsPerNode[0].resourceClaimName: must be a string, got 1",
-        ),
         (("spec", "suspend"), "yes", 'spec.suspend: must be a boolean, got "yes"'),
-        (("spec", "suspend"), 1, "spec.suspend: must be a boolean, got 1"),
-        (("spec", "runtimeRef"), {}, "spec.runtimeRef.name: is required"),
         (("spec", "runtimeRef", "name"), None, "spec.runtimeRef.name: must be a string, got null"),
-        (("spec", "runtimePatches", 0, "manager"), 5, "spec.runtimePatches[0].manager: must be a string, got 5"),
         (("spec",), "x", 'spec: must be an object, got "x"'),
         (("kind",), "Pod", 'kind: must be "TrainJob", got "Pod"'),
         (("apiVersion",), "v1", 'apiVersion: must be "trainer.kubeflow.org/v1alpha1", got "v1"'),
@@ -303,7 +283,7 @@ def test_a_trainjob_without_spec_lacks_its_runtime(obj: JsonObject) -> None:
     assert problems(obj) == ("spec.runtimeRef: is required",)
 
 
-@pytest.mark.parametrize(("obj", "shown"), [([], "a list"), (None, "null"), ("x", '"x"'), (1, "1")])
+@pytest.mark.parametrize(("obj", "shown"), [([], "a list"), (None, "null")])
 def test_something_that_is_no_object_is_refused(obj: Any, shown: str) -> None:
     assert problems(obj) == (f"must be an object, got {shown}",)
     with pytest.raises(ApiTypeError, match="must be an object"):
@@ -355,9 +335,6 @@ def test_empty_policies_are_present() -> None:
     assert policy.flux is not None
     assert policy.flux.num_proc_per_node == 1
     assert policy.jax is None
-
-
-def test_runtime_without_spec() -> None:
     assert parse_runtime({"kind": "TrainingRuntime"}).spec.template is None
 
 
@@ -370,11 +347,6 @@ def test_runtime_without_spec() -> None:
             ("spec", "template", "spec", "replicatedJobs", 0, "template", "spec", "template", "spec", "containers"),
             None,
             "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers: must be a list, got null",
-        ),
-        (
-            ("spec", "template", "spec", "replicatedJobs", 0, "replicas"),
-            "1",
-            'spec.template.spec.replicatedJobs[0].replicas: must be an integer, got "1"',
         ),
         (
             ("spec", "mlPolicy", "torch", "envInjection", "targets", 0),

@@ -21,33 +21,6 @@ def with_ports(*ports: JsonObject) -> JsonObject:
     return worker
 
 
-def test_labels_of_the_template_stay_but_for_ours() -> None:
-    worker = replicas(1)
-    worker["template"]["metadata"] = {
-        "labels": {"team": "a", "training.kubeflow.org/job-name": "other"},
-        "annotations": {"note": "b"},
-        "finalizers": ["example.com/keep"],
-        "name": "ignored",
-    }
-    pod = build_pod(job_with(worker), "Worker", 0)
-    assert pod["metadata"]["name"] == "demo-worker-0"
-    assert pod["metadata"]["labels"] == {
-        "team": "a",
-        "training.kubeflow.org/job-name": "demo",
-        "training.kubeflow.org/operator-name": "pytorchjob-controller",
-        "training.kubeflow.org/replica-type": "worker",
-        "training.kubeflow.org/replica-index": "0",
-    }
-    assert (pod["metadata"]["annotations"], pod["metadata"]["finalizers"]) == ({"note": "b"}, ["example.com/keep"])
-
-
-def test_the_policy_of_the_replicas_is_that_of_the_pod() -> None:
-    for policy, of_pod in (("ExitCode", "Never"), ("Always", "Always"), (None, "OnFailure")):
-        worker = replicas(1, policy)
-        worker["template"]["spec"]["restartPolicy"] = "Never"
-        assert build_pod(job_with(worker), "Worker", 0)["spec"]["restartPolicy"] == of_pod
-
-
 def test_nothing_of_the_job_is_changed_by_building() -> None:
     job = job_with(replicas(2))
     before = copy_tree(job.raw)

@@ -88,48 +88,17 @@ def test_a_job_that_says_everything_or_the_least_is_admitted() -> None:
 
 CONTAINERS = f"{SPECS}[Worker].template.spec.containers"
 REFUSED = {
-    "name": (
-        job_object(KIND, {"Worker": 1}, name="1bad"),
-        f'metadata.name: Invalid value: "1bad": should match: {DNS_1035}',
-    ),
     "long name": (
         job_object(KIND, {"Worker": 1}, name="a" * 64),
         f'metadata.name: Invalid value: "{"a" * 64}": should match: must be no more than 63 characters',
     ),
-    "no spec": (without(valid(), "spec"), f"{SPECS}: Required value: must be required"),
     "no replica specs": (without(valid(), "spec", "acmeReplicaSpecs"), f"{SPECS}: Required value: must be required"),
     "empty replica specs": (job_object(KIND, {}), f"{SPECS}: Required value: must be required"),
-    "unknown type": (
-        job_object(KIND, {"Worker": 1, "Tracker": 1}),
-        f'{SPECS}[Tracker]: Unsupported value: "Tracker": supported values: "Master", "Worker"',
-    ),
-    "no containers": (
-        job_object(KIND, {"Worker": {"template": {"spec": {"containers": []}}}}),
-        (
-            f"[{CONTAINERS}: Required value: must be specified, "
-            f"{CONTAINERS}: Required value: must have at least one container with name acme]"
-        ),
-    ),
     "no replicas at all": (
         job_object(KIND, {"Worker": {}}),
         (
             f"[{CONTAINERS}: Required value: must be specified, "
             f"{CONTAINERS}: Required value: must have at least one container with name acme]"
-        ),
-    ),
-    "no image": (
-        with_container(image=""),
-        f"{CONTAINERS}[0].image: Required value: must be required",
-    ),
-    "wrong container": (
-        with_container(name="main"),
-        f"{CONTAINERS}: Required value: must have at least one container with name acme",
-    ),
-    "manager": (
-        valid(runPolicy={"managedBy": "a/b"}),
-        (
-            'spec.runPolicy.managedBy: Unsupported value: "a/b": supported values: "kubeflow.org/training-operator", '
-            '"kueue.x-k8s.io/multikueue"'
         ),
     ),
     "negative replicas": (
@@ -176,13 +145,8 @@ def test_what_can_never_work_is_refused_in_the_words_of_the_original(obj: JsonOb
 
 
 @pytest.mark.defect("V1-B16")
-@pytest.mark.parametrize("worker", ["worker", "WORKER", "wORKER"])
-def test_types_may_be_written_in_any_case(worker: str) -> None:
-    assert validate_job(KIND, job_object(KIND, {"master": 1, worker: 2}), None).allowed
-
-
-@pytest.mark.defect("V1-B16")
-def test_what_has_a_default_may_be_left_out() -> None:
+def test_types_may_be_written_in_any_case_and_what_has_a_default_be_left_out() -> None:
+    assert validate_job(KIND, job_object(KIND, {"master": 1, "wORKER": 2}), None).allowed
     assert validate_job(KIND, job_object(KIND, {"Master": replica(KIND), "Worker": replica(KIND)}), None).allowed
 
 
@@ -329,12 +293,9 @@ def test_what_cannot_be_read_is_refused_with_its_place() -> None:
     [
         {},
         {"metadata": None, "spec": None},
-        {"spec": []},
         {"spec": {"acmeReplicaSpecs": []}},
         {"spec": {"acmeReplicaSpecs": {"Worker": None}}},
-        {"spec": {"acmeReplicaSpecs": {"Worker": {"template": None}}}},
         {"spec": {"acmeReplicaSpecs": {"Worker": {"template": {"spec": None}}}}},
-        {"spec": {"acmeReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [{}]}}}}}},
         {"spec": {"acmeReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [None]}}}}}},
         {"spec": {"acmeReplicaSpecs": {"Worker": {"replicas": "1"}}}},
         {"spec": {"runPolicy": []}},

@@ -104,14 +104,6 @@ def test_patches_that_contradict_the_runtime_are_refused() -> None:
     assert f"{JOBS}{POD}.volumes[0]: {problem}" in refusal(job, **patched(volumes=[claim]))
 
 
-def test_a_variable_has_one_source() -> None:
-    side: JsonObject = {"name": "side", "image": "i", "env": [{"name": "A", "value": "1"}]}
-    job = replicated_job(containers=[{"name": "node", "image": "i"}, side])
-    source = {"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
-    message = refusal(job, **patched(containers=[{"name": "side", "env": [source]}]))
-    assert f"{JOBS}{POD}.containers[1].env[0].valueFrom: may not be specified when `value` is not empty" in message
-
-
 def test_merged_resources_are_judged_and_not_the_parts() -> None:
     job = container(resources={"requests": {"cpu": "4"}})
     assert refusal(job, trainer={"resourcesPerNode": {"limits": {"cpu": "8"}}}) == ""

@@ -70,16 +70,13 @@ def refusal(obj: JsonObject) -> str:
     return validate_trainjob(obj, None, framework=object.__new__(Untouched), listers=Unread()).message  # type: ignore[arg-type]
 
 
-def test_too_many_runtime_patches_are_counted_and_nothing_else_is_done() -> None:
-    many = [patch(pods(nodeSelector={"a": "b"}), f"acme.io/m{number}") for number in range(17)]
-    assert refusal(trainjob_object(runtimePatches=many)) == (
-        "spec.runtimePatches: Too many: 17: must have at most 16 items"
-    )
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
+        (
+            {"runtimePatches": [patch(pods(), f"acme.io/m{number}") for number in range(17)]},
+            "spec.runtimePatches: Too many: 17: must have at most 16 items",
+        ),
         (
             {"runtimePatches": [patch({"name": "x" * 254})]},
             f"{JOBS}[0].name: Too long: may not be more than 253 bytes",
@@ -92,7 +89,6 @@ def test_too_many_runtime_patches_are_counted_and_nothing_else_is_done() -> None
             },
             f"{JOBS}[0].template.spec.template.spec.containers[0].env: Too many: 129: must have at most 128 items",
         ),
-        ({"trainer": {"args": ["x"] * 129}}, "spec.trainer.args: Too many: 129: must have at most 128 items"),
         ({"trainer": {"image": "i" * 501}}, "spec.trainer.image: Too long: may not be more than 500 bytes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

@@ -10,8 +10,6 @@ from support.validation import validate_runtime
 
 from trainmaster.runtime.jsontree import JsonObject
 
-CONTAINERS = "spec.template.spec.replicatedJobs[0].template.spec.template.spec.containers"
-
 
 def runtime(*jobs: JsonObject, kind: str = "TrainingRuntime", deprecated: bool = False, **fields: Any) -> JsonObject:
     obj = runtime_object(*jobs)
@@ -20,30 +18,6 @@ def runtime(*jobs: JsonObject, kind: str = "TrainingRuntime", deprecated: bool =
     if deprecated:
         obj["metadata"]["labels"] = {"trainer.kubeflow.org/support": "deprecated"}
     return obj
-
-
-@pytest.mark.parametrize("step", ["trainer", "dataset-initializer", "model-initializer"])
-def test_a_step_has_the_container_that_is_named_after_it(step: str) -> None:
-    name = "node" if step == "trainer" else step
-    fine = replicated_job(ancestor=step, containers=[{"name": name, "image": "i"}])
-    assert validate_runtime(runtime(fine), None).allowed
-    wrong = replicated_job(ancestor=step, containers=[{"name": "main", "image": "i"}])
-    result = validate_runtime(runtime(wrong), None)
-    assert result.message == (
-        f'{CONTAINERS}: Invalid value: [{{"name":"main","image":"i","resources":{{}}}}]: '
-        f"must contain the required container for the ancestor: {step}"
-    )
-
-
-@pytest.mark.parametrize("step", ["dataset-initializer", "model-initializer"])
-def test_an_initializer_has_one_replica(step: str) -> None:
-    containers = [{"name": step, "image": "i"}]
-    assert validate_runtime(runtime(replicated_job(ancestor=step, containers=containers, replicas=1)), None).allowed
-    for replicas in (0, 2):
-        job = replicated_job(ancestor=step, containers=containers, replicas=replicas)
-        assert validate_runtime(runtime(job), None).message == (
-            f"spec.template.spec.replicatedJobs[0].replicas: Invalid value: {replicas}: always must be 1"
-        )
 
 
 def test_jobs_that_play_no_step_are_not_judged() -> None:
@@ -57,21 +31,6 @@ def test_a_runtime_has_at_least_one_node() -> None:
     assert validate_runtime(runtime(mlPolicy={"numNodes": 1}), None).allowed
     result = validate_runtime(runtime(mlPolicy={"numNodes": 0}), None)
     assert result.message == "spec.mlPolicy.numNodes: Invalid value: 0: must be greater than or equal to 1"
-
-
-def test_mpi_runs_at_least_one_process_on_a_node() -> None:
-    assert validate_runtime(runtime(mlPolicy={"mpi": {"numProcPerNode": 1}}), None).allowed
-    result = validate_runtime(runtime(mlPolicy={"mpi": {"numProcPerNode": 0}}), None)
-    assert result.message == (
-        "spec.mlPolicy.mpi.numProcPerNode: Invalid value: 0: NumProcPerNode in mpiPolicy must be >= 1"
-    )
-
-
-def test_a_policy_for_volume_claims_has_templates() -> None:
-    obj = runtime()
-    obj["spec"]["template"]["spec"]["volumeClaimPolicies"] = [{"templates": []}, {}]
-    result = validate_runtime(obj, None)
-    assert result.message == "spec.template.spec.volumeClaimPolicies[1].templates: Required value"
 
 
 @pytest.mark.defect("B33")
