@@ -59,6 +59,12 @@ class TiersPlugin:
         finally:
             self._in_gate = False
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_teardown(self, nextitem: pytest.Item | None) -> Iterator[None]:
+        """Leave to its last test no process by which the cluster of a session ends."""
+        self._in_gate = self._in_gate and nextitem is not None
+        return (yield)
+
     def _heard(self, event: str, arguments: tuple[Any, ...]) -> None:
         if self._in_gate and event in _STARTS:
             msg = f"a test of the gate starts a process ({event}): mark it `nightly`, or let it call functions instead"
