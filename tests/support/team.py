@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from support.commands import Finished, Running, client_of, started, trainmaster
+from support.running_jobs import job, jobs
 from support.stack import api_server
 from support.training import apply_runtime, runtime, trainjob, until
 
@@ -57,6 +58,18 @@ class Team:
     async def submit(self, name: str, script: str, **options: Any) -> JsonObject:
         """Create a TrainJob."""
         return await self.client.create(TRAINJOBS, self.manifest(name, script, **options))
+
+    async def submit_v1(self, kind: str, name: str, replicas: JsonObject) -> JsonObject:
+        """Create a job of `kubeflow.org/v1`, as `support.running_jobs` has them."""
+        obj = job(kind, name, replicas)
+        obj["metadata"]["namespace"] = self.name
+        return await self.client.create(jobs(kind), obj)
+
+    async def tell(self, name: str, kind: str, *, reason: str = "Done", message: str = "") -> None:
+        """Give a TrainJob a condition, as a manager does."""
+        condition = {"type": kind, "status": "True", "reason": reason, "message": message}
+        status = {"status": {"conditions": [{**condition, "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+        await self.client.patch(TRAINJOBS, self.name, name, status, subresource="status")
 
     async def condition(self, name: str, kind: str) -> JsonObject:
         """Wait until a TrainJob has a condition; returns it."""

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.team import Team, quiet_team, team
 
-from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_definitions
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
+from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.crds.install import install_definitions
+
+_numbers = itertools.count(1)
 
 
 @pytest.fixture
-async def served(tmp_path: Path) -> AsyncIterator[Environment]:
-    """An API server that knows TrainJobs, and nobody who works on them but the test."""
-    (tmp_path / "api").mkdir()
-    async with start_environment(tmp_path / "api") as served:
-        await install_definitions(served.api, TRAINER_DEFINITIONS)
-        yield served
+async def mine(cluster_home: Path, tmp_path: Path) -> AsyncIterator[Team]:
+    """A namespace of its own for each test, of a whole cluster."""
+    async with team(cluster_home / ".trainmaster/kubeconfig", f"of-commands-{next(_numbers)}", tmp_path) as mine:
+        yield mine
+
+
+@pytest.fixture
+async def quiet(tmp_path: Path) -> AsyncIterator[tuple[Team, Cluster]]:
+    """A namespace of an API server on which nobody works, and that server: jobs stay as the test leaves them."""
+    async with quiet_team(tmp_path) as found:
+        yield found
+
+
+@pytest.fixture
+async def both(quiet: tuple[Team, Cluster]) -> tuple[Team, Cluster]:
+    """The same, of a server that serves some kinds of `kubeflow.org/v1` as well."""
+    _, cluster = quiet
+    await install_definitions(cluster.api, ("kubeflow.org_pytorchjobs.yaml", "kubeflow.org_tfjobs.yaml"))
+    return quiet

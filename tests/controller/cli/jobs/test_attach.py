@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from support.commands import eventually
-from support.running_jobs import job, jobs
 from support.team import Team
 
 from trainmaster.controller.resources import TRAINJOBS
@@ -46,15 +45,6 @@ async def test_ranks_and_the_end_of_their_logs_are_chosen(mine: Team) -> None:
     assert [line for line in everything if line.endswith(" of 1")][-1].endswith("3 of 1")
 
 
-async def test_of_a_job_that_has_ended_it_tells_how(mine: Team) -> None:
-    await mine.submit("failed", "echo loading; exit 7")
-    await mine.condition("failed", "Failed")
-    done = await mine.cli("attach", "failed")
-    assert (done.code, done.out) == (1, "loading\n")
-    assert f"TrainJob {mine.name}/failed: Failed" in done.err
-    assert "exit code 7" in done.err
-
-
 async def test_a_job_that_is_deleted_meanwhile_is_not_waited_for(mine: Team) -> None:
     await mine.submit("removed", "echo up; sleep 1000")
     async with mine.started("attach", "removed") as running:
@@ -66,9 +56,7 @@ async def test_a_job_that_is_deleted_meanwhile_is_not_waited_for(mine: Team) -> 
 
 
 async def test_what_cannot_be_followed_is_told(mine: Team) -> None:
-    older = job("PyTorchJob", "older", {"Worker": (1, ["true"])})
-    older["metadata"]["namespace"] = mine.name
-    await mine.client.create(jobs("PyTorchJob"), older)
+    await mine.submit_v1("PyTorchJob", "older", {"Worker": (1, ["true"])})
     done = await mine.cli("attach", "older")
     assert done.code == 2
     assert done.err == (

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from support.commands import trainmaster
-from support.running_jobs import job, jobs
 from support.team import IN_PLACE, Team
 from support.training import until
 
@@ -26,9 +25,7 @@ async def test_jobs_of_both_apis_are_in_one_table(mine: Team, tmp_path: Path) ->
     await mine.submit("held", "true", suspend=True)
     gate = tmp_path / "gate"
     await mine.submit("busy", f"while ! [ -e {gate} ]; do sleep 0.05; done", nodes=2)
-    older = job("PyTorchJob", "older", {"Master": (1, ["true"]), "Worker": (2, ["true"])})
-    older["metadata"]["namespace"] = mine.name
-    await mine.client.create(jobs("PyTorchJob"), older)
+    await mine.submit_v1("PyTorchJob", "older", {"Master": (1, ["true"]), "Worker": (2, ["true"])})
     await mine.condition("done", "Complete")
     await mine.condition("held", "Suspended")
 
@@ -76,16 +73,13 @@ async def test_restarts_are_counted(mine: Team, tmp_path: Path) -> None:
     assert rows((await mine.cli("list")).out)[1][:5] == ["TrainJob", "stubborn", "Complete", "1", "2"]
 
 
-async def test_an_empty_namespace_is_told(quiet: tuple[Team, Cluster]) -> None:
-    team, _ = quiet
+async def test_an_empty_namespace_and_what_may_not_be_read_are_told(quiet: tuple[Team, Cluster]) -> None:
+    # An empty namespace is told.
+    team, cluster = quiet
     done = await team.cli("list")
     assert (done.code, done.out) == (0, "")
     assert done.err == "no jobs in namespace research; -A shows those of all namespaces\n"
-
-
-async def test_what_may_not_be_read_is_told(quiet: tuple[Team, Cluster]) -> None:
-    """Without pods and workloads the table is poorer; without TrainJobs there is none."""
-    team, cluster = quiet
+    # Without pods and workloads the table is poorer; without TrainJobs there is none.
     await team.submit("alone", "true", nodes=3)
     refusal = Refuse(403, message='pods is forbidden: User "eve" cannot list resource "pods"')
     with cluster.faults.add(refusal, verb="list", resource="pods"):

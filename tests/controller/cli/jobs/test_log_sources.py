@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from trainmaster.controller.cli.jobs.log_sources import LogSource, log_source, log_sources, members, why_no_log
@@ -52,9 +54,7 @@ def test_members_are_in_the_order_of_ranks_and_older_pods_behind_newer_ones() ->
     assert [member.name for member in found] == ["rank 0", "rank 2", "rank 10", "dataset-initializer"]
     assert [each["metadata"]["name"] for each in found[0].pods] == ["second", "first"]
     assert [member.leads for member in found] == [True, False, False, False]
-
-
-def test_a_launcher_leads() -> None:
+    # A launcher leads.
     found = members(JOB, [pod("rank"), pod("mpirun", part="launcher")])
     assert [(member.name, member.leads) for member in found] == [("rank 0", False), ("launcher", True)]
 
@@ -90,20 +90,13 @@ def test_the_run_before_may_be_that_of_a_pod_that_was_replaced() -> None:
     assert log_source(member, previous=True) == LogSource("old", "uid-old", "node", 0, previous=False)
 
 
-@pytest.mark.parametrize(
-    ("status", "text"),
-    [
-        (
-            {"conditions": [{"type": "PodScheduled", "status": "False", "message": "no room"}]},
-            "it is not scheduled: no room",
-        ),
-        (
-            {"containerStatuses": [{"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "m"}}}]},
-            "its container node waits: ErrImagePull: m",
-        ),
-        ({"phase": "Failed", "reason": "Evicted", "message": "disk"}, "Evicted: disk"),
-        ({"phase": "Pending"}, "it is Pending, and its container has not started"),
-    ],
-)
-def test_why_there_is_no_log(status: JsonObject, text: str) -> None:
-    assert why_no_log(pod("only", **status)) == text
+def test_why_there_is_no_log() -> None:
+    unscheduled = {"type": "PodScheduled", "status": "False", "message": "no room"}
+    waiting = {"name": "node", "state": {"waiting": {"reason": "ErrImagePull", "message": "m"}}}
+    told: dict[str, dict[str, Any]] = {
+        "it is not scheduled: no room": {"conditions": [unscheduled]},
+        "its container node waits: ErrImagePull: m": {"containerStatuses": [waiting]},
+        "Evicted: disk": {"phase": "Failed", "reason": "Evicted", "message": "disk"},
+        "it is Pending, and its container has not started": {"phase": "Pending"},
+    }
+    assert [why_no_log(pod("only", **status)) for status in told.values()] == list(told)

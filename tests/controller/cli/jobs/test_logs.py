@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.commands import eventually
-from support.running_jobs import job, jobs
+from support.commands import eventually, trainmaster
 from support.team import IN_PLACE, Team
 from support.training import until
 
@@ -158,9 +157,7 @@ async def test_jobs_of_the_older_api_have_logs_as_well(mine: Team, tmp_path: Pat
     worker = f"echo worker $RANK; touch {tmp_path}/came-$RANK"
     master = f"echo master $RANK; while ! [ -e {tmp_path}/came-1 -a -e {tmp_path}/came-2 ]; do sleep 0.05; done"
     replicas = {"Master": (1, ["sh", "-c", master]), "Worker": (2, ["sh", "-c", worker])}
-    older = job("PyTorchJob", "older", replicas)
-    older["metadata"]["namespace"] = mine.name
-    await mine.client.create(jobs("PyTorchJob"), older)
+    await mine.submit_v1("PyTorchJob", "older", replicas)
     done = await mine.cli("logs", "older", "-f")
     assert (done.code, done.out) == (0, "master 0\n")
 
@@ -169,16 +166,13 @@ async def test_jobs_of_the_older_api_have_logs_as_well(mine: Team, tmp_path: Pat
     assert (await mine.cli("logs", "pytorchjob/older", "--rank", "2")).out == "worker 2\n"
 
 
-@pytest.mark.parametrize(
-    ("words", "complaint"),
-    [
+async def test_wrong_options_are_told(tmp_path: Path) -> None:
+    for words, complaint in (
         (["--rank", "-1"], "--rank"),
         (["--rank", "one"], "'one' is no whole number of at least 0"),
         (["--since", "soon"], "'soon' is no duration above 0; write 30s, 10m or 1h30m"),
         (["--all", "--rank", "1"], "not allowed with argument"),
-    ],
-)
-async def test_wrong_options_are_told(mine: Team, words: list[str], complaint: str) -> None:
-    done = await mine.cli("logs", "any", *words)
-    assert done.code == 2
-    assert complaint in done.err
+    ):
+        done = await trainmaster("logs", "any", *words, cwd=tmp_path)
+        assert done.code == 2
+        assert complaint in done.err

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.running_jobs import job, jobs
 from support.stack import api_server
 from support.team import Team
 
@@ -16,13 +15,11 @@ from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.devcluster.cluster import Cluster
 
 
-async def test_a_name_alone_means_the_trainjob_and_else_the_only_job(both: Team) -> None:
-    team = both
+async def test_a_name_alone_means_the_trainjob_and_else_the_only_job(both: tuple[Team, Cluster]) -> None:
+    team, _ = both
     await team.submit("digits", "true")
     for kind, name in (("PyTorchJob", "digits"), ("PyTorchJob", "older"), ("PyTorchJob", "twice"), ("TFJob", "twice")):
-        obj = job(kind, name, {"Worker": (1, ["true"])})
-        obj["metadata"]["namespace"] = team.name
-        await team.client.create(jobs(kind), obj)
+        await team.submit_v1(kind, name, {"Worker": (1, ["true"])})
     for text, title in (
         ("digits", "TrainJob research/digits"),
         ("trainjob.trainer.kubeflow.org/digits", "TrainJob research/digits"),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import yaml
 from support.commands import eventually
+from support.samples import configmap, owner_reference
 from support.team import Team
 
 from trainmaster.controller.cli.jobs.restart import anew
@@ -17,20 +20,10 @@ from trainmaster.runtime.jsontree import JsonObject
 pytestmark = pytest.mark.nightly
 
 
-def owned(name: str, owner: JsonObject, *, controller: bool = False) -> JsonObject:
-    reference = {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        **({"controller": True} if controller else {}),
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": owner["metadata"]["namespace"], "ownerReferences": [reference]},
-        "data": {"train.py": "print(1)"},
-    }
+def owned(name: str, owner: JsonObject, **fields: Any) -> JsonObject:
+    """A ConfigMap of a job."""
+    metadata = {"namespace": owner["metadata"]["namespace"], "ownerReferences": [owner_reference(owner, **fields)]}
+    return configmap(name, {"train.py": "print(1)"}, **metadata)
 
 
 async def owners(team: Team, name: str) -> list[str]:
@@ -74,7 +67,8 @@ async def test_a_copy_is_made_beside_it(quiet: tuple[Team, Cluster]) -> None:
     assert "TrainJob research/digits-2 exists already; take another name, or delete that one" in done.err
 
 
-async def test_nothing_is_deleted_for_a_job_that_would_be_refused(quiet: tuple[Team, Cluster]) -> None:
+async def test_nothing_is_lost_of_a_job_that_is_refused_or_may_not_be_deleted(quiet: tuple[Team, Cluster]) -> None:
+    # Nothing is deleted for a job that would be refused.
     team, cluster = quiet
     old = await team.submit("digits", "echo 1")
     with cluster.faults.add(Refuse(422, message="no such runtime"), verb="create", resource="trainjobs"):
@@ -82,22 +76,14 @@ async def test_nothing_is_deleted_for_a_job_that_would_be_refused(quiet: tuple[T
     assert (done.code, done.out) == (2, "")
     assert done.err == "trainmaster: TrainJob research/digits: no such runtime\n"
     assert (await team.client.get(TRAINJOBS, team.name, "digits"))["metadata"]["uid"] == old["metadata"]["uid"]
-
-
-async def test_a_job_that_may_not_be_deleted_keeps_what_belongs_to_it(quiet: tuple[Team, Cluster]) -> None:
-    team, cluster = quiet
-    old = await team.submit("digits", "echo 1")
+    # A job that may not be deleted keeps what belongs to it.
     await team.client.create(CONFIGMAPS, owned("digits-script", old))
     with cluster.faults.add(Refuse(403, message="you may not"), verb="delete", resource="trainjobs"):
         done = await team.cli("restart", "digits")
     assert done.code == 1
     assert await owners(team, "digits-script") == [old["metadata"]["uid"]]
-
-
-async def test_a_job_that_is_refused_after_its_deletion_is_not_lost(quiet: tuple[Team, Cluster]) -> None:
-    """The dry run is the first creation, the real one the second."""
-    team, cluster = quiet
-    old = await team.submit("digits", "echo 1")
+    # A job that is refused after its deletion is not lost. The dry run is the first creation, the real one the
+    # second.
     with cluster.faults.add(Refuse(422, message="the quota is spent"), verb="create", resource="trainjobs", nth=2):
         done = await team.cli("restart", "digits")
     assert done.code == 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.running_jobs import job, jobs
+from support.running_jobs import jobs
 from support.team import Team
 
 from trainmaster.controller.resources import TRAINJOBS
@@ -12,12 +12,10 @@ from trainmaster.devcluster.cluster import Cluster
 pytestmark = pytest.mark.nightly
 
 
-async def test_jobs_of_both_apis_are_suspended_and_resumed(both: Team) -> None:
-    team = both
+async def test_jobs_of_both_apis_are_suspended_and_resumed(both: tuple[Team, Cluster]) -> None:
+    team, _ = both
     await team.submit("digits", "true")
-    older = job("PyTorchJob", "older", {"Worker": (1, ["true"])})
-    older["metadata"]["namespace"] = team.name
-    await team.client.create(jobs("PyTorchJob"), older)
+    await team.submit_v1("PyTorchJob", "older", {"Worker": (1, ["true"])})
 
     async def suspended() -> list[bool | None]:
         trainjob = await team.client.get(TRAINJOBS, team.name, "digits")
@@ -37,19 +35,7 @@ async def test_jobs_of_both_apis_are_suspended_and_resumed(both: Team) -> None:
     assert done.err.splitlines()[0] == "TrainJob research/digits resumed: its pods start anew"
     done = await team.cli("resume", "digits")
     assert (done.code, done.err) == (0, "TrainJob research/digits is not suspended\n")
-
-
-async def test_what_has_ended_cannot_be_suspended(quiet: tuple[Team, Cluster]) -> None:
-    team, _ = quiet
-    await team.submit("digits", "true")
-    ended = {
-        "type": "Complete",
-        "status": "True",
-        "reason": "Done",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
-    await team.client.patch(TRAINJOBS, team.name, "digits", {"status": {"conditions": [ended]}}, subresource="status")
+    await team.tell("digits", "Complete")
     done = await team.cli("suspend", "digits")
     assert done.code == 2
     assert done.err == (
