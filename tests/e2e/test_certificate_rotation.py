@@ -17,7 +17,7 @@ from support.certificate_installation import CertificateInstallation
 from support.certificates import names, written
 from support.loadbalancer import LoadBalancer, Replica
 from support.stack import api_server
-from support.steady_reviews import RATE, SteadyReviews
+from support.steady_reviews import OVERLOADED, RATE, SteadyReviews
 from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import CA_VALIDITY, new_authority, new_serving_pair
@@ -29,7 +29,7 @@ from trainmaster.controller.manager.runnables import background_task
 pytestmark = pytest.mark.timeout(180)
 
 
-OVERLOADED = 429
+TOO_SLOW = "context deadline exceeded"
 
 
 class PushedClock(SystemClock):
@@ -135,8 +135,8 @@ async def test_a_rotation_under_fifty_reviews_a_second_refuses_none(tmp_path: Pa
         found = await installed.secret()
         assert found.authorities[1:] == before.authorities
         assert set(await installed.bundles()) == {found.ca_certificate}
-    # API server, load balancer and both managers are this one process: on a busy machine it is late, and then says so
-    # by 429, which clients repeat by themselves. A certificate that is not trusted is an error 500 of the API server.
-    assert [each for each in reviews.refused if each[0] != OVERLOADED] == []
+    # What is promised is that the API server trusts whatever certificate it is shown. API server, load balancer and
+    # both managers are this one process: on a busy machine a call may also be too much at once, or take too long.
+    assert [each for each in reviews.refused if each[0] != OVERLOADED and TOO_SLOW not in each[1]] == []
     assert len(reviews.refused) < reviews.sent / 10
     assert set(balancer.served) == set(both)

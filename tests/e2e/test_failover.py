@@ -33,20 +33,20 @@ pytestmark = [
     pytest.mark.timeout(TIMEOUT),
 ]
 
-LEASE, RENEWAL, RETRY = 4.0, 2.5, 0.5
+LEASE, RENEWAL, RETRY = 10.0, 6.0, 0.5
+"""The lease is so much longer than the time after which a leader gives up that a busy machine does not matter."""
+
 ELECTION = {
     "leaderElect": True,
     "leaseDuration": f"{LEASE:g}s",
     "renewDeadline": f"{RENEWAL:g}s",
     "retryPeriod": f"{RETRY:g}s",
 }
-LONGEST_WAIT = RETRY * (1 + 1.2)
-"""Between two tries of a candidate: the retry period and its jitter."""
+LOOKS = 8
+"""How often a candidate may look at a lease that has expired, or was given up, before it has it: it may have seen the
+last renewal late by one look, and that it has expired by another one. The rest is for looks that are close together."""
 
-SLACK = 1.5
-"""For a machine that has other things to do: requests and wake-ups come later than they should."""
-
-PAUSE = 60.0 if os.environ.get("TRAINMASTER_SOAK_MINUTES") else 8.0
+PAUSE = 60.0 if os.environ.get("TRAINMASTER_SOAK_MINUTES") else 15.0
 """How long a leader is stopped; both are longer than its lease."""
 
 
@@ -99,11 +99,12 @@ class Duel:
 
         await until(served)
 
-    def check(self, acquisition: AuditedWrite, *, within: float, since: float) -> None:
-        """Compare what happened with what may happen."""
+    def check(self, acquisition: AuditedWrite, *, since: float) -> None:
+        """Compare what happened with what may happen, where the lease could be taken since a moment."""
         old, new = self.audit.by(self.leader.user), self.audit.by(self.candidate.user)
-        taken = acquisition.answered - since
-        assert taken <= within, f"the lease was taken over after {taken:.1f} s"
+        looks = [each for each in self.audit.reads(self.candidate.user) if _of_lease(each)]
+        looks = [each for each in looks if since < each.received < acquisition.received]
+        assert len(looks) <= LOOKS, "the candidate looked at the lease and left it"
         late = [write for write in old if write.may_have_counted and write.received > acquisition.answered]
         assert not late, "the old leader wrote after the new one had acquired the lease"
         early = [write for write in new if not _of_lease(write) and write.received < acquisition.received]
@@ -170,8 +171,7 @@ async def test_a_leader_that_was_killed_is_followed_when_its_lease_has_expired(d
         created = len(duel.created)
         await until_created(duel, created + 5)
     await duel.all_have_jobsets()
-    # The candidate may see the last renewal late by one wait, and that it has expired by another one.
-    duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
+    duel.check(acquisition, since=duel.last_renewal() + LEASE)
 
 
 @pytest.mark.guarantee("L-14")
@@ -187,7 +187,7 @@ async def test_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes_u
         assert await duel.leader.wait() == 1
         await until_created(duel, len(duel.created) + 5)
     await duel.all_have_jobsets()
-    duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
+    duel.check(acquisition, since=duel.last_renewal() + LEASE)
 
 
 @pytest.mark.guarantee("L-9", "L-10")
@@ -213,20 +213,20 @@ async def test_a_leader_that_is_cut_off_gives_up_before_another_one_leads(
         duel.wire.heal()
         await until_created(duel, len(duel.created) + 5)
     await duel.all_have_jobsets()
-    duel.check(acquisition, within=LEASE + 2 * LONGEST_WAIT + SLACK, since=duel.last_renewal())
+    duel.check(acquisition, since=duel.last_renewal() + LEASE)
 
 
 @pytest.mark.guarantee("L-11")
 async def test_a_leader_that_is_told_to_stop_hands_over_at_once(duel: Duel) -> None:
     async with duel.jobs_coming():
         await until_served(duel)
-        told = time.time()
         duel.leader.signal(signal.SIGTERM)
         assert await duel.leader.wait() == 0
+        given_up = duel.last_renewal()
         acquisition = await duel.taken_over()
         await until_created(duel, len(duel.created) + 5)
     await duel.all_have_jobsets()
-    duel.check(acquisition, within=LONGEST_WAIT + SLACK, since=told)
+    duel.check(acquisition, since=given_up)
 
 
 async def until_served(duel: Duel) -> None:

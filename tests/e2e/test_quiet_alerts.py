@@ -19,7 +19,7 @@ from trainmaster.devcluster.listener import free_port
 from trainmaster.metrics.alerts import GROUPS
 from trainmaster.runtime.yamltext import load_yaml
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(240)
 
 SCRAPES = 2
 """As many as a rate needs."""
@@ -68,13 +68,19 @@ async def test_no_alert_is_pending_but_for_what_is_amiss(
             return [dict(line.labels) for line in await prometheus.query_range(expression, now, now, 1) if line.points]
 
         await until(lambda: asked(f"count_over_time(up[5m]) >= {SCRAPES}"))
-        active = {
-            alert.name: series
-            for alerts in GROUPS.values()
-            for alert in alerts
-            if (series := await asked(alert.expression.text))
-        }
-        assert active == expected
+        active: dict[str, list[dict[str, str]]] = {}
+
+        async def is_quiet() -> bool:
+            """On a busy machine an expression may hold for a moment: no alert comes of that."""
+            asking = [(alert.name, alert.expression.text) for alerts in GROUPS.values() for alert in alerts]
+            active.clear()
+            active.update({name: series for name, text in asking if (series := await asked(text))})
+            return active == expected
+
+        try:
+            await until(is_quiet)
+        except TimeoutError:
+            assert active == expected
         # Of caches some would come in time: what is not read must not grow old, nor count as failing.
         assert await asked("trainmaster_informer_watches_total > 0")
         assert await asked("trainmaster_informer_age_seconds > 0 unless trainmaster_informer_watches_total > 0") == []

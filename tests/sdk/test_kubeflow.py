@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import sysconfig
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +67,7 @@ def cluster_runtimes(custom: Any) -> Iterator[Callable[[dict[str, Any]], None]]:
 def greet(text: str, go: str) -> None:
     """What a user trains with: sent to the nodes as source, so it imports what it needs."""
     import os  # noqa: PLC0415 - see above
+    import time  # noqa: PLC0415 - see above
 
     print(f"node {os.environ['JOB_COMPLETION_INDEX']} of", text, os.environ["TEAM"], flush=True)  # noqa: T201
     while not os.path.exists(go):  # noqa: PTH110 - see above
@@ -178,6 +178,7 @@ def test_a_function_that_fails_fails_the_job(trainer_client: Any, plain_runtime:
 
 def fail_once(failed: str) -> None:
     import os  # noqa: PLC0415 - see `greet`
+    import time  # noqa: PLC0415 - see `greet`
 
     time.sleep(1)
     if not os.path.exists(failed):  # noqa: PTH110 - see `greet`

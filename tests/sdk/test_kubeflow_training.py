@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -70,6 +69,7 @@ def told(job: Any) -> list[tuple[str, str]]:
 def greet(parameters: dict[str, str]) -> None:
     """What a user trains with: sent to the pods as source, so it imports what it needs."""
     import os  # noqa: PLC0415 - see above
+    import time  # noqa: PLC0415 - see above
 
     print(os.environ["TEAM"], "rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"], flush=True)  # noqa: T201
     while not os.path.exists(parameters["go"]):  # noqa: PTH110 - see above

@@ -14,7 +14,7 @@ WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 @dataclass(frozen=True, slots=True)
 class AuditedWrite:
-    """A request that was to change something."""
+    """A request that was to change something, or asked for one object."""
 
     user: str
     verb: str
@@ -41,6 +41,7 @@ class AuditLogReader:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._reads: list[AuditedWrite] = []
         self._offset = 0
         self.writes: list[AuditedWrite] = []
         """All writes that were read so far, in the order of their answers."""
@@ -54,6 +55,11 @@ class AuditLogReader:
         """Read what is new; returns the writes of one user."""
         return [write for write in self.read() if write.user == user]
 
+    def reads(self, user: str) -> list[AuditedWrite]:
+        """Read what is new; returns the requests by which one user asked for single objects."""
+        self.read()
+        return [read for read in self._reads if read.user == user]
+
     def _new(self) -> Iterator[AuditedWrite]:
         if not self._path.exists():
             return
@@ -66,6 +72,8 @@ class AuditLogReader:
                 event = orjson.loads(line)
                 if event["verb"] in WRITES:
                     yield _write(event)
+                elif event["verb"] == "get":
+                    self._reads.append(_write(event))
 
 
 def _write(event: dict[str, dict[str, str]]) -> AuditedWrite:

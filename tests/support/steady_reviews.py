@@ -10,8 +10,12 @@ from support.training import trainjob
 
 from trainmaster.controller.resources import TRAINJOBS
 
-RATE, AT_ONCE = 50, 5
-"""Reviews a second, and how many of them come together: they need connections, to several replicas."""
+RATE, AT_ONCE, MOST = 50, 5, 20
+"""Reviews a second; how many of them come together, since they need connections to several replicas; and how many may
+be under way: on a slow machine there are fewer a second, in place of more and more at once."""
+
+OVERLOADED = 429
+"""Clients repeat what is answered with this by themselves."""
 
 
 class SteadyReviews:
@@ -25,11 +29,13 @@ class SteadyReviews:
 
     async def send(self) -> None:
         """Send until cancelled, then wait for the answers."""
+        room = asyncio.Semaphore(MOST)
         async with asyncio.TaskGroup() as under_way:
             with suppress(asyncio.CancelledError):
                 while True:
                     for _ in range(AT_ONCE):
-                        under_way.create_task(self._create(self.sent))
+                        await room.acquire()
+                        under_way.create_task(self._create(self.sent)).add_done_callback(lambda _: room.release())
                         self.sent += 1
                     await asyncio.sleep(AT_ONCE / RATE)
 

@@ -17,7 +17,7 @@ from support.explained import explained, namespace, runtime_with
 from support.training import apply_runtime, pods, python, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import NODE_NAME
 from trainmaster.runtime.jsontree import JsonObject
@@ -32,30 +32,54 @@ IMAGE = "registry.invalid/team/train:1"
 SLEEPS = python("import time; time.sleep(600)")
 TIMED_OUT = "torch.distributed.DistStoreError: Timed out after 301 seconds waiting for clients. 1/2 clients joined."
 
+WAITS = """
+import os, signal, time
+def wait():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while not os.path.exists({go!r}):
+        time.sleep(0.02)
+"""
+"""Waits until the test says that what the other rank suffers is known."""
+
 HUNGRY_RANK = f"""
-import os, time
 if os.environ["PET_NODE_RANK"] == "1":
     held = bytearray(300 << 20)
     time.sleep(600)
-time.sleep(1.5)
+wait()
 raise RuntimeError("{TIMED_OUT}")
 """
 LOST_PEER = """
-import os, time
 if os.environ["PET_NODE_RANK"] == "1":
     raise KeyError("learning_rate")
-time.sleep(0.3)
+wait()
 raise ConnectionError("Connection closed by peer [10.0.0.7]:29500")
 """
-CLAIM = {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "nobody-made-it"}}]}
-SECRET = {"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "nobody-made-it", "key": "k"}}}]}
+MISSING = {
+    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "nobody-made-it"}}],
+    "container": {
+        "env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "nobody-made-it", "key": "k"}}}],
+        "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+    },
+}
 INIT = {
     "name": "wait-for-peer",
     "image": "i",
     "command": python("import socket; socket.getaddrinfo('peer.nowhere.example', 29500)"),
     "terminationMessagePolicy": "FallbackToLogsOnError",
 }
+WAITING: dict[str, tuple[JsonObject, JsonObject, str, tuple[str, ...]]] = {
+    "suspended": ({"container": {"image": IMAGE}}, {"suspend": True}, "Suspended", ()),
+    "claim": (MISSING, {}, "VolumePending", ("nobody-made-it",)),
+    "init": ({"initContainers": [INIT]}, {}, "InitContainerFailed", ("gaierror",)),
+}
+"""While a job is suspended, that is the reason, whatever its image; a claim is in the way before a secret is; that it
+is an init container comes before what its last words tell."""
+
 LIMITED = {"resources": {"limits": {"memory": "150Mi"}}}
+FAILING: dict[str, tuple[JsonObject, str, str, tuple[str, ...]]] = {
+    "memory": (LIMITED, HUNGRY_RANK, "OutOfMemory", ("rank 1",)),
+    "peer": ({}, LOST_PEER, "ContainerFailed", ("rank 1", "KeyError: 'learning_rate'")),
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -75,7 +99,9 @@ async def submit(client: KubeClient, name: str, pod: JsonObject, command: list[s
     await client.create(TRAINJOBS, trainjob(name, on=name, trainer=trainer, **spec))
 
 
-async def test_an_image_of_workers_and_a_master_that_waited_for_them(client: KubeClient, cluster_home: Path) -> None:
+async def test_an_image_of_workers_and_a_master_that_waited_for_them(
+    client: KubeClient, cluster_home: Path, tmp_path: Path
+) -> None:
     """The image is the reason."""
 
     def replica(image: str, command: list[str]) -> JsonObject:
@@ -83,25 +109,50 @@ async def test_an_image_of_workers_and_a_master_that_waited_for_them(client: Kub
         container["terminationMessagePolicy"] = "FallbackToLogsOnError"
         return {"replicas": 1, "restartPolicy": "Never", "template": {"spec": {"containers": [container]}}}
 
-    waits = python(f"import time; time.sleep(1); raise RuntimeError('{TIMED_OUT}')")
+    go = tmp_path / "go"
+    waits = python(f"{WAITS.format(go=str(go))}\nwait()\nraise RuntimeError('{TIMED_OUT}')")
     replicas = {"Master": replica("example.com/train:1", waits), "Worker": replica(IMAGE, ["true"])}
     job = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": replicas}}
     await client.create(PYTORCHJOBS, {**job, "metadata": {"name": "mixed-v1", "namespace": "default"}})
+    await explained(cluster_home, "pytorchjob/mixed-v1", "ImagePullFailed", IMAGE)
+    go.touch()
+    await until(lambda: has_ended(client, "mixed-v1-master-0"))
     await explained(cluster_home, "pytorchjob/mixed-v1", "ImagePullFailed", IMAGE, among=2)
     await client.delete(PYTORCHJOBS, "default", "mixed-v1")
 
 
-async def test_an_image_that_does_not_exist_of_a_job_that_is_suspended(client: KubeClient, cluster_home: Path) -> None:
-    """While it is suspended, that is the reason."""
-    await submit(client, "mixed-suspended", {"container": {"image": IMAGE}}, ["true"], suspend=True)
-    await explained(cluster_home, "mixed-suspended", "Suspended", among=2)
+async def has_ended(client: KubeClient, name: str) -> bool:
+    """Whether a pod whose name begins so has ended, or is gone."""
+    found = (await client.list(PODS, "default"))["items"]
+    phases = [pod["status"].get("phase") for pod in found if pod["metadata"]["name"].startswith(name)]
+    return all(phase in ("Succeeded", "Failed") for phase in phases)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of memory are kept on Linux only")
-async def test_a_rank_without_memory_and_its_peer_that_timed_out(client: KubeClient, cluster_home: Path) -> None:
-    """The memory is the reason."""
-    await submit(client, "mixed-memory", {"container": LIMITED}, python(HUNGRY_RANK))
-    await explained(cluster_home, "mixed-memory", "OutOfMemory", "rank 1", among=2)
+@pytest.mark.parametrize("name", WAITING)
+async def test_what_is_in_the_way_first_is_the_reason(client: KubeClient, cluster_home: Path, name: str) -> None:
+    pod, spec, cause, words = WAITING[name]
+    await submit(client, f"mixed-{name}", pod, ["true"], **spec)
+    await explained(cluster_home, f"mixed-{name}", cause, *words, among=2)
+
+
+@pytest.mark.parametrize("name", FAILING)
+async def test_the_rank_that_failed_by_itself_is_the_reason_and_not_its_peer(
+    client: KubeClient, cluster_home: Path, tmp_path: Path, name: str
+) -> None:
+    container, script, cause, words = FAILING[name]
+    if name == "memory" and not sys.platform.startswith("linux"):
+        pytest.skip("limits of memory are kept on Linux only")
+    go, job = tmp_path / "go", f"mixed-{name}"
+    pod = {"container": container, "terminationGracePeriodSeconds": 60}
+    await submit(client, job, pod, python(WAITS.format(go=str(go)) + script))
+
+    async def rank_has_failed() -> bool:
+        return bool(await pods(client, job)) and await has_ended(client, f"{job}-node-0-1")
+
+    await until(rank_has_failed)
+    go.touch()
+    await until(lambda: has_ended(client, f"{job}-node-0-0"))
+    await explained(cluster_home, job, cause, *words, among=2)
 
 
 async def test_a_selector_that_no_node_has_and_a_quota_that_is_used_up(client: KubeClient, cluster_home: Path) -> None:
@@ -116,25 +167,6 @@ async def test_a_selector_that_no_node_has_and_a_quota_that_is_used_up(client: K
     await explained(cluster_home, "mixed-quota", "QuotaExceeded", "exceeded quota: one", namespace=FULL, among=2)
     await explained(cluster_home, "mixed-quota", "Unschedulable", "disk=nvme", namespace=FULL, among=2)
     await client.delete(NAMESPACES, None, FULL)
-
-
-async def test_a_claim_and_a_secret_that_do_not_exist(client: KubeClient, cluster_home: Path) -> None:
-    """The claim is in the way first."""
-    mounts = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
-    await submit(client, "mixed-claim", {**CLAIM, "container": {**SECRET, **mounts}}, ["true"])
-    await explained(cluster_home, "mixed-claim", "VolumePending", "nobody-made-it", among=2)
-
-
-async def test_an_init_container_that_cannot_resolve_a_name(client: KubeClient, cluster_home: Path) -> None:
-    """That it is an init container, is the reason; its last words tell of the name."""
-    await submit(client, "mixed-init", {"initContainers": [INIT]}, ["true"])
-    await explained(cluster_home, "mixed-init", "InitContainerFailed", "gaierror", among=2)
-
-
-async def test_a_rank_that_failed_and_one_that_lost_it_within_a_second(client: KubeClient, cluster_home: Path) -> None:
-    """The rank that failed by itself is the reason."""
-    await submit(client, "mixed-peer", {}, python(LOST_PEER))
-    await explained(cluster_home, "mixed-peer", "ContainerFailed", "rank 1", "KeyError: 'learning_rate'", among=2)
 
 
 async def test_a_deadline_of_a_job_that_no_node_could_take(client: KubeClient, cluster_home: Path) -> None:
