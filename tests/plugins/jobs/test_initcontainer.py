@@ -61,8 +61,10 @@ def run(script: str, tmp_path: Path, *, resolves_at: int, by: str) -> subprocess
 
 @pytest.mark.nightly
 @pytest.mark.defect("V1-B22")
-@pytest.mark.parametrize("by", ["getent", "nslookup"])
-@pytest.mark.parametrize(("tries", "resolves_at", "code"), [(None, 150, 0), (3, 3, 0), (3, 4, 1), (None, 1, 0)])
+@pytest.mark.parametrize(
+    ("by", "tries", "resolves_at", "code"),
+    [("getent", None, 150, 0), ("nslookup", 3, 3, 0), ("getent", 3, 4, 1), ("nslookup", None, 1, 0)],
+)
 def test_they_wait_until_the_master_is_found(
     tmp_path: Path, by: str, tries: int | None, resolves_at: int, code: int
 ) -> None:
@@ -81,18 +83,17 @@ def test_the_image_is_maintained() -> None:
     assert build()[0]["image"] == "alpine:3"
 
 
-def test_a_template_is_filled_in() -> None:
-    assert build(TEMPLATE) == [
+def test_a_template_is_filled_in_for_each_pod_anew() -> None:
+    containers = InitContainers(InitContainerOptions(init_container_template=TEMPLATE))
+    expected = [
         {"name": "wait-a", "image": "alpine:3", "command": ["sh", "-c", "echo demo-master-0 100"]},
         {"name": "wait-b", "image": "registry.example/b:1", "args": ["demo-master-0"]},
     ]
+    for _ in range(2):
+        built = containers.build("demo-master-0")
+        assert built == expected
+        built[0]["command"].append("changed")
     assert build(TEMPLATE, tries=7)[0]["command"][2] == "echo demo-master-0 7"
-
-
-def test_pods_do_not_share_what_is_in_a_template() -> None:
-    containers = InitContainers(InitContainerOptions(init_container_template=TEMPLATE))
-    containers.build("a")[0]["command"].append("changed")
-    assert containers.build("b")[0]["command"] == ["sh", "-c", "echo b 100"]
 
 
 @pytest.mark.parametrize(
@@ -105,8 +106,6 @@ def test_pods_do_not_share_what_is_in_a_template() -> None:
             {"initContainerTemplate": "name: a"},
             "initContainerTemplate: must be a list of containers, of which each has",
         ),
-        ({"initContainerTemplate": "- image: a"}, "initContainerTemplate: must be a list of containers"),
-        ({"initContainerTemplate": ""}, "initContainerTemplate: must be a list"),
         ({"initContainerMaxTries": 0}, "initContainerMaxTries: must be 1 or more, got 0; leave it out for no limit"),
         ({"initContainerMaxTries": "7"}, 'initContainerMaxTries: must be an integer, got "7"'),
     ],

@@ -7,6 +7,7 @@ from support.mpijobs import KIND, SSH, built, environment, mpijob, parsed, repli
 
 from trainmaster.plugins.jobs.mpijob import MPIJob, MPIJobOptions
 from trainmaster.runtime.jobs.pods import build_pod, build_service
+from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.mark.defect("V1-B35")
@@ -69,22 +70,15 @@ def test_all_pods_have_the_keys(path: str, mode: int) -> None:
         assert path in [each["mountPath"] for each in spec["containers"][0]["volumeMounts"]]
 
 
-def test_workers_run_sshd_if_they_are_to_run_nothing_else() -> None:
-    job = mpijob(SSH, workers=1)
-    assert build_pod(job, "Worker", 0)["spec"]["containers"][0]["command"] == ["/usr/sbin/sshd", "-De"]
-    for own in ({"command": ["own"]}, {"args": ["own"]}):
-        workers = replica(replicas=1, containers=[{"name": "mpi", "image": "i", **own}])
-        job = parsed(SSH, {"mpiReplicaSpecs": {"Launcher": replica(), "Worker": workers}})
-        container = build_pod(job, "Worker", 0)["spec"]["containers"][0]
-        assert {key: container[key] for key in ("command", "args") if key in container} == own
-
-
-def test_keys_go_to_the_main_container_of_a_worker() -> None:
-    two = replica(replicas=1, containers=[{"name": "side", "image": "i"}, {"name": "work", "image": "i"}])
-    job = parsed(SSH, {"mainContainer": "work", "mpiReplicaSpecs": {"Launcher": replica(), "Worker": two}})
-    side, work = build_pod(job, "Worker", 0)["spec"]["containers"]
-    assert side == {"name": "side", "image": "i"}
-    assert work["command"] == ["/usr/sbin/sshd", "-De"]
+def test_workers_run_sshd_in_their_main_container_if_they_are_to_run_nothing_else() -> None:
+    side: JsonObject = {"name": "side", "image": "i"}
+    for own, command in (({}, ["/usr/sbin/sshd", "-De"]), ({"command": ["own"]}, ["own"]), ({"args": ["own"]}, None)):
+        workers = replica(replicas=1, containers=[side, {"name": "work", "image": "i", **own}])
+        replicas = {"Launcher": replica(), "Worker": workers}
+        job = parsed(SSH, {"mainContainer": "work", "mpiReplicaSpecs": replicas})
+        first, work = build_pod(job, "Worker", 0)["spec"]["containers"]
+        assert first == side, "it has no keys"
+        assert (work.get("command"), work.get("args")) == (command, own.get("args"))
 
 
 def test_over_ssh_variables_of_the_author_count() -> None:

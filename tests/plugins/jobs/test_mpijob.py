@@ -80,11 +80,6 @@ def test_objects_are_what_was_recorded(name: str) -> None:
         assert obj == found, kind
 
 
-def test_objects_come_in_the_order_in_which_they_are_needed() -> None:
-    """The launcher must find its account and its files, and binding a Role takes the Role."""
-    assert list(built(mpijob())) == ["ServiceAccount", "ConfigMap", "Role", "RoleBinding"]
-
-
 def test_discover_hosts_lists_the_workers_that_run() -> None:
     """Elastic Horovod calls the script again and again."""
     pods = [worker_pod(1), worker_pod(0), worker_pod(2, "Pending"), worker_pod(3, deletionTimestamp="now")]
@@ -102,17 +97,12 @@ def test_a_launcher_with_a_gpu_is_a_host() -> None:
     assert script.stdout == "mw-launcher:1\nmw-worker-0:1\n"
 
 
-def test_everything_that_is_built_is_watched() -> None:
+def test_everything_that_is_built_is_watched_and_comes_in_the_order_in_which_it_is_needed() -> None:
     for kind in (KIND, SSH):
         watched = {(each.api_version, each.kind) for each in kind.watches() if each.writes}
         assert {(obj["apiVersion"], obj["kind"]) for obj in kind.build(mpijob(kind), [], NO_LISTERS)} == watched
-
-
-def test_the_launcher_is_one_pod_without_an_index() -> None:
-    labels = build_pod(mpijob(), "Launcher", 0)["metadata"]["labels"]
-    assert "training.kubeflow.org/replica-index" not in labels
-    assert labels["training.kubeflow.org/job-role"] == "master"
-    assert build_pod(mpijob(), "Worker", 1)["metadata"]["labels"]["training.kubeflow.org/replica-index"] == "1"
+    # The launcher must find its account and its files, and binding a Role takes the Role.
+    assert list(built(mpijob())) == ["ServiceAccount", "ConfigMap", "Role", "RoleBinding"]
 
 
 def test_the_first_container_trains_where_none_has_the_name() -> None:

