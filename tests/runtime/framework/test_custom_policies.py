@@ -70,6 +70,23 @@ class Plain:
         """Nothing."""
 
 
+def modelled(model: type[BaseModel], name: str = "modelled") -> Any:
+    """A plugin with another model."""
+    return type("Modelled", (Plain,), {"name": name, "ml_policy_config": model})()
+
+
+class Fragile(BaseModel):
+    region: str
+
+    @field_validator("region")
+    @classmethod
+    def _known(cls, region: str) -> str:
+        return {"north": "n"}[region]
+
+
+FAILING = modelled(Fragile, "failing")
+
+
 FRAMEWORK = Framework([Pipelines(), Gangs(), Plain()])
 
 
@@ -90,7 +107,6 @@ def errors(obj: JsonObject, framework: Framework = FRAMEWORK) -> list[str]:
     [
         ({"stages": [{"name": "a"}]}, []),
         (None, ["spec.mlPolicy.custom.config.stages: Required value"]),
-        ({}, ["spec.mlPolicy.custom.config.stages: Required value"]),
         (
             {"stages": [{"name": 7}, {"nam": "b", "gpus": -1}]},
             [
@@ -179,32 +195,15 @@ def test_updates_are_judged_and_what_they_leave_as_it_is_is_not() -> None:
     ).allowed
 
 
-class Fragile(BaseModel):
-    region: str
-
-    @field_validator("region")
-    @classmethod
-    def _known(cls, region: str) -> str:
-        return {"north": "n"}[region]
-
-
-class Failing:
-    name = "failing"
-    ml_policy_config = Fragile
-
-    def enforce_ml_policy(self) -> None:
-        """Nothing."""
-
-
 FAILED = "plugin failing failed in config: KeyError: 'south'"
 
 
 def test_a_model_that_fails_is_the_failure_of_its_plugin() -> None:
     obj = runtime({"region": "south"}, name="failing")
-    assert errors(obj, Framework([Failing()])) == [
+    assert errors(obj, Framework([FAILING])) == [
         f"spec.mlPolicy.custom.config: Internal error: cannot be checked: {FAILED}"
     ]
-    skipping = Framework([Failing()], failure_policies={"failing": "skip"})
+    skipping = Framework([FAILING], failure_policies={"failing": "skip"})
     result = validate_runtime(obj, None, skipping)
     assert result.allowed
     assert result.warnings == [f"spec.mlPolicy.custom.config: is not checked: {FAILED}"]
@@ -220,16 +219,9 @@ def test_a_model_cannot_change_what_is_judged() -> None:
             given["stages"].append(object())
             return given
 
-    class Taking:
-        name = "taking"
-        ml_policy_config = Greedy
-
-        def enforce_ml_policy(self) -> None:
-            """Nothing."""
-
-    obj = runtime({"stages": []}, name="taking")
-    assert errors(obj, Framework([Taking()])) == []
-    assert obj == runtime({"stages": []}, name="taking")
+    obj = runtime({"stages": []}, name="modelled")
+    assert errors(obj, Framework([modelled(Greedy)])) == []
+    assert obj == runtime({"stages": []}, name="modelled")
 
 
 def test_a_wrong_value_that_is_no_json_is_not_shown() -> None:
@@ -241,14 +233,7 @@ def test_a_wrong_value_that_is_no_json_is_not_shown() -> None:
         def _other(cls, value: Any) -> Any:
             return object()
 
-    class Oddly:
-        name = "oddly"
-        ml_policy_config = Odd
-
-        def enforce_ml_policy(self) -> None:
-            """Nothing."""
-
-    (error,) = errors(runtime({"when": 1}, name="oddly"), Framework([Oddly()]))
+    (error,) = errors(runtime({"when": 1}, name="modelled"), Framework([modelled(Odd)]))
     assert error == "spec.mlPolicy.custom.config.when: Forbidden: Input should be a valid integer"
 
 
@@ -259,7 +244,16 @@ def test_trainjobs_of_a_wrong_runtime_are_refused_with_the_path_in_the_runtime()
         'spec.runtimeRef: Invalid value: {"name":"rt","apiGroup":"trainer.kubeflow.org","kind":"TrainingRuntime"}: '
         "the runtime cannot be used: spec.mlPolicy.custom.config.stages[0].name: must be in lower case"
     )
-    result = validate(trainjob_object(), runtime({"region": "south"}, name="failing"), framework=Framework([Failing()]))
+    with pytest.raises(PluginFailed) as caught:
+        resolve(trainjob(), parse_runtime(runtime({"stages": [{"name": "a", "gpus": "x"}], "stage": 1})), FRAMEWORK)
+    assert caught.value.rejected
+    assert str(caught.value) == (
+        "the runtime cannot be used: "
+        'spec.mlPolicy.custom.config.stage: unknown field (did you mean "stages"?); '
+        "spec.mlPolicy.custom.config.stages[0].gpus: Input should be a valid integer, unable to parse string as an "
+        'integer, got "x"'
+    )
+    result = validate(trainjob_object(), runtime({"region": "south"}, name="failing"), framework=Framework([FAILING]))
     assert result.message == f"spec.runtimeRef: Internal error: {FAILED}"
     assert validate(trainjob_object(), runtime({"stages": [{"name": "a"}]}), framework=FRAMEWORK).allowed
 

@@ -9,7 +9,7 @@ from support.objects import runtime, trainjob
 from support.plugins import Builder, Enforcer
 
 from trainmaster.runtime.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.interface import Desired, Rejected
+from trainmaster.runtime.framework.interface import Rejected
 from trainmaster.runtime.listers import NO_LISTERS
 from trainmaster.runtime.resolver import new_info, resolve
 
@@ -53,34 +53,6 @@ def test_a_job_goes_on_without_a_plugin_that_may_be_skipped(how: str) -> None:
     assert "is not checked by the plugin failing: plugin failing failed in validate" in str(warnings[0])
 
 
-def test_nothing_is_left_either_of_a_plugin_that_fails_when_it_builds() -> None:
-    class FailingLate:
-        name = "failing"
-        failure_policy = "skip"
-        priority = 1
-
-        def build(self, info: Any) -> Any:
-            info.labels["broken"] = "yes"
-            info.template["broken"] = True
-            raise KeyError("region")
-
-    class Last:
-        name = "last"
-
-        def build(self, info: Any) -> Any:
-            yield Desired(
-                {
-                    "apiVersion": "v1",
-                    "kind": "ConfigMap",
-                    "metadata": {"name": "made", "labels": {**info.labels, "keys": ".".join(info.template)}},
-                }
-            )
-
-    resolution = resolve(trainjob(), runtime(), Framework([FailingLate(), Last()]))
-    assert resolution.objects == resolve(trainjob(), runtime(), Framework([Last()])).objects
-    assert [str(each) for each in resolution.skipped] == ["plugin failing failed in build: KeyError: 'region'"]
-
-
 class FailingLate:
     """Changes much before it fails."""
 
@@ -94,7 +66,9 @@ class FailingLate:
         info.template["broken"] = True
         job.metadata.labels["failing"] = "was here"
 
-    def build(self) -> Any:
+    def build(self, info: Any) -> Any:
+        info.labels["failing"] = "was here again"
+        info.template["broken again"] = True
         raise KeyError("region")
 
 

@@ -15,12 +15,13 @@ def names(plugins: list[Any]) -> list[str]:
     return [plugin.name for plugin in order_plugins(plugins)]
 
 
-def test_order_is_by_name_without_any_wish() -> None:
-    assert names([Enforcer("c"), Enforcer("a"), Enforcer("b")]) == ["a", "b", "c"]
-
-
-def test_higher_priority_runs_first() -> None:
-    assert names([Enforcer("a"), Enforcer("z", priority=1), Enforcer("b", priority=-1)]) == ["z", "a", "b"]
+def test_order_is_by_priority_and_then_by_name() -> None:
+    assert names([Enforcer("c"), Enforcer("a"), Enforcer("z", priority=1), Enforcer("b", priority=-1)]) == [
+        "z",
+        "a",
+        "c",
+        "b",
+    ]
 
 
 def test_before_and_after_win_over_priority() -> None:

@@ -29,7 +29,6 @@ MADE = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "made"}}
         (MADE, "build must return Desired objects, not dict"),
         (Desired([]), "without apiVersion, kind and metadata.name"),  # type: ignore[arg-type] # the mistake
         (Desired({}), "without apiVersion, kind and metadata.name"),
-        (Desired(MADE | {"metadata": None}), "without apiVersion, kind and metadata.name"),
         (Desired(MADE | {"metadata": {"name": ""}}), "without apiVersion, kind and metadata.name"),
         (Desired(MADE | {"metadata": {"name": "x", "namespace": "other"}}), "namespace 'other'"),
         (Desired(MADE | {"metadata": {"name": "x", "ownerReferences": [{"uid": "z"}]}}), "the TrainJob its controller"),
@@ -80,10 +79,8 @@ def test_an_enforcing_call_that_has_not_run_yet_is_a_failure(result: Any) -> Non
     [
         "running",
         StatusReport(conditions=[{"type": "Complete"}]),
-        StatusReport(conditions=None),  # type: ignore[arg-type] # the mistake
         StatusReport(conditions=[{"type": "Complete", "status": "True", "reason": {1}}]),
         StatusReport(jobs_status=[1]),  # type: ignore[list-item] # the mistake
-        StatusReport(jobs_status={"node": 1}),  # type: ignore[arg-type] # the mistake
     ],
 )
 def test_garbage_of_a_status_plugin_is_its_failure(report: Any) -> None:

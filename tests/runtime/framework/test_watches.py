@@ -18,6 +18,7 @@ from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch
 from trainmaster.runtime.resolver import resolve
 
 QUEUE = ("acme.io/v1", "Queue", "queues")
+DECLARED = dict(zip(("api_version", "kind", "plural"), QUEUE, strict=True))
 TRAINJOB = ("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs")
 
 
@@ -48,24 +49,23 @@ def queue_of(obj: JsonObject) -> list[str]:
     ("fields", "fault"),
     [
         ({"jobs": lambda obj, cluster: ()}, "and their jobs a function that takes (obj) or (obj, listers)"),
-        ({"jobs": lambda: ()}, "and their jobs a function that takes (obj) or (obj, listers)"),
+        ({"jobs": "team/demo"}, "and their jobs a function, not 'team/demo'"),
+        ({"plural": ""}, "and their plural a text, not ''"),
+        ({"label_selector": {"a": "b"}}, "and their label_selector a text like"),
         ({"indexes": ["queue"]}, 'and their indexes a mapping of names to functions, for instance {"acme-queue": ...}'),
         ({"indexes": {"": queue_of}}, "and the names of their indexes texts, not ''"),
-        ({"indexes": {"queue": "spec.queue"}}, "and their index 'queue' a function that takes (obj), not 'spec.queue'"),
         ({"indexes": {"queue": lambda obj, listers: ()}}, "and their index 'queue' a function that takes (obj), not"),
         ({"namespaces": "team-a"}, "and their namespaces a tuple of names, for instance (\"team-a\",), not 'team-a'"),
         ({"namespaces": ("a",), "namespaced": False}, "and Queue is said to belong to no namespace"),
         ({"namespaces": ("a",), "writes": True}, "and Queue is said to be built, which happens wherever there are"),
         ({"workload": True}, "and a workload is built and stopped: Queue needs writes=True, and not creates_only"),
-        ({"workload": True, "writes": True, "creates_only": True}, "and a workload is built and stopped"),
         ({"workload": True, "writes": True, "metadata_only": True}, "and a workload is read whole, in the namespace"),
-        ({"workload": True, "writes": True, "namespaced": False}, "and a workload is read whole, in the namespace"),
     ],
 )
 def test_a_watch_that_could_only_be_served_in_part_is_refused(fields: Mapping[str, Any], fault: str) -> None:
     message = re.escape(f"plugin odd: watch_extension must return Watch objects, {fault}")
     with pytest.raises(PluginInvalid, match=f"^{message}"):
-        Framework([Watching("odd", Watch(*QUEUE, **fields))]).watches()
+        Framework([Watching("odd", Watch(**{**DECLARED, **fields}))]).watches()
 
 
 def test_two_indexes_of_one_name_are_refused_with_both_plugins() -> None:
@@ -97,26 +97,34 @@ def test_a_mapper_gets_listers_if_it_takes_them() -> None:
     assert other.jobs({"name": "red"}, listers=listers) == []
 
 
-def test_an_index_function_is_a_call_of_its_plugin() -> None:
-    """Counted, given an object of its own, and what it returns is looked at."""
+def test_functions_of_a_watch_are_calls_of_its_plugin() -> None:
+    """Counted, given an object of their own, and what they return is looked at."""
     calls: list[tuple[str, str, bool]] = []
 
     def wreck(obj: JsonObject) -> list[str]:
+        obj["metadata"]["labels"].clear()
         obj.clear()
         return ["x"]
 
+    def map_and_wreck(obj: JsonObject) -> Any:
+        wreck(obj)
+        return [("team", "a"), ["team", "b"]]
+
     def note(plugin: str, phase: str, seconds: float, failure: BaseException | None) -> None:
+        assert seconds >= 0
         calls.append((plugin, phase, failure is None))
 
     odd: Any = lambda obj: [1]  # noqa: E731 - what a type checker would have told its author
-    watch = Watch(*QUEUE, indexes={"wreck": wreck, "odd": odd})
+    watch = Watch(*QUEUE, indexes={"wreck": wreck, "odd": odd}, jobs=map_and_wreck)
     (declared,) = Framework([Watching("acme", watch)], observer=note).watches()
-    obj = {"kind": "Queue"}
+    obj = {"kind": "Queue", "metadata": {"labels": {"a": "b"}}}
+    assert declared.jobs is not None
     assert declared.indexes["wreck"](obj) == ["x"]
-    assert obj == {"kind": "Queue"}
+    assert declared.jobs(obj, listers=NO_LISTERS) == [("team", "a"), ("team", "b")]
+    assert obj == {"kind": "Queue", "metadata": {"labels": {"a": "b"}}}
     with pytest.raises(PluginFailed, match=r"acme failed in Watch.indexes: TypeError: it must return texts"):
         declared.indexes["odd"](obj)
-    assert calls == [("acme", "Watch.indexes", True), ("acme", "Watch.indexes", False)]
+    assert calls == [("acme", "Watch.indexes", True), ("acme", "Watch.jobs", True), ("acme", "Watch.indexes", False)]
 
 
 def test_plugins_are_asked_once_what_they_watch() -> None:
@@ -169,21 +177,9 @@ def test_an_optional_kind_holds_up_nobody() -> None:
     assert resolve(trainjob(), runtime(), framework, listers=FakeListers(absent=("Queue",))).objects
 
 
-class Watcher:
-    """Watches something."""
-
-    def __init__(self, name: str, watches: list[Watch]) -> None:
-        self.name = name
-        self._watches = watches
-
-    def watch_extension(self) -> list[Watch]:
-        return self._watches
-
-
 def mapper(jobs: Any, observer: Any = None) -> Any:
     """The function that the caches call for a plugin's `Watch.jobs`."""
-    watch = Watch("acme.io/v1", "Queue", "queues", jobs=jobs)
-    (declared,) = Framework([Watcher("mapper", [watch])], observer=observer).watches()
+    (declared,) = Framework([Watching("mapper", Watch(*QUEUE, jobs=jobs))], observer=observer).watches()
     assert declared.declared_by == "mapper"
     return declared.jobs
 
@@ -201,7 +197,6 @@ def generator_that_fails(obj: Any) -> Any:
         (lambda obj: "team/demo", "TypeError: it must return a list, or yield, not str"),
         (lambda obj: ["ab"], "TypeError: it must return pairs of the namespace and the name of a TrainJob, not 'ab'"),
         (lambda obj: [("team", "")], "TypeError: it must return pairs"),
-        (lambda obj: [("team", 1)], "TypeError: it must return pairs"),
         (lambda obj: itertools.repeat(("team", "demo")), "ValueError: it returns more than 100,000 results"),
         (generator_that_fails, "OSError: gone"),
         (lambda obj: sys.exit(3), "SystemExit: 3"),
@@ -213,21 +208,6 @@ def test_junk_of_a_mapper_is_its_plugins_failure(jobs: Any, fault: str) -> None:
     with pytest.raises(PluginFailed, match=rf"^plugin mapper failed in Watch\.jobs: {fault}"):
         mapper(jobs, observed)({"kind": "Queue"})
     assert seen == [("mapper", "Watch.jobs", True, False)]
-
-
-def test_a_mapper_gets_an_object_of_its_own_and_is_timed_and_counted() -> None:
-    seen: list[Any] = []
-
-    def jobs(obj: Any) -> Any:
-        obj["metadata"]["labels"].clear()
-        obj["metadata"] = None
-        return [("team", "a"), ["team", "b"]]
-
-    obj = {"metadata": {"labels": {"a": "b"}}}
-    observed = lambda plugin, phase, seconds, error: seen.append((plugin, phase, seconds >= 0, error is None))  # noqa: E731
-    assert mapper(jobs, observed)(obj) == [("team", "a"), ("team", "b")]
-    assert obj == {"metadata": {"labels": {"a": "b"}}}
-    assert seen == [("mapper", "Watch.jobs", True, True)]
 
 
 @pytest.mark.parametrize("watches", [None, ["pods"], KeyError("pods"), SystemExit("pods")])
@@ -245,37 +225,18 @@ def test_a_plugin_that_cannot_say_what_it_watches_is_named(watches: Any) -> None
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "fault"),
+    ("other", "fault"),
     [
         (
-            {"plural": "queues"},
             {"plural": "queuez"},
             "about Queue .*: one says that its plural is 'queues' and .* namespaced, other says .* 'queuez' and .*; ",
         ),
-        ({"plural": "queues"}, {"plural": "queues", "namespaced": False}, "about Queue .*other says .*cluster-scoped"),
-        (
-            {"plural": "queues"},
-            {"plural": "queues", "kind": "Line"},
-            "about queues .*one says that its kind is 'Queue'",
-        ),
+        ({"namespaced": False}, "about Queue .*other says .*cluster-scoped"),
+        ({"kind": "Line"}, "about queues .*one says that its kind is 'Queue'"),
     ],
 )
-def test_watches_that_contradict_each_other_are_refused(one: Any, other: Any, fault: str) -> None:
+def test_watches_that_contradict_each_other_are_refused(other: Any, fault: str) -> None:
     """Both plugins are named: nobody can tell which of them is right."""
-    watches = [Watch(**{"api_version": "acme.io/v1", "kind": "Queue", **fields}) for fields in (one, other)]
+    first, second = (Watch(**{**DECLARED, **fields}) for fields in ({}, other))
     with pytest.raises(PluginInvalid, match=f"^plugins contradict each other {fault}"):
-        Framework([Watcher("one", watches[:1]), Watcher("other", watches[1:])]).watches()
-
-
-@pytest.mark.parametrize(
-    ("fields", "fault"),
-    [
-        ({"plural": ""}, "their plural a text, not ''"),
-        ({"label_selector": {"a": "b"}}, "their label_selector a text like"),
-        ({"jobs": "team/demo"}, "their jobs a function, not 'team/demo'"),
-    ],
-)
-def test_a_watch_that_means_nothing_is_refused(fields: Any, fault: str) -> None:
-    watch = Watch(**{"api_version": "acme.io/v1", "kind": "Queue", "plural": "queues", **fields})
-    with pytest.raises(PluginInvalid, match=f"^plugin odd: watch_extension must return Watch objects, and {fault}"):
-        Framework([Watcher("odd", [watch])]).watches()
+        Framework([Watching("one", first), Watching("other", second)]).watches()
