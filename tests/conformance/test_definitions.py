@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
+from support.commands import eventually
 from support.conformance import (
     JSON_PATCH,
     Client,
@@ -14,7 +15,6 @@ from support.conformance import (
     condition_of,
     definition,
     definitions,
-    eventually,
     install,
     installed,
     unique,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.conformance import Client, eventually
+from support.commands import eventually
+from support.conformance import Client
 from support.samples import GROUP
 
 from trainmaster.runtime.jsontree import JsonObject

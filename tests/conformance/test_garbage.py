@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.conformance import Client, Collection, eventually, new_namespace
+from support.commands import eventually
+from support.conformance import Client, Collection, new_namespace
 from support.samples import configmap, owner_reference
 
 from trainmaster.runtime.jsontree import JsonObject

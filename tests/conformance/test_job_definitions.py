@@ -7,16 +7,8 @@ from copy import deepcopy
 from typing import Any
 
 import pytest
-from support.conformance import (
-    Client,
-    Collection,
-    Target,
-    condition_of,
-    connected,
-    definitions,
-    eventually,
-    new_namespace,
-)
+from support.commands import eventually
+from support.conformance import Client, Collection, Target, condition_of, connected, definitions, new_namespace
 from support.crds import JOB_KINDS, definition
 
 from trainmaster.runtime.jsontree import JsonObject

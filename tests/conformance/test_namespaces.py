@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from support.conformance import NAMESPACE_PATIENCE, Client, Collection, eventually, unique
+from support.commands import eventually
+from support.conformance import NAMESPACE_PATIENCE, Client, Collection, unique
 from support.samples import configmap
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -90,7 +91,7 @@ async def test_a_held_namespace_goes_when_its_last_object_goes(
     async def marked() -> bool:
         return "deletionTimestamp" in (await configmaps.read("a"))["metadata"]
 
-    await eventually(marked, patience=NAMESPACE_PATIENCE)
+    await eventually(marked, timeout=NAMESPACE_PATIENCE)
     await namespaces.read(name)
     await _release(configmaps)
     await namespaces.gone(name, patience=NAMESPACE_PATIENCE)

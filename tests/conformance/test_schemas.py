@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.conformance import JSON_PATCH, Client, Collection, definition, definitions, eventually, installed
+from support.commands import eventually
+from support.conformance import JSON_PATCH, Client, Collection, definition, definitions, installed
 from support.samples import GROUP, widget
 
 from trainmaster.runtime.jsontree import JsonObject

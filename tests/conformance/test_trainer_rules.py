@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from support.conformance import Client, Collection, Target, condition_of, connected, definitions, eventually
+from support.commands import eventually
+from support.conformance import Client, Collection, Target, condition_of, connected, definitions
 
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from support.conformance import PATIENCE, Client, Collection, Stream, WatchRefused, definition, installed, unique
+from support.commands import TIMEOUT
+from support.conformance import Client, Collection, Stream, WatchRefused, definition, installed, unique
 from support.samples import configmap, secret, widget
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -165,7 +166,7 @@ async def test_a_watch_ends_at_its_timeout(configmaps: Collection) -> None:
 
 
 async def test_headers_come_before_the_first_event(configmaps: Collection) -> None:
-    async with asyncio.timeout(PATIENCE), _from_now(configmaps, **FIRST) as stream:
+    async with asyncio.timeout(TIMEOUT), _from_now(configmaps, **FIRST) as stream:
         assert stream.response.headers["Content-Type"].startswith("application/json")
 
 

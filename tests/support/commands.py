@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import sys
 import tempfile
@@ -10,14 +11,14 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from support.forks import Fork, forkable
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 
-TIMEOUT = 60.0
+TIMEOUT = 90.0
 """Generous, since it only ends tests that hang anyway."""
 
 
@@ -121,13 +122,18 @@ async def client_of(kubeconfig: str | Path) -> AsyncIterator[KubeClient]:
         yield client
 
 
-async def eventually(holds: Callable[[], object]) -> None:
-    """Wait until a condition holds."""
+async def eventually(ask: Callable[[], Any], *, timeout: float = TIMEOUT) -> Any:
+    """Call a function or a coroutine function again and again until its answer is true; returns the answer."""
     pause = 0.001
-    async with asyncio.timeout(TIMEOUT):
-        while not holds():
+    async with asyncio.timeout(timeout):
+        while True:
+            answer = ask()
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer:
+                return answer
             await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.02)
+            pause = min(2 * pause, 0.05)
 
 
 def processes_of(marker: str) -> set[int]:

@@ -12,7 +12,7 @@ import io
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import aiohttp
 import orjson
+from support.commands import TIMEOUT, eventually
 from support.stack import KUBECONFIG_VARIABLE
 
 from trainmaster.controller.kube.auth.loader import load_config
@@ -35,10 +36,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-PATIENCE = 30.0
-"""Seconds that a test gives the target for what happens after the answer: a real cluster may be busy."""
-
-NAMESPACE_PATIENCE = 10 * PATIENCE
+NAMESPACE_PATIENCE = 300.0
 """Seconds for the end of a namespace: a busy controller manager comes to look at what is left in it late, and again
 later if something was."""
 
@@ -57,7 +55,7 @@ class Target:
 
     def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """Run something to its end, outside of any test's event loop."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=4 * PATIENCE)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(timeout=4 * TIMEOUT)
 
 
 @contextmanager
@@ -143,7 +141,7 @@ class Stream:
         self.response = response
         self._rest = b""
 
-    async def next(self, timeout: float = PATIENCE) -> JsonObject:
+    async def next(self, timeout: float = TIMEOUT) -> JsonObject:
         """Return the next event; fail if none comes in time or the stream has ended."""
         event = await self._read(timeout)
         assert event is not None, "the watch ended"
@@ -161,7 +159,7 @@ class Stream:
         events = [await self.next() for _ in range(count)]
         return [(event["type"], event["object"]["metadata"]["name"]) for event in events]
 
-    async def rest(self, timeout: float = PATIENCE) -> list[JsonObject]:
+    async def rest(self, timeout: float = TIMEOUT) -> list[JsonObject]:
         """Return all events until the server ends the stream."""
         events = []
         while (event := await self._read(timeout)) is not None:
@@ -255,7 +253,7 @@ async def connected(access: RestConfig) -> AsyncIterator[Client]:
     connector = aiohttp.TCPConnector(ssl=access.ssl_context if access.ssl_context is not None else True)
     async with aiohttp.ClientSession(
         connector=connector,
-        timeout=aiohttp.ClientTimeout(total=None, sock_connect=PATIENCE),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=TIMEOUT),
         headers={"User-Agent": "conformance/1.0"},
     ) as session:
         yield Client(session, access)
@@ -327,22 +325,12 @@ class Collection:
         """Watch the collection."""
         return self.client.watch(self.path, **options)
 
-    async def gone(self, name: str, *, patience: float = PATIENCE) -> None:
+    async def gone(self, name: str, *, patience: float = TIMEOUT) -> None:
         """Wait until there is no such object."""
-        await eventually(lambda: self._is_gone(name), patience=patience)
+        await eventually(lambda: self._is_gone(name), timeout=patience)
 
     async def _is_gone(self, name: str) -> bool:
         return (await self.get(name)).status == 404
-
-
-async def eventually(condition: Callable[[], Awaitable[_T]], *, patience: float = PATIENCE) -> _T:
-    """Ask until the answer is true, and return it."""
-    pause = 0.01
-    async with asyncio.timeout(patience):
-        while not (answer := await condition()):
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 0.5)
-    return answer
 
 
 def unique(prefix: str) -> str:

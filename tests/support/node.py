@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import TIMEOUT
+from support.commands import TIMEOUT, eventually
 from support.namespaces import FOUND, needs_namespaces
 
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
@@ -23,7 +23,6 @@ from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
-LIMIT = TIMEOUT
 REWRITING = Networking("rewriting")
 MODES = [
     pytest.param(REWRITING, id="rewriting"),
@@ -92,7 +91,7 @@ class Node:
 
     async def reached(self, condition: Callable[[JsonObject], Any], *, name: str = "p") -> JsonObject:
         """Wait until a condition holds for the pod."""
-        async with asyncio.timeout(LIMIT), self.api.watch(PODS, since=None) as changes:
+        async with asyncio.timeout(TIMEOUT), self.api.watch(PODS, since=None) as changes:
             async for change in changes:
                 if change.object and change.object["metadata"]["name"] == name and condition(change.object):
                     return change.object
@@ -122,13 +121,6 @@ class Node:
         pod = self.api.get(PODS, "default", name)
         stream = await kubelet.logs.read(namespace="default", pod=pod, container=container, **{**defaults, **options})
         return b"".join([block async for block in stream]).decode()
-
-
-async def eventually(condition: Callable[[], Any]) -> Any:
-    async with asyncio.timeout(LIMIT):
-        while not (result := condition()):
-            await asyncio.sleep(0.005)
-    return result
 
 
 async def first_line(node: Node, kubelet: Kubelet) -> str:

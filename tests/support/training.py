@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Callable
 from typing import Any
+
+from support.commands import eventually
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
-TIMEOUT = 90.0
+until = eventually
 
 # Every node meets the others at the address and port that the controller injected; rank 0 counts who came.
 RENDEZVOUS = """
@@ -95,14 +95,6 @@ async def pods(client: KubeClient, name: str) -> list[JsonObject]:
     selector = f"jobset.sigs.k8s.io/jobset-name={name}"
     found: list[JsonObject] = (await client.list(PODS, "default", label_selector=selector))["items"]
     return found
-
-
-async def until(ask: Callable[[], Any], *, timeout: float = TIMEOUT) -> Any:
-    """Ask again until the answer is true; returns it."""
-    async with asyncio.timeout(timeout):
-        while not (answer := await ask()):
-            await asyncio.sleep(0.05)
-        return answer
 
 
 async def ended(client: KubeClient, name: str) -> JsonObject:

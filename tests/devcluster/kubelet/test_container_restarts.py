@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.node import LIMIT, Node, sh, terminated
+from support.commands import TIMEOUT
+from support.node import Node, sh, terminated
 
 from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
@@ -86,7 +87,7 @@ async def test_a_restart_is_counted_when_it_happens(node: Node, tmp_path: Path) 
         test $n -eq 3 || exit $((n + 10))
     """
     seen: list[JsonObject] = []
-    async with node.running() as kubelet, asyncio.timeout(LIMIT), node.api.watch(PODS, since=None) as changes:
+    async with node.running() as kubelet, asyncio.timeout(TIMEOUT), node.api.watch(PODS, since=None) as changes:
         await node.create(sh(script, **FALLBACK), restartPolicy="OnFailure")
         async for change in changes:
             status = (change.object or {}).get("status") or {}

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.node import Node, eventually, sh
+from support.commands import eventually
+from support.node import Node, sh
 
 from trainmaster.devcluster.kubelet.image_manager import ImageManager, ImagePullError
 from trainmaster.devcluster.kubelet.kubelet import Kubelet

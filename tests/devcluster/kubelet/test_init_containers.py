@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 
 import pytest
+from support.commands import eventually
 from support.namespaces import FOUND, needs_namespaces
-from support.node import Node, eventually, sh
+from support.node import Node, sh
 
 from trainmaster.devcluster.apiserver.registry import pod_summary
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICES

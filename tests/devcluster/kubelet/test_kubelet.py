@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import TIMEOUT, eventually
 from support.disk import full_disk
-from support.node import LIMIT, Node, alive, eventually, first_line, sh, terminated
+from support.node import Node, alive, first_line, sh, terminated
 
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -28,6 +29,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.nightly
 
+
 async def test_the_node_is_registered_with_real_capacity(node: Node, kubelet: Kubelet) -> None:
     await eventually(lambda: node.api.list(NODES)[0])
     found = node.api.get(NODES, None, "laptop")
@@ -40,8 +42,8 @@ async def test_the_node_is_registered_with_real_capacity(node: Node, kubelet: Ku
 
 async def test_short_pods_cost_few_writes(node: Node, kubelet: Kubelet, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pod is short if it ends within the window in which statuses are merged, however slow the machine is."""
-    monkeypatch.setattr(pod_worker, "_ANSWER_WINDOW", LIMIT)
-    monkeypatch.setattr(pod_worker, "_MERGE_WINDOW", LIMIT)
+    monkeypatch.setattr(pod_worker, "_ANSWER_WINDOW", TIMEOUT)
+    monkeypatch.setattr(pod_worker, "_MERGE_WINDOW", TIMEOUT)
     await eventually(lambda: kubelet.supervisor_pid)
     before = node.store.revision
     await node.create(sh("true"))

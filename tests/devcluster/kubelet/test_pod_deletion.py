@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 
 import pytest
-from support.node import LIMIT, Node, alive, eventually, first_line, sh, terminated
+from support.commands import TIMEOUT, eventually
+from support.node import Node, alive, first_line, sh, terminated
 
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions
 from trainmaster.devcluster.apiserver.resources import PODS
@@ -35,7 +36,7 @@ async def test_the_files_of_a_pod_that_is_deleted_as_it_ends_are_removed_once(
 
     def slow(files: PodFiles) -> None:
         dropping.set()
-        assert proceed.wait(LIMIT)
+        assert proceed.wait(TIMEOUT)
         drop(files)
 
     monkeypatch.setattr(PodFiles, "drop_virtual_environments", slow)

@@ -6,7 +6,8 @@ import asyncio
 import sys
 
 import pytest
-from support.node import LIMIT, Node
+from support.commands import TIMEOUT
+from support.node import Node
 
 from trainmaster.devcluster.apiserver.admission.webhook import Address
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
@@ -34,7 +35,7 @@ async def replica(node: Node, name: str) -> None:
 
 async def printed(node: Node, kubelet: Kubelet, name: str) -> str:
     """Wait for what the pod prints: its socket may answer before its log is written."""
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(TIMEOUT):
         while not (log := await node.log(kubelet, name=name)).endswith("\n"):
             await asyncio.sleep(0.005)
     return log

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from support.commands import eventually
 from support.namespaces import FOUND, needs_namespaces
-from support.node import Node, eventually, sh, terminated
+from support.node import Node, sh, terminated
 from support.wheels import build_wheel
 
 from trainmaster.devcluster.apiserver.resources import PODS

@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.commands import eventually
 from support.namespaces import needs_namespaces
-from support.node import Node, eventually, first_line, sh, terminated
+from support.node import Node, first_line, sh, terminated
 
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS

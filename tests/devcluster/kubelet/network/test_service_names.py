@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.commands import eventually
 from support.namespaces import FOUND, needs_namespaces
-from support.node import MODES, Node, eventually, sh
+from support.node import MODES, Node, sh
 
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, PODS, SERVICES
 from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from typing import cast
 
 import pytest
-from support.node import Node, eventually, sh, terminated
+from support.commands import TIMEOUT, eventually
+from support.node import Node, sh, terminated
 
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
@@ -215,7 +216,7 @@ def test_a_container_that_is_still_starting_is_terminated_at_once() -> None:
 
 async def test_a_container_that_starts_while_it_is_being_stopped_is_not_probed() -> None:
     probe_manager = alone(sh("sleep 60", livenessProbe=executes("true", initialDelaySeconds=60)), Terminations())
-    async with asyncio.timeout(5), asyncio.TaskGroup() as group:  # which would wait for a probe
+    async with asyncio.timeout(TIMEOUT), asyncio.TaskGroup() as group:  # which would wait for a probe
         probe_manager.start(group)
         probe_manager.terminate("c", "u/c/0")
         probe_manager.started("c", cast("ContainerConfig", None), pid=1, at=datetime(2026, 11, 20, tzinfo=UTC))

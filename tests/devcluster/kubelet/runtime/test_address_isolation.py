@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from support.commands import TIMEOUT, eventually
 from support.namespaces import FOUND, needs_namespaces
-from support.node import Node, eventually, first_line
+from support.node import Node, first_line
 
 from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.kubelet.runtime import address_isolation
@@ -61,7 +62,7 @@ async def test_two_replicas_listen_on_one_port(node: Node) -> None:
             addresses.append(pod["status"]["podIP"])
         assert len(set(addresses)) == 2
         for address in addresses:
-            socket.create_connection((address, port), timeout=5).close()
+            socket.create_connection((address, port), timeout=TIMEOUT).close()
 
 
 _KINDS = """
