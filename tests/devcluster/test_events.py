@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.commands import TIMEOUT
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, NAMESPACES
 from trainmaster.devcluster.events import EventBroadcaster, EventRecorder, Note
@@ -85,7 +86,7 @@ async def test_a_broadcaster_writes_in_the_background_what_was_queued(cluster: S
     broadcaster.warning(subject, "Failed", "it does not")
     assert cluster.objects(EVENTS) == []
     writing = asyncio.create_task(broadcaster.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT):
         while len(events := cluster.objects(EVENTS)) < 2:
             await asyncio.sleep(0)
     writing.cancel()

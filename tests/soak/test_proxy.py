@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from support.commands import TIMEOUT
 from support.proxy import Direction, FaultProxy
 
 
@@ -78,13 +79,13 @@ async def hears_nothing(peer: Peer, *, seconds: float = 0.2) -> bool:
 
 
 async def until_heard(echo: Echo, line: bytes) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT):
         while line not in echo.heard:
             await asyncio.sleep(0.01)
 
 
 async def until_closed(proxy: FaultProxy) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT):
         while proxy.connections:
             await asyncio.sleep(0.01)
 

@@ -77,8 +77,8 @@ SHORT = Form(
     chaos=1,
     places=8,
     rest=1,
-    quiet=2,
-    patience=60,
+    quiet=5,
+    patience=240,
     growth=32,
     severity=Severity(black_hole=2, refusal=2, downtime=0.5, pause=1, may_stay_silent=False),
 )

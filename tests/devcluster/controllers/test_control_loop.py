@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from structlog.testing import capture_logs
+from support.commands import TIMEOUT
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
@@ -161,7 +162,7 @@ async def test_run_works_until_cancelled_and_lets_go_of_the_store(cluster: Stepp
     task = asyncio.create_task(recorder.run())
     await asyncio.sleep(0)
     await make(cluster, "a")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT):
         await reconciled.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

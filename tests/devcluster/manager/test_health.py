@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from support.commands import TIMEOUT
 
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api
@@ -60,7 +61,7 @@ async def test_whoever_waits_for_a_state_gets_it() -> None:
     await asyncio.sleep(0)
     assert not any(task.done() for task in waiting)
     health.ready()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT):
         assert {state.phase for state in await asyncio.gather(*waiting)} == {READY}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import TIMEOUT
 from support.stack import api_server
 
 from trainmaster.devcluster.apiserver.registry.generic import Api
@@ -90,7 +91,7 @@ async def told(api: Api, runtime: JsonObject, *jobs: JsonObject) -> dict[str, st
     for job in (*jobs, last):
         await api.create(TRAINJOBS, job, namespace="default")
     messages: dict[str, str] = {}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(TIMEOUT):
         while "last-of-all" not in messages:
             await asyncio.sleep(0.01)
             events = [record.object for record in api.list(EVENTS, "default")[0]]

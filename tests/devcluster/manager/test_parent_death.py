@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.commands import TIMEOUT
 
 from trainmaster.devcluster.manager import parent_death
 
@@ -44,7 +45,7 @@ def test_it_is_imported_at_once_and_runs_when_it_is_let(held: subprocess.Popen[s
         held.stdin.flush()
         assert held.stdout.readline() == "runs __main__ a b\n"
         held.stdin.close()
-        assert held.wait(30) == -signal.SIGKILL
+        assert held.wait(TIMEOUT) == -signal.SIGKILL
 
 
 def test_it_never_runs_when_its_starter_ends_before(held: subprocess.Popen[str]) -> None:
@@ -53,7 +54,7 @@ def test_it_never_runs_when_its_starter_ends_before(held: subprocess.Popen[str])
         assert held.stdin is not None
         assert held.stdout.readline() == "imported\n"
         held.stdin.close()
-        assert held.wait(30) == -signal.SIGKILL
+        assert held.wait(TIMEOUT) == -signal.SIGKILL
         assert held.stdout.read() == ""
 
 
@@ -68,7 +69,7 @@ def test_a_program_that_is_not_held_runs_at_once(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "runs a\n"
-        assert process.wait(30) == 0
+        assert process.wait(TIMEOUT) == 0
 
 
 def test_what_cannot_be_imported_is_left_to_the_program(tmp_path: Path) -> None:
@@ -86,6 +87,6 @@ def test_what_cannot_be_imported_is_left_to_the_program(tmp_path: Path) -> None:
         process.stdin.write("\n")
         process.stdin.flush()
         said = process.stderr.read()
-        assert process.wait(30) == 1
+        assert process.wait(TIMEOUT) == 1
     assert said.count("Traceback") == 1
     assert said.endswith("ModuleNotFoundError: No module named 'nothing_of_this_name'\n")

@@ -7,6 +7,7 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
+from support.commands import TIMEOUT
 from support.workloads import service
 
 from trainmaster.controller.manager.runnables import background_task
@@ -59,7 +60,7 @@ async def ask(port: int, text: bytes) -> bytes:
 
 
 async def listens(port: int, *, wanted: bool = True) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT):
         while True:
             try:
                 _, writer = await asyncio.open_connection(ADDRESS, port)

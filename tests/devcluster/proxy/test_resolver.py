@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 
 import pytest
+from support.commands import TIMEOUT
 from support.workloads import service
 
 from trainmaster.devcluster.apiserver.admission.webhook import Address, LocalServices, ServiceUnresolvable
@@ -70,7 +71,7 @@ async def test_one_that_follows_late_sees_what_was_there_before(cluster: Stepper
     late = EndpointResolver(cluster.api, LocalServices(), lag=0.05)
     await publish(cluster, STARTING, READY)
     assert chosen(late) == {Address("127.20.0.1", 9443)}
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(TIMEOUT):
         while chosen(late, range(1)) != {Address("127.20.0.2", 9443)}:
             await asyncio.sleep(0.01)
     late.close()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 from aiohttp import web
+from support.commands import TIMEOUT
 
 from trainmaster.devcluster.kubelet.container import PodRejectedError
 from trainmaster.devcluster.kubelet.prober.handler import Target, run_handler, validate_probes
@@ -48,22 +49,22 @@ async def port() -> AsyncIterator[int]:
 
 @pytest.mark.parametrize(("path", "ok"), [("", True), ("204", True), ("399", True), ("404", False), ("/500", False)])
 async def test_http_statuses_from_200_to_399_are_success(port: int, path: str, ok: bool) -> None:
-    result = await run_handler({"httpGet": {"path": path, "port": port}}, target(), timeout=5)
+    result = await run_handler({"httpGet": {"path": path, "port": port}}, target(), timeout=TIMEOUT)
     assert result.ok is ok
     assert str(int(path.strip("/") or 200)) in result.output
 
 
 async def test_named_ports_and_headers(port: int) -> None:
     handler = {"httpGet": {"path": "/headers", "port": "web", "httpHeaders": [{"name": "X-Probe", "value": "yes"}]}}
-    assert (await run_handler(handler, target(web=port), timeout=5)).ok
-    result = await run_handler({"tcpSocket": {"port": "unknown"}}, target(), timeout=5)
+    assert (await run_handler(handler, target(web=port), timeout=TIMEOUT)).ok
+    result = await run_handler({"tcpSocket": {"port": "unknown"}}, target(), timeout=TIMEOUT)
     assert (result.ok, result.output) == (False, "container 'c' has no port named 'unknown'")
 
 
 async def test_a_port_that_was_not_rewritten_is_found_as_it_is_written(port: int) -> None:
     """The program may have its port in its own source."""
     written = Target(container={"name": "c"}, address="127.0.0.1", ports={port: closed_port()}, execute=execute)
-    assert (await run_handler({"tcpSocket": {"port": port}}, written, timeout=5)).ok
+    assert (await run_handler({"tcpSocket": {"port": port}}, written, timeout=TIMEOUT)).ok
 
 
 def closed_port() -> int:
@@ -76,7 +77,7 @@ def closed_port() -> int:
 @pytest.mark.parametrize("kind", ["tcpSocket", "httpGet"])
 async def test_nobody_listens(kind: str) -> None:
     port = closed_port()
-    result = await run_handler({kind: {"port": port}}, target(), timeout=5)
+    result = await run_handler({kind: {"port": port}}, target(), timeout=TIMEOUT)
     assert not result.ok
     assert f"127.0.0.1:{port}" in result.output
 
@@ -88,10 +89,10 @@ async def test_time_is_limited(port: int) -> None:
 
 
 async def test_programs_succeed_with_exit_code_0() -> None:
-    assert (await run_handler({"exec": {"command": ["0"]}}, target(), timeout=5)).ok
-    failed = await run_handler({"exec": {"command": ["3"]}}, target(), timeout=5)
+    assert (await run_handler({"exec": {"command": ["0"]}}, target(), timeout=TIMEOUT)).ok
+    failed = await run_handler({"exec": {"command": ["3"]}}, target(), timeout=TIMEOUT)
     assert (failed.ok, failed.output) == (False, "exit code 3")
-    assert (await run_handler({"exec": {"command": ["1", "x"]}}, target(), timeout=5)).output == "printed"
+    assert (await run_handler({"exec": {"command": ["1", "x"]}}, target(), timeout=TIMEOUT)).output == "printed"
 
 
 async def test_sleeping_always_succeeds() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.commands import TIMEOUT
 
 from trainmaster.devcluster.kubelet.prober.handler import HandlerResult
 from trainmaster.devcluster.kubelet.prober.worker import ProbeResult, Threshold, run_probes
@@ -51,7 +52,7 @@ class Probes:
             await asyncio.sleep(0)
 
         task = asyncio.create_task(run_probes(container, run=run, report=self.results.append, sleep=sleep))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT):
             if until is None:
                 await task
                 return

@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import TIMEOUT
 
 from trainmaster.devcluster.kubelet.runtime import supervisor
 
 pytestmark = pytest.mark.nightly
 
 LINUX = sys.platform.startswith("linux")
-LIMIT = 10.0
 
 
-def wait_for(condition: Callable[[], Any], *, limit: float = LIMIT) -> Any:
-    deadline = time.monotonic() + limit
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + TIMEOUT
     while not (result := condition()):
         assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.005)
@@ -86,7 +86,7 @@ class Server:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
-        self.process.wait(LIMIT)
+        self.process.wait(TIMEOUT)
         self.process.stdout.close()
 
 
