@@ -75,10 +75,10 @@ class JobWorld:
         self.clock = clock or VirtualClock()
         self.kind = KINDS[job["kind"]]
         self.resource = job_resource(self.kind)
-        scheduler = gang_scheduler(gang)
+        self._scheduler = gang_scheduler(gang)
         watches = list(self.kind.watches())
-        if scheduler is not None:
-            watches.append(Watch(scheduler.api_version, POD_GROUP_KIND, "podgroups", writes=True))
+        if self._scheduler is not None:
+            watches.append(Watch(self._scheduler.api_version, POD_GROUP_KIND, "podgroups", writes=True))
         others = {
             (each.api_version, each.kind): OwnedKind(watched_resource(each), _indexed(), each.creates_only)
             for each in watches
@@ -102,16 +102,20 @@ class JobWorld:
 
         self.lagging = False
         self._version = 100
+        self.restart()
+        self.put(job)
+
+    def restart(self) -> None:
+        """Have another process reconcile, which remembers nothing."""
         self.reconciler = JobReconciler(
             self.kind,
             self.resource,
             client=cast("KubeClient", self),
             stores=self.stores,
-            gang=scheduler,
+            gang=self._scheduler,
             recorder=self,
             clock=self.clock,
         )
-        self.put(job)
 
     async def reconcile(self) -> Outcome:
         return await self.reconciler.reconcile(KEY)

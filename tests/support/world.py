@@ -96,8 +96,13 @@ class World:
         """What somebody else does when something was written."""
 
         self._version = 100
-        self.deleted_workloads = DeletedWorkloads(self.trainjobs)
+        self._guarded = guard is not None
         self.queue = WorkQueue(clock=self.clock)
+        self.restart()
+
+    def restart(self) -> None:
+        """Have another process reconcile, which remembers nothing."""
+        self.deleted_workloads = DeletedWorkloads(self.trainjobs)
         self.reconciler = TrainJobReconciler(
             client=cast("KubeClient", self),
             queue=self.queue,
@@ -105,7 +110,7 @@ class World:
             stores={kind: (self.resources[kind], store) for kind, store in self.stores.items()},
             workloads=self.workloads,
             framework=self.framework,
-            plugin_threads=self._plugin_threads if guard is not None else None,
+            plugin_threads=self._plugin_threads if self._guarded else None,
             recorder=cast("EventRecorder", self),
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,

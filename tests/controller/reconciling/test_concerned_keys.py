@@ -50,11 +50,3 @@ def test_a_change_concerns_what_an_object_belongs_to_and_belonged_to(
             expected = {*before, *owners} if seen else set(before)
         assert set(concerned(change)) == expected
     assert len(concerned) == sum({*owners} != {key.removesuffix(suffix)} for key, owners in last.items())
-
-
-def test_the_state_before_is_not_decoded() -> None:
-    store, concerned = Store(), ConcernedKeys(_owners)
-    concerned(store.put(_object("a", ["ns/b"], 1)))
-    change = store.put(_object("a", ["ns/c"], 2))
-    assert [*concerned(change)] == ["ns/b", "ns/c"]
-    assert change._old is None

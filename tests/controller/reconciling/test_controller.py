@@ -179,15 +179,6 @@ async def test_a_reconcile_that_hangs_is_cancelled_and_retried() -> None:
         assert bench.metric("reconcile_panics_total") == 0
 
 
-@pytest.mark.guarantee("K-2")
-async def test_a_timeout_of_something_else_is_not_taken_for_one_of_the_reconcile() -> None:
-    async with running(Script(TimeoutError("a socket")), "k2-other-timeout") as bench:
-        bench.queue.add(KEY)
-        await bench.clock.advance(1)
-        assert bench.metric("reconcile_timeouts_total") == 0
-        assert bench.metric("reconcile_panics_total") == 1
-
-
 @pytest.mark.guarantee("K-3")
 @pytest.mark.parametrize(
     ("step", "result", "requeues", "again_after"),
@@ -218,22 +209,14 @@ async def test_what_follows_from_an_outcome(step: Step, result: str, requeues: i
         if again_after is None:
             await bench.clock.advance(10_000)
             assert len(script.seen) == 2
+            bench.queue.add(KEY)
+            await bench.clock.advance(0)
+            assert len(script.seen) == 3, "after a change it is looked at again"
         else:
             await bench.clock.advance(again_after * 0.99)
             assert len(script.seen) == 2
             await bench.clock.advance(again_after * 0.02)
             assert len(script.seen) == 3
-
-
-@pytest.mark.guarantee("K-3")
-async def test_what_was_given_up_is_looked_at_again_after_a_change() -> None:
-    script = Script(TerminalError("odd"))
-    async with running(script, "k3-changed") as bench:
-        bench.queue.add(KEY)
-        await bench.clock.advance(100)
-        bench.queue.add(KEY)
-        await bench.clock.advance(0)
-        assert bench.results() == {"error": 1, "success": 1}
 
 
 @pytest.mark.guarantee("W-25")
@@ -270,10 +253,13 @@ async def test_what_brings_a_key_back_keeps_its_priority(step: Step) -> None:
         assert script.seen == ["team/low", "team/busy", "team/normal", "team/low"]
 
 
-@pytest.mark.guarantee("K-4")
+@pytest.mark.guarantee("C-9", "K-2", "K-4")
 @pytest.mark.parametrize(
     ("error", "panics", "level"),
     [
+        (Conflict(status=409), 0, "debug"),
+        (AlreadyExists(status=409), 0, "debug"),
+        (TimeoutError("a socket"), 1, "error"),
         (RuntimeError("unforeseen"), 1, "error"),
         (TransportError("connection refused"), 0, "warning"),
         (ServerError(status=500), 0, "warning"),
@@ -285,7 +271,7 @@ async def test_what_brings_a_key_back_keeps_its_priority(step: Step) -> None:
 async def test_an_error_is_retried_and_ends_no_worker(error: Exception, panics: int, level: str) -> None:
     script = Script(error, error)
     with capture_logs() as logs:
-        async with running(script, f"k4-{error}", workers=1) as bench:
+        async with running(script, f"k4-{type(error).__name__}-{error}", workers=1) as bench:
             bench.queue.add(KEY)
             await bench.clock.advance(1)
             assert script.seen == [KEY] * 3
@@ -293,19 +279,8 @@ async def test_an_error_is_retried_and_ends_no_worker(error: Exception, panics: 
             assert bench.results() == {"error": 2, "success": 1}
             assert bench.metric("reconcile_errors_total") == 2
             assert bench.metric("reconcile_panics_total") == 2 * panics
+            assert bench.metric("reconcile_timeouts_total") == 0
     assert {entry["log_level"] for entry in logs} == {level}
-
-
-@pytest.mark.guarantee("C-9")
-@pytest.mark.parametrize("error", [Conflict(status=409), AlreadyExists(status=409)])
-async def test_a_conflict_is_looked_at_again_without_alarm(error: KubeError) -> None:
-    script = Script(error)
-    with capture_logs() as logs:
-        async with running(script, f"c9-{type(error).__name__}") as bench:
-            bench.queue.add(KEY)
-            await bench.clock.advance(1)
-            assert len(script.seen) == 2
-    assert {entry["log_level"] for entry in logs} == {"debug"}
 
 
 @pytest.mark.guarantee("K-4")

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainmaster.controller.reconciling.created_drift import CreatedDrift
 from trainmaster.controller.reconciling.drift import Drift, drift, drift_of_created
 from trainmaster.controller.reconciling.managedfields import owned_fields_of
+from trainmaster.controller.reconciling.unchanged import is_unchanged
 from trainmaster.devcluster.apiserver.apply import apply, update
 from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject
@@ -41,52 +43,22 @@ OWNED: JsonObject = {
 }
 
 
-def observed(**changes: Any) -> JsonObject:
+def observed() -> JsonObject:
     """As the server gives it: with defaults, and a field of somebody else."""
     obj = copy.deepcopy(DESIRED)
     obj["metadata"] |= {"uid": "u", "resourceVersion": "9", "annotations": {"theirs": "1"}}
     obj["spec"]["replicatedJobs"][0] |= {"replicas": 1, "groupName": "default"}
     obj["spec"]["replicatedJobs"][0]["ports"][0]["protocol"] = "TCP"
     obj["spec"]["replicatedJobs"].insert(0, {"name": "injected-by-somebody"})
-    obj["spec"] |= changes
     return obj
 
 
 @pytest.mark.guarantee("C-12", "A-7")
 def test_defaults_and_fields_of_others_are_no_reason_to_write() -> None:
     assert drift(DESIRED, observed(), owned_fields=OWNED) is Drift.NONE
-
-
-@pytest.mark.guarantee("C-12")
-@pytest.mark.parametrize("changes", [{"suspend": True}, {"replicatedJobs": []}])
-def test_a_changed_field_is(changes: JsonObject) -> None:
-    assert drift(DESIRED, observed(**changes), owned_fields=OWNED) is Drift.CERTAIN
-
-
-@pytest.mark.guarantee("A-6")
-def test_a_plain_list_is_compared_in_order() -> None:
-    swapped = observed()
-    swapped["spec"]["replicatedJobs"][1]["args"] = ["b", "a"]
-    assert drift(DESIRED, swapped, owned_fields=OWNED) is Drift.CERTAIN
-
-
-@pytest.mark.guarantee("A-2")
-@pytest.mark.parametrize(
-    "more",
-    [
-        {"f:spec": {"f:ttlSecondsAfterFinished": {}}},
-        {"f:metadata": {"f:annotations": {"f:ours": {}}}},
-        {"f:spec": {"f:replicatedJobs": {'k:{"name":"gone"}': {".": {}, "f:name": {}}}}},
-    ],
-)
-def test_a_field_that_we_own_and_no_longer_want_is(more: JsonObject) -> None:
-    """An apply would remove it (A-2), and nothing in the desired object says so."""
-    fields = {name: {**OWNED.get(name, {}), **below} for name, below in more.items()}
-    assert drift(DESIRED, observed(), owned_fields={**OWNED, **fields}) is Drift.CERTAIN
-
-
-def test_what_we_have_never_applied_is_applied_whatever_it_looks_like() -> None:
-    assert drift(DESIRED, observed(), owned_fields=None) is Drift.CERTAIN
+    usual = observed()["spec"]
+    del usual["replicatedJobs"][0]
+    assert is_unchanged(DESIRED["spec"], usual, OWNED["f:spec"]), "without a search for differences"
 
 
 POD: JsonObject = {
@@ -114,56 +86,56 @@ OWNED_POD: JsonObject = {
 }
 
 
-def drift_of(change: Callable[[JsonObject], None], *, desire: Callable[[JsonObject], None] = lambda pod: None) -> Drift:
-    """The drift of a pod that others changed, or of which we desire something else now."""
-    live, desired = copy.deepcopy(POD), copy.deepcopy(POD)
-    change(live)
-    desire(desired)
-    return drift(wrap(desired), wrap(live), owned_fields={"f:spec": OWNED_POD})
-
-
 def wrap(spec: JsonObject) -> JsonObject:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "namespace": "ns"}, "spec": spec}
 
 
-def unchanged(pod: JsonObject) -> None:
-    assert drift(wrap(pod), wrap(POD), owned_fields={"f:spec": OWNED_POD}) is Drift.NONE
+def theirs(pod: JsonObject, owned: JsonObject) -> None:
+    pod["containers"][0]["volumeMounts"].insert(0, {"name": "data", "mountPath": "/elsewhere"})
 
 
-def test_an_element_of_an_atomic_list_that_is_no_longer_wanted_is_removed() -> None:
-    assert drift_of(unchanged, desire=lambda pod: pod["tolerations"].pop()) is Drift.CERTAIN
-    assert drift_of(unchanged, desire=lambda pod: pod["containers"][0]["args"].pop()) is Drift.CERTAIN
+DIFFERENCES: dict[str, tuple[Drift, str, Callable[[JsonObject, JsonObject], object]]] = {
+    "another order": (Drift.CERTAIN, "live", lambda pod, owned: pod["containers"][0]["args"].reverse()),
+    "another order of items": (Drift.CERTAIN, "desired", lambda pod, owned: pod["tolerations"].reverse()),
+    "an item not wanted any more": (Drift.CERTAIN, "desired", lambda pod, owned: pod["tolerations"].pop()),
+    "a value not wanted any more": (Drift.CERTAIN, "desired", lambda pod, owned: pod["containers"][0]["args"].pop()),
+    "a field not wanted any more": (Drift.CERTAIN, "live", lambda pod, owned: owned.update({"f:hostname": {}})),
+    "an object not wanted any more": (
+        Drift.CERTAIN,
+        "live",
+        lambda pod, owned: owned["f:containers"].update({'k:{"name":"gone"}': {".": {}, "f:name": {}}}),
+    ),
+    "no items": (Drift.CERTAIN, "live", lambda pod, owned: pod.update(containers=[])),
+    "an item of others in an atomic list": (
+        Drift.CERTAIN,
+        "live",
+        lambda pod, owned: pod["tolerations"].append({"key": "theirs"}),
+    ),
+    "ownership taken": (Drift.CERTAIN, "live", lambda pod, owned: owned.pop("f:tolerations")),
+    "a field of an item, or a default": (
+        Drift.POSSIBLE,
+        "desired",
+        lambda pod, owned: pod["tolerations"][0].pop("effect"),
+    ),
+    "something in an empty map": (
+        Drift.POSSIBLE,
+        "live",
+        lambda pod, owned: pod["volumes"][0]["emptyDir"].update(medium="Memory"),
+    ),
+    "a second mount by others": (Drift.NONE, "live", theirs),
+}
+"""What is found, whether it is the object or what we desire that is changed, and how."""
 
 
-def test_an_atomic_list_in_another_order_is_applied() -> None:
-    assert drift_of(unchanged, desire=lambda pod: pod["tolerations"].reverse()) is Drift.CERTAIN
-
-
-def test_a_field_of_an_item_of_an_atomic_list_that_is_no_longer_wanted_may_have_to_be_removed() -> None:
-    """It may as well be a default of the server."""
-    assert drift_of(unchanged, desire=lambda pod: pod["tolerations"][0].pop("effect")) is Drift.POSSIBLE
-
-
-def test_a_second_mount_of_one_volume_set_by_somebody_else_is_no_difference() -> None:
-    def mount(pod: JsonObject) -> None:
-        pod["containers"][0]["volumeMounts"].insert(0, {"name": "data", "mountPath": "/elsewhere"})
-
-    assert drift_of(mount) is Drift.NONE
-
-
-def test_an_item_that_somebody_else_has_added_to_an_atomic_list_is_removed() -> None:
-    assert drift_of(lambda pod: pod["tolerations"].append({"key": "theirs"})) is Drift.CERTAIN
-
-
-def test_what_somebody_else_put_into_a_map_that_we_want_empty_may_be_theirs() -> None:
-    """It is ours to empty only if the map is atomic."""
-    assert drift_of(lambda pod: pod["volumes"][0]["emptyDir"].update(medium="Memory")) is Drift.POSSIBLE
-
-
-def test_a_field_that_somebody_else_took_from_us_is_applied_even_with_the_same_value() -> None:
-    owned = copy.deepcopy(OWNED_POD)
-    del owned["f:tolerations"]
-    assert drift(wrap(POD), wrap(POD), owned_fields={"f:spec": owned}) is Drift.CERTAIN
+@pytest.mark.guarantee("A-2", "A-6", "C-12")
+@pytest.mark.parametrize("name", DIFFERENCES)
+def test_each_difference_is_certain_possible_or_none(name: str) -> None:
+    found, whose, change = DIFFERENCES[name]
+    objects, owned = {"live": copy.deepcopy(POD), "desired": copy.deepcopy(POD)}, copy.deepcopy(OWNED_POD)
+    change(objects[whose], owned)
+    live, desired = wrap(objects["live"]), wrap(objects["desired"])
+    assert drift(desired, live, owned_fields={"f:spec": owned}) is found
+    assert drift(desired, live, owned_fields=None) is Drift.CERTAIN, "what we have never applied is applied"
 
 
 @pytest.mark.parametrize("empty", ["", 0, False, [], {}])
@@ -289,6 +261,10 @@ def updated(live: JsonObject, new: JsonObject) -> JsonObject:
     return update(live, changed, manager="kubectl-edit", schema=SCHEMA, api_version="example.com/v1", now="t")
 
 
+REMEMBERING = CreatedDrift()
+"""It has seen the objects of all examples before."""
+
+
 def without_owners(obj: JsonObject) -> JsonObject:
     metadata = {name: value for name, value in obj["metadata"].items() if name != "managedFields"}
     return {**obj, "metadata": metadata}
@@ -321,11 +297,18 @@ def test_drift_is_what_an_apply_would_change(
 
 
 @pytest.mark.guarantee("C-12")
-@given(desired=st.builds(thing, SPECS, MAPS))
-def test_what_was_created_is_known_to_be_as_applied(desired: JsonObject) -> None:
-    """Without a look at who owns what: whatever the server has filled in, nobody else has had a hand in it."""
+@given(desired=st.builds(thing, SPECS, MAPS), admitted=st.none() | st.builds(thing, SPECS, MAPS))
+def test_what_was_created_is_known_to_be_as_applied(desired: JsonObject, admitted: JsonObject | None) -> None:
+    """Without a look at who owns what: whatever the server has filled in, nobody else has had a hand in it.
+
+    What servers fill in is remembered, and makes no difference to what is told of an object.
+    """
     created = applied(None, desired, "trainer")
     found = drift_of_created(desired, without_owners(created))
+    for other in (created, *([applied(None, admitted, "trainer")] if admitted else [])):
+        before = copy.deepcopy((desired, other))
+        assert REMEMBERING.of(desired, without_owners(other)) is drift_of_created(desired, without_owners(other))
+        assert (desired, other) == before
     again = applied(created, desired, "trainer")
     if found is Drift.NONE:
         assert again == created
@@ -355,4 +338,4 @@ def test_an_admission_that_makes_something_else_of_what_is_created_is_noticed(ch
     created = copy.deepcopy(DESIRED)
     created["metadata"] |= {"uid": "u", "resourceVersion": "9"}
     created["spec"] |= change
-    assert drift_of_created(DESIRED, created) is found
+    assert drift_of_created(DESIRED, created) is CreatedDrift().of(DESIRED, created) is found

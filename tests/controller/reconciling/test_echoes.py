@@ -62,51 +62,9 @@ def bench() -> Bench:
     return Bench()
 
 
-def test_what_comes_back_of_a_write_asks_for_nothing(bench: Bench) -> None:
-    bench.reconcile(written())
-    bench.echoes.add(KEY, OWN)
-    assert not bench.asked()
-    assert len(bench.echoes) == len(bench.expectations) == 0
-
-
-def test_nor_does_it_if_it_overtakes_the_answer(bench: Bench) -> None:
-    bench.reconcile(written(), meanwhile=(OWN,))
-    assert not bench.asked()
-    assert len(bench.echoes) == len(bench.expectations) == 0
-
-
-def test_several_handlers_may_tell_of_it(bench: Bench) -> None:
-    bench.reconcile(written())
-    for _ in range(3):
-        bench.echoes.add(KEY, OWN)
-    assert not bench.asked()
-
-
-@pytest.mark.parametrize("meanwhile", [(), (OWN,)], ids=["after", "meanwhile"])
-def test_a_change_by_somebody_else_asks_for_the_key(bench: Bench, meanwhile: tuple[tuple[str, str], ...]) -> None:
-    bench.reconcile(written(), meanwhile=meanwhile)
-    bench.echoes.add(KEY, FOREIGN)
-    assert bench.asked()
-
-
-def test_a_change_by_somebody_else_during_the_reconcile_asks_for_the_key_at_its_end(bench: Bench) -> None:
-    bench.reconcile(written(), meanwhile=(FOREIGN, OWN))
-    assert bench.asked()
-    bench.reconcile(meanwhile=(FOREIGN,))
-    assert bench.asked()
-
-
 def test_an_own_version_of_another_object_is_no_echo(bench: Bench) -> None:
     bench.reconcile(written())
     bench.echoes.add(KEY, ("c2", "7"))
-    assert bench.asked()
-
-
-def test_a_reconcile_that_left_something_to_do_hears_of_its_writes(bench: Bench) -> None:
-    bench.reconcile(written(), settles=False)
-    bench.echoes.add(KEY, OWN)
-    assert bench.asked()
-    bench.reconcile(written(), settles=False, meanwhile=(OWN,))
     assert bench.asked()
 
 
@@ -115,41 +73,6 @@ def test_a_write_behind_which_something_may_hide_makes_all_of_them_heard(bench: 
     bench.reconcile(written())
     bench.echoes.add(KEY, OWN)
     assert bench.asked()
-
-
-def test_a_key_that_waits_for_what_it_wrote_is_woken_by_it(bench: Bench) -> None:
-    """Somebody else's change came first; that reconcile had to wait until the caches show the write."""
-    bench.reconcile(written())
-    bench.echoes.add(KEY, ("t1", "9"))
-    assert bench.asked()
-    bench.reconcile(settles=False)
-    bench.echoes.add(KEY, OWN)
-    assert bench.asked()
-
-
-def test_a_key_that_is_asked_for_anyway_is_no_more_at_rest(bench: Bench) -> None:
-    bench.reconcile(written(), written(("c2", "6"), name="other"))
-    bench.echoes.add(KEY, FOREIGN)
-    bench.echoes.add(KEY, OWN)
-    assert bench.asked()
-
-
-def test_what_a_reconcile_does_not_look_at_has_it_take_nothing_for_known(bench: Bench) -> None:
-    bench.echoes.add(KEY, FOREIGN)
-    assert not bench.echoes.begin(KEY)
-    bench.echoes.add(KEY, None, anew=True)
-    bench.echoes.add(KEY, FOREIGN)
-    bench.echoes.end(KEY)
-    assert bench.echoes.begin(KEY)
-    bench.echoes.end(KEY)
-    assert not bench.echoes.begin(KEY)
-
-
-def test_an_echo_of_what_it_does_not_look_at_is_one_as_well(bench: Bench) -> None:
-    bench.reconcile(written())
-    bench.echoes.add(KEY, OWN, anew=True)
-    assert not bench.asked()
-    assert not bench.echoes.begin(KEY)
 
 
 def test_the_priority_of_what_is_held_back_is_kept(bench: Bench) -> None:

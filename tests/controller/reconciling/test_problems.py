@@ -8,7 +8,6 @@ from support.world import World, refused
 
 from trainmaster.controller.reconciling.outcomes import Requeue
 from trainmaster.controller.reconciling.problems import Problem
-from trainmaster.runtime.framework import Framework, load_plugins
 
 
 async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try() -> None:
@@ -53,21 +52,6 @@ def test_a_note_fits_its_event(message: str) -> None:
     note = Problem("ApplyFailed", message).note("TrainJob")
     assert len(note.encode()) <= 1024
     assert note.endswith(("short", " ..."))
-
-
-@pytest.mark.guarantee("F-8")
-async def test_an_event_is_never_needed() -> None:
-    """A recorder that loses everything changes nothing."""
-    world = World()
-    world.put(trainjob_object())
-    world.event = lambda *args, **kwargs: None  # type: ignore[method-assign] # what this test is about
-    await world.reconcile()
-    assert world.conditions["Blocked"]["reason"] == "RuntimeNotFound"
-    world.put(runtime_object())
-    world.refusal = refused("no")
-    await world.reconcile()
-    assert world.conditions["Blocked"]["reason"] == "ApplyFailed"
-    assert Framework(load_plugins()).order()["build"]
 
 
 @pytest.mark.guarantee("M-11")

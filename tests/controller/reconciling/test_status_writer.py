@@ -63,29 +63,6 @@ async def test_counters_are_written_once_a_second_at_most_and_the_last_ones_sure
     assert len(world.patches) == 2
 
 
-async def test_an_end_is_written_at_once_with_the_newest_counters(world: World) -> None:
-    report(world, active=1)
-    assert isinstance(await world.reconcile(), RequeueAfter)
-    report(world, COMPLETED, succeeded=1)
-    assert await world.reconcile() == DONE
-    assert len(world.patches) == 1
-    assert world.conditions["Complete"]["status"] == "True"
-    assert shown(world) == counters(succeeded=1)
-
-
-async def test_a_whole_life_with_restless_counters_takes_four_writes(world: World) -> None:
-    for active in range(10):
-        report(world, active=active, ready=active)
-        await world.reconcile()
-        world.clock.step(0.09)
-    world.clock.step(0.2)
-    await world.reconcile()
-    world.clock.step(3600)
-    report(world, COMPLETED, succeeded=1)
-    await world.reconcile()
-    assert world.requests == ["apply ConfigMap", "apply JobSet", "patch status", "patch status"]
-
-
 async def test_counters_that_go_back_to_what_is_written_are_not_written(world: World) -> None:
     report(world, active=1)
     await world.reconcile()

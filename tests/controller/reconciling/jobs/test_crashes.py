@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.jobworld import JobWorld, job_object, pytorchjob, replicas
 
-from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
-from trainmaster.runtime.jobs.podgroup import gang_scheduler
 from trainmaster.runtime.jsontree import JsonObject
 
 Step = Callable[[JobWorld], Any]
@@ -25,7 +22,6 @@ class CrashingWorld(JobWorld):
 
     def __init__(self, job: JsonObject, *, gang: str) -> None:
         super().__init__(job, gang=gang)
-        self.gang = gang_scheduler(gang)
         self.left: int | None = None
         """Requests until it does."""
 
@@ -59,15 +55,7 @@ class CrashingWorld(JobWorld):
             await self.settle()
         except Crash:
             self.left = None
-            self.reconciler = JobReconciler(
-                self.kind,
-                self.resource,
-                client=cast("KubeClient", self),
-                stores=self.stores,
-                gang=self.gang,
-                recorder=self,
-                clock=self.clock,
-            )
+            self.restart()
             await self.settle()
 
     def end_state(self) -> JsonObject:

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import random
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from support.jobworld import JobWorld, job_object, pytorchjob, replicas
 
-from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError, TooManyRequests, TransportError
-from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
-from trainmaster.runtime.jobs.podgroup import gang_scheduler
 from trainmaster.runtime.jsontree import JsonObject
 
 STEPS = 60
@@ -38,24 +35,11 @@ class RandomWorld(JobWorld):
         self.chance = chance
         self.trouble = 0.0
         super().__init__(job, gang=gang)
-        self.gang = gang
 
     def _ask(self, request: str) -> None:
         super()._ask(request)
         if self.chance.random() < self.trouble:
             raise self.chance.choice(REFUSALS)
-
-    def restart(self) -> None:
-        """Have another process reconcile, which remembers nothing."""
-        self.reconciler = JobReconciler(
-            self.kind,
-            self.resource,
-            client=cast("KubeClient", self),
-            stores=self.stores,
-            gang=gang_scheduler(self.gang),
-            recorder=self,
-            clock=self.clock,
-        )
 
     async def try_reconcile(self) -> None:
         with contextlib.suppress(KubeError):

@@ -42,10 +42,10 @@ async def test_a_settled_job_costs_no_request_also_after_a_restart() -> None:
     await world.settle()
     world.run()
     await world.settle()
-    fresh = JobWorld(world.job, clock=world.clock)
-    fresh.put(*world.server.values())
-    assert await fresh.reconcile() == DONE
-    assert fresh.requests == []
+    world.restart()
+    world.requests.clear()
+    assert await world.reconcile() == DONE
+    assert world.requests == []
 
 
 @pytest.mark.defect("V1-B8")
@@ -59,22 +59,6 @@ async def test_nothing_is_done_before_the_caches_show_all_of_our_own_writes() ->
     world.catch_up()
     assert await world.reconcile() == DONE
     assert len(world.requests) == written
-
-
-async def test_a_failed_pod_is_replaced_when_the_status_tells_of_it() -> None:
-    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(1, "OnFailure")))
-    await world.settle()
-    world.run()
-    await world.settle()
-    before = world.pod("demo-worker-0")["metadata"]["uid"]
-    world.set_phase("demo-worker-0", "Failed", exit_code=1)
-    start = len(world.requests)
-    await world.settle()
-    assert world.requests[start : start + 2] == ["patch status", "delete Pod demo-worker-0"]
-    assert world.pod("demo-worker-0")["metadata"]["uid"] != before
-    told = "Warning PyTorchJobRestarting: job demo is restarting because Worker replica(s) failed."
-    assert world.events.count(told) == 1
-    assert world.state == "Running"  # the master is
 
 
 async def test_a_job_that_ends_makes_and_replaces_nothing_any_more() -> None:
@@ -111,9 +95,7 @@ async def test_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_
         with pytest.raises(RequestTimeout):
             await world.reconcile()
         world.refusals.clear()
-        after_crash = JobWorld(world.job, clock=world.clock)
-        after_crash.put(*world.server.values())
-        world = after_crash
+        world.restart()
         await world.settle()
         assert world.status["replicaStatuses"]["Worker"]["restarts"] == number
         assert "Failed" not in dict(world.conditions)
@@ -180,29 +162,6 @@ async def test_a_resumed_job_is_not_shown_as_suspended() -> None:
     assert sum("is suspended" in each for each in world.events) == 2
 
 
-async def test_volcano_pods_come_when_their_group_is_enqueued_and_the_group_goes_with_the_job() -> None:
-    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(3)), gang="volcano")
-    await world.settle()
-    assert (world.names("PodGroup"), world.names("Pod"), world.state) == (["demo"], [], "Created")
-    assert "startTime" not in world.status
-    group = world.server["PodGroup", "demo"]
-    assert group["spec"] == {"minMember": 4, "minResources": {}, "queue": "default"}
-    world.put({**group, "status": {"phase": "Inqueue"}})
-    await world.settle()
-    pod = world.pod("demo-worker-2")
-    assert pod["spec"]["schedulerName"] == "volcano"
-    assert pod["metadata"]["annotations"] == {
-        "scheduling.k8s.io/group-name": "demo",
-        "volcano.sh/task-spec": "worker",
-    }
-    world.run()
-    await world.settle()
-    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
-    await world.settle()
-    assert world.names("PodGroup") == []
-    assert world.events.count("Normal SuccessfulDeletePodGroup: Deleted PodGroup: demo") == 1
-
-
 @pytest.mark.defect("V1-B24")
 async def test_a_job_that_waits_for_its_gang_costs_no_request() -> None:
     world = JobWorld(pytorchjob(master=replicas(1)), gang="volcano")
@@ -227,19 +186,6 @@ async def test_a_running_gang_goes_on_when_its_group_is_deleted_by_somebody() ->
         world.set_phase(name, "Succeeded", exit_code=0)
     await world.settle()
     assert world.state == "Succeeded"
-
-
-async def test_a_name_that_somebody_else_has_blocks_the_job_and_nothing_of_it_is_touched() -> None:
-    world = world_with()
-    world.put({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "demo-worker-1", "uid": "theirs"}})
-    outcome = await world.settle()
-    assert isinstance(outcome, Requeue)
-    assert world.names("Pod") == ["demo-worker-1"]
-    assert world.state == BLOCKED
-    assert 'Pod "demo-worker-1" exists and does not belong to this PyTorchJob' in str(world.status)
-    world.remove("Pod", "demo-worker-1")
-    await world.settle()
-    assert (world.names("Pod"), world.state) == (ALL, "Created")
 
 
 async def test_a_service_of_somebody_else_that_no_cache_shows_is_found_by_the_creation() -> None:
@@ -332,14 +278,6 @@ async def test_what_was_built_before_is_built_again_only_for_a_job_that_still_ex
     assert world.names("Pod") == ["demo-master-0", "demo-worker-1"]
 
 
-async def test_pods_that_are_too_many_go_with_their_services_highest_index_first_or_last() -> None:
-    world = world_with()
-    await world.settle()
-    world.patch_spec(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(1)})
-    await world.settle()
-    assert world.names("Pod") == world.names("Service") == ["demo-master-0", "demo-worker-0"]
-
-
 @pytest.mark.defect("V1-B9")
 async def test_a_type_without_replicas_has_no_pods() -> None:
     """The original creates a pod and deletes it, for ever."""
@@ -359,31 +297,6 @@ async def test_a_job_that_is_scaled_to_nothing_has_not_succeeded() -> None:
     world.patch_spec(jaxReplicaSpecs={"Worker": replicas(1, container="jax")})
     await world.settle()
     assert world.names("Pod") == ["demo-worker-0"]
-
-
-@pytest.mark.parametrize(
-    ("policy", "pods", "services"),
-    [
-        ("None", ALL, ALL),
-        ("Running", ["demo-master-0"], ["demo-master-0"]),
-        ("All", [], []),
-    ],
-)
-async def test_a_finished_job_is_cleaned_up_by_its_policy(policy: str, pods: list[str], services: list[str]) -> None:
-    world = world_with({"cleanPodPolicy": policy})
-    await world.settle()
-    world.run("demo-master-0", "demo-worker-0")
-    await world.settle()
-    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
-    await world.settle()
-    assert (world.names("Pod"), world.names("Service")) == (pods, services)
-
-
-async def test_a_job_of_another_controller_is_left_alone() -> None:
-    for owner in ("kueue.x-k8s.io/multikueue", ""):
-        world = world_with({"managedBy": owner})
-        assert await world.reconcile() == DONE
-        assert world.requests == []
 
 
 @pytest.mark.defect("V1-B4")

@@ -31,13 +31,6 @@ async def trained(*, ttl: int | None = 0, **spec: Any) -> World:
     return world
 
 
-def restarted(world: World) -> World:
-    """The same cluster, and a controller that remembers nothing."""
-    successor = World()
-    successor.put(*world.server.values())
-    return successor
-
-
 @pytest.mark.defect("B27")
 @pytest.mark.parametrize(("end", "expected"), [(COMPLETED, "Complete"), (FAILED, "Failed")])
 @pytest.mark.parametrize("unseen", [False, True])
@@ -80,7 +73,7 @@ async def test_a_workload_that_may_have_ended_unseen_is_not_made_again() -> None
     """The manager was away for longer than the time to live."""
     world = await trained()
     world.remove("JobSet")
-    world = restarted(world)
+    world.restart()
     assert await world.reconcile() == DONE
     assert world.applied == []
     blocked = world.conditions["Blocked"]
@@ -104,7 +97,7 @@ async def test_a_workload_that_vanished_unseen_while_it_ran_may_have_ended() -> 
 async def test_without_a_time_to_live_nothing_deletes_a_workload_that_ended() -> None:
     world = await trained(ttl=None)
     world.remove("JobSet")
-    world = restarted(world)
+    world.restart()
     await world.reconcile()
     assert [obj["kind"] for obj in world.applied] == ["JobSet"]
 
@@ -123,7 +116,7 @@ async def test_a_job_that_did_not_run_is_built(status: JsonObject | None) -> Non
     """For instance because the manager was killed between the snapshot and the JobSet."""
     world = await trained()
     world.remove("JobSet")
-    world = restarted(world)
+    world.restart()
     world.change("TrainJob", status={"jobsStatus": [ENDED], **status} if status and "conditions" in status else status)
     await world.reconcile()
     assert [obj["kind"] for obj in world.applied] == ["JobSet"]

@@ -103,18 +103,6 @@ async def test_a_job_that_has_ended_is_deleted_in_time(ttl: int) -> None:
     assert world.deleted == [("demo", "uid-1")]
 
 
-async def test_the_time_to_live_may_be_that_of_the_runtime() -> None:
-    world, runtime = World(), runtime_object()
-    runtime["spec"]["runPolicy"] = {"ttlSecondsAfterFinished": 60}
-    world.put(trainjob_object(), runtime)
-    await world.work()
-    world.change("JobSet", status=COMPLETED)
-    await world.work()
-    await world.clock.advance(60)
-    await world.work()
-    assert world.deleted == [("demo", "uid-1")]
-
-
 async def test_a_deadline_is_kept() -> None:
     world = world_with(activeDeadlineSeconds=60)
     assert await world.work() == 1

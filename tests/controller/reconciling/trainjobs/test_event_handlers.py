@@ -146,14 +146,6 @@ def test_both_the_old_and_the_new_owner_are_woken_up_once(wiring: Wiring) -> Non
     assert wiring.enqueued() == ["team/new"]
 
 
-@pytest.mark.guarantee("E-5")
-def test_the_mapping_looks_at_no_uid() -> None:
-    """Whom the name belongs to by now is for the reconciler to find out; it must be woken up in any case."""
-    obj = child(trainjob_owner("demo"))
-    obj["metadata"]["ownerReferences"][0]["uid"] = "of-an-earlier-one"
-    assert owner_keys(obj) == ["team/demo"]
-
-
 @pytest.mark.guarantee("E-6")
 def test_a_runtime_wakes_up_the_jobs_that_wait_for_it_by_an_index(
     wiring: Wiring, monkeypatch: pytest.MonkeyPatch

@@ -4,35 +4,16 @@ from __future__ import annotations
 
 from support.failing_pods import container_status, pod, terminated
 from support.failing_worlds import FAILED, NAN, TOLD, FailingWorld, failing
-from support.world import World
 
 from trainmaster.controller.reconciling.outcomes import DONE
 from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FIRST_LOOK
-from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
-
-
-def restarted(world: World) -> None:
-    """Have another process take over."""
-    old = world.reconciler
-    world.reconciler = TrainJobReconciler(
-        client=world,  # type: ignore[arg-type]
-        queue=world.queue,
-        trainjobs=world.trainjobs,
-        stores={kind: (world.resources[kind], store) for kind, store in world.stores.items()},
-        workloads=world.workloads,
-        framework=world.framework,
-        recorder=world,  # type: ignore[arg-type]
-        clock=world.clock,
-        deleted_workloads=world.deleted_workloads,
-    )
-    assert old is not world.reconciler
 
 
 async def test_another_process_tells_nothing_again_and_forgets_nothing() -> None:
     world = await FailingWorld.running()
     world.show_pods(pod(0), failing())
     await world.report(active=1)
-    restarted(world)
+    world.restart()
     await world.reconcile()
     assert (world.told, world.events) == ([TOLD], [TOLD])
     await world.clock.advance(FIRST_LOOK)
@@ -47,7 +28,7 @@ async def test_another_process_removes_the_condition_when_all_is_ready_again() -
     world = await FailingWorld.running()
     world.show_pods(pod(0), failing())
     await world.report(active=1)
-    restarted(world)
+    world.restart()
     await world.report(active=1, ready=1)
     assert world.conditions == {}
 
@@ -59,7 +40,7 @@ async def test_what_was_overcome_before_another_process_took_over_is_not_told_ag
     await world.report(active=1)
     await world.report(active=1, ready=1)
     await world.clock.advance(20)
-    restarted(world)
+    world.restart()
     both = container_status(terminated(1, at=40, message=NAN), last=terminated(1, at=5, message=NAN), restarts=1)
     old = pod(1, terminated(1, at=5), suffix="old", created=0)
     new = pod(1, terminated(1, at=41), suffix="new", created=15)
@@ -73,7 +54,7 @@ async def test_attempts_before_the_last_restart_of_the_jobset_are_over_for_anoth
     world = await FailingWorld.running()
     await world.report(active=1, ready=1, restarts=1)
     await world.clock.advance(20)
-    restarted(world)
+    world.restart()
     world.show_pods(pod(0, terminated(1, at=5)), failing(at=40, attempt=1))
     await world.report(active=1, restarts=1)
     assert [line.partition(" (")[0] for line in world.told] == ["attempt 1: rank 1"]
@@ -81,6 +62,6 @@ async def test_attempts_before_the_last_restart_of_the_jobset_are_over_for_anoth
 
 async def test_a_healthy_job_costs_no_request_after_another_process_took_over() -> None:
     world = await FailingWorld.running()
-    restarted(world)
+    world.restart()
     assert await world.reconcile() == DONE
     assert world.reads == 0

@@ -31,16 +31,6 @@ def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[st
     return [each.text for each in first_failures.note(failures, {})]
 
 
-def test_of_each_attempt_the_first_failure_is_told_once() -> None:
-    job = FirstFailures()
-    assert noted(job, LOST, NAN) == [TOLD]
-    assert noted(job, LOST, NAN) == []
-    again = replace(NAN, run=1, at=SECOND.format(9))
-    assert noted(job, LOST, again) == [TOLD.replace("attempt 0", "attempt 0, restart 1").replace(":05Z", ":09Z")]
-    anew = replace(NAN, pod_uid="other", attempt=1, at=SECOND.format(20))
-    assert noted(job, anew) == [TOLD.replace("attempt 0", "attempt 1").replace(":05Z", ":20Z")]
-
-
 @pytest.mark.parametrize(
     ("failure", "text"),
     [
@@ -91,29 +81,6 @@ def test_the_condition_tells_of_the_last_attempts_and_is_gone_when_all_is_ready_
     assert (job.condition, job.cause) == (None, None)
 
 
-def test_an_earlier_failure_that_becomes_known_later_takes_the_place_of_the_other() -> None:
-    """Kubelets write the states of their pods in no common order."""
-    job = FirstFailures()
-    assert len(noted(job, LOST)) == 1
-    assert noted(job, LOST, NAN) == [TOLD]
-    assert job.condition is not None
-    assert job.condition["message"] == TOLD
-    assert noted(job, LOST, NAN, replace(NAN, pod_uid="two", at=SECOND.format(6))) == []
-
-
-def test_what_fails_after_all_was_ready_again_is_news() -> None:
-    """Rank 0 runs for the first time, and so is in attempt 0 still; that rank 1 once failed explains nothing now."""
-    job = FirstFailures()
-    noted(job, NAN)
-    job.close()
-    assert noted(job, NAN) == []
-    later = replace(LOST, at=SECOND.format(40), message="out of disk")
-    (text,) = noted(job, NAN, later)
-    assert text.startswith("attempt 0: rank 0 ")
-    assert job.condition is not None
-    assert job.condition["message"].splitlines() == [TOLD, text]
-
-
 def test_of_two_attempts_of_one_name_the_open_one_is_corrected() -> None:
     job = FirstFailures()
     noted(job, NAN)
@@ -122,38 +89,6 @@ def test_of_two_attempts_of_one_name_the_open_one_is_corrected() -> None:
     noted(job, NAN, later)
     (text,) = noted(job, NAN, later, replace(NAN, pod_uid="two", at=SECOND.format(39)))
     assert [each.text for each in job.told] == [TOLD, text]
-
-
-def test_a_workload_that_fails_in_the_moment_in_which_it_is_ready_failed_for_what_was_told() -> None:
-    job = FirstFailures()
-    noted(job, NAN)
-    job.close()
-    job.reopen()
-    assert job.cause == TOLD
-    assert FirstFailures().cause is None
-
-
-def test_whoever_was_stopped_did_not_fail() -> None:
-    assert noted(FirstFailures(), replace(LOST, stopped=True)) == []
-
-
-def test_pods_that_take_the_place_of_others_are_restarts() -> None:
-    job = FirstFailures()
-    second = replace(NAN, pod_uid="second", at=SECOND.format(7))
-    texts = [each.text.partition(": ")[0] for each in job.note([NAN, second], {"second": 1})]
-    assert texts == ["attempt 0", "attempt 0, restart 1"]
-
-
-def test_another_process_goes_on_where_the_status_ends() -> None:
-    job = FirstFailures()
-    noted(job, NAN, replace(NAN, run=1, at=SECOND.format(9)))
-    assert job.condition is not None
-    other = read_condition(job.condition)
-    assert other.condition == job.condition
-    assert noted(other, NAN, replace(NAN, run=1, at=SECOND.format(9))) == []
-    assert len(noted(other, replace(NAN, run=2, at=SECOND.format(30)))) == 1
-    assert other.condition is not None
-    assert len(other.condition["message"].splitlines()) == 3
 
 
 def test_what_somebody_else_wrote_into_the_condition_is_kept_and_stops_nobody() -> None:

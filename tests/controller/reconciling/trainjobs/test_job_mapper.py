@@ -51,12 +51,6 @@ class Queues:
         return list(self.mapper(self.store.delete("q", last=self.object(*jobs) if seen else None)))
 
 
-def test_a_failure_on_the_old_state_does_not_lose_the_event_of_the_new_one() -> None:
-    queues = Queues()
-    assert queues.put() == []
-    assert queues.put("a") == ["team/a"]
-
-
 @pytest.mark.guarantee("E-4")
 def test_a_change_concerns_those_of_before_and_of_after() -> None:
     queues = Queues()

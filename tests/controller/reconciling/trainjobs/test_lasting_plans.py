@@ -9,8 +9,6 @@ import pytest
 from support.objects import runtime_object, trainjob_object
 from support.world import KEY, World
 
-from trainmaster.controller.reconciling.outcomes import RequeueAfter
-from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -66,25 +64,6 @@ async def test_a_whole_life_is_planned_once() -> None:
     assert world.find("TrainJob")["status"]["jobsStatus"][0]["ready"] == 1
     world.change("JobSet", status=COMPLETED)
     assert await world.plans() == 0
-    assert world.conditions["Complete"]["status"] == "True"
-
-
-@pytest.mark.parametrize(("ttl", "kept"), [(None, 10), (3, 3)])
-async def test_the_time_to_live_is_known_at_the_end_without_the_runtime(ttl: int | None, kept: int) -> None:
-    world = PlannedWorld()
-    spec: dict[str, Any] = {} if ttl is None else {"ttlSecondsAfterFinished": ttl}
-    runtime = runtime_object()
-    runtime["spec"]["runPolicy"] = {"ttlSecondsAfterFinished": 10}
-    world.put(trainjob_object(**spec), runtime)
-    await world.work()
-    reads: list[str] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Observed, "read_snapshot", lambda self: reads.append(self.job.metadata.name))
-        world.change("JobSet", status=COMPLETED)
-        outcome = await world.reconcile()
-    assert isinstance(outcome, RequeueAfter)
-    assert outcome.seconds == kept
-    assert reads == []
     assert world.conditions["Complete"]["status"] == "True"
 
 

@@ -39,10 +39,10 @@ async def test_a_restart_costs_no_request_either() -> None:
     """Nothing that was remembered is needed."""
     world = world_with(suspend=True)
     await world.reconcile()
-    fresh = World()
-    fresh.put(*world.server.values())
-    assert await fresh.reconcile() == DONE
-    assert fresh.requests == []
+    world.restart()
+    world.requests.clear()
+    assert await world.reconcile() == DONE
+    assert world.requests == []
 
 
 @pytest.mark.guarantee("C-1", "C-4")

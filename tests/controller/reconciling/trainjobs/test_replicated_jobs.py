@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails, is_ready, stuck
+from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, fails, is_ready
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -46,10 +46,6 @@ def test_what_is_not_ready_any_more_and_has_not_succeeded_fails(before: Any, now
     assert fails(counts(node=before), counts(node=now))
 
 
-def test_a_job_that_failed_before_anything_was_seen_fails() -> None:
-    assert fails({}, counts(node=(0, 0, 0, 1)))
-
-
 def job(name: str, **fields: Any) -> JsonObject:
     return {"name": name, **fields}
 
@@ -84,15 +80,3 @@ def test_what_starts_in_order_waits_for_those_before_it() -> None:
     assert not is_ready({"spec": spec}, counts(a=ACTIVE))
     assert not is_ready({"spec": spec}, counts(a=READY, b=ACTIVE))
     assert is_ready({"spec": spec}, counts(a=READY, b=READY, c=READY))
-
-
-def test_counts_that_are_left_out_are_zero() -> None:
-    assert counts_of([{"name": "node", "ready": 1, "active": None}]) == {"node": Counts(ready=1)}
-
-
-@pytest.mark.parametrize(
-    ("each", "is_stuck"),
-    [({"active": 1}, True), ({"active": 1, "ready": 1}, False), ({"active": 3, "ready": 2}, True), ({}, False)],
-)
-def test_pods_that_are_not_all_ready_are_stuck(each: JsonObject, is_stuck: bool) -> None:
-    assert stuck([job("done", succeeded=1), job("node", **each)]) is is_stuck

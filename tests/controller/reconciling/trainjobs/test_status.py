@@ -10,7 +10,7 @@ from support.objects import COMPLETE, SUSPENDED, trainjob_object
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import status_patch
 from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailure, FirstFailures
-from trainmaster.controller.reconciling.trainjobs.status import next_status, only_counters
+from trainmaster.controller.reconciling.trainjobs.status import next_status
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
@@ -55,8 +55,12 @@ def test_timeline_of_suspend_resume_complete() -> None:
     assert status["conditions"][1] == COMPLETE
 
 
+@pytest.mark.guarantee("F-4")
 def test_time_of_a_condition_moves_only_when_it_flips() -> None:
-    assert follow({"conditions": [SUSPENDED]}, suspend=True) == {"conditions": [SUSPENDED]}
+    for before in (SUSPENDED, {**SUSPENDED, "reason": "Other"}):
+        assert follow({"conditions": [before]}, suspend=True) == {"conditions": [SUSPENDED]}
+    (resumed,) = follow({"conditions": [SUSPENDED]})["conditions"]
+    assert (resumed["status"], resumed["lastTransitionTime"]) == ("False", NOW)
 
 
 def test_jobs_status_follows_and_disappears_with_the_workloads() -> None:
@@ -180,22 +184,3 @@ def test_a_finished_job_is_not_blocked() -> None:
 )
 def test_the_patch_holds_only_what_changed(old: JsonObject, new: JsonObject, patch: JsonObject | None) -> None:
     assert status_patch(old, new) == patch
-
-
-def _counters(**counts: int) -> list[JsonObject]:
-    return [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0, **counts}]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "only"),
-    [
-        ({}, {"jobsStatus": _counters()}, True),
-        ({"jobsStatus": _counters(active=1)}, {"jobsStatus": _counters(ready=1)}, True),
-        ({"jobsStatus": _counters()}, {}, True),
-        ({}, {"conditions": [COMPLETE]}, False),
-        ({"jobsStatus": _counters()}, {"jobsStatus": _counters(active=1), "conditions": [COMPLETE]}, False),
-        ({}, {}, False),
-    ],
-)
-def test_what_concerns_nothing_but_counters(old: JsonObject, new: JsonObject, only: bool) -> None:
-    assert only_counters(old, new) is only

@@ -66,13 +66,6 @@ async def test_a_workload_is_built_in_place_of_the_jobset_and_its_end_is_that_of
     assert not world.deleted
 
 
-async def test_each_trainjob_gets_the_workload_that_its_runtime_chooses() -> None:
-    world = World(*PLUGINS)
-    world.put(trainjob_object(), runtime_object())
-    await world.reconcile()
-    assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
-
-
 @each_workload
 async def test_a_workload_is_deleted_when_its_trainjob_exceeds_its_deadline(plugin: Any) -> None:
     world = await begun(plugin, activeDeadlineSeconds=60)
@@ -118,30 +111,6 @@ async def test_a_workload_that_had_ended_when_it_was_deleted_ends_the_job_by_the
     assert await world.reconcile() == DONE
     assert world.conditions["Complete"]["reason"] == "CompletionsReached"
     assert world.applied == []
-
-
-@pytest.mark.defect("B27")
-async def test_a_workload_that_may_have_ended_unseen_is_not_made_again() -> None:
-    """A Job has a time to live of its own, too."""
-    world = await begun(indexed_job(), template={"ttlSecondsAfterFinished": 0})
-    await run(world, indexed_job())
-    world.applied.clear()
-    world.remove("Job", NAME, unseen=True)
-    await world.reconcile()
-    assert world.conditions["Blocked"]["reason"] == "WorkloadGone"
-    assert world.conditions["Blocked"]["message"].startswith('Job "demo-node-0" ran and is gone')
-    assert world.applied == []
-
-
-@pytest.mark.defect("B27")
-@each_workload
-async def test_a_running_workload_that_somebody_deleted_is_made_again(plugin: Any) -> None:
-    world = await begun(plugin, template={"ttlSecondsAfterFinished": 0})
-    await run(world, plugin)
-    world.applied.clear()
-    world.remove(kind_of(plugin), NAME)
-    await world.reconcile()
-    assert [obj["kind"] for obj in world.applied] == [kind_of(plugin)]
 
 
 async def test_a_trainjob_that_has_a_workload_gets_no_second_one_by_other_plugins() -> None:

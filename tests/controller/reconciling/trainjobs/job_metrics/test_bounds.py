@@ -14,7 +14,7 @@ from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause impo
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.metrics.trainjobs import MOST_ACCELERATORS, MOST_RUNTIMES, OTHER
 
-JOBS = 10_000
+JOBS = 1200
 DOCUMENTED = Path(__file__).parents[5] / "docs/metrics.md"
 CODES = (1, 126, 127, 134, 137, 139, 143, 250)
 
@@ -29,8 +29,8 @@ def all_series() -> set[tuple[str, tuple[tuple[str, str], ...]]]:
 
 
 @pytest.mark.guarantee("K-16")
-def test_ten_thousand_jobs_have_no_more_series_than_the_documentation_says() -> None:
-    """Each with a runtime, a namespace, a reason or a device that others do not have."""
+def test_jobs_however_many_have_no_more_series_than_the_documentation_says() -> None:
+    """Each with a runtime, a namespace, a reason or a device that others do not have, and more of these than limits."""
     jobs, before = ObservedJobs("of-many"), all_series()
     codes = cycle(CODES)
     for number in range(JOBS):
