@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from support.processes import account_token
+from support.stack import Stack
 
 
 def write_kubeconfig(
@@ -24,3 +26,12 @@ def write_kubeconfig(
     }
     path.write_text(yaml.safe_dump(document))
     return str(path)
+
+
+async def kubeconfig_of(stack: Stack, directory: Path, account: str, **context: str) -> str:
+    """Create a service account in the namespace default, and a kubeconfig of it; returns its path."""
+    token = await account_token(stack.client, account)
+    admin = yaml.safe_load((directory / "cluster/kubeconfig").read_text())
+    cluster = {key: value for key, value in admin["clusters"][0]["cluster"].items() if key != "server"}
+    place = directory / f"{account}.kubeconfig"
+    return write_kubeconfig(place, stack.access.server, user={"token": token}, context=context, **cluster)

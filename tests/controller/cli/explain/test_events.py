@@ -13,9 +13,9 @@ from trainmaster.controller.cli.explain import events
 from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.explain.view import JobView
-from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import EVENTS, Resource
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.jsontree import JsonObject
 
 CORE_EVENTS = Resource("", "v1", "Event", "events", namespaced=True)
@@ -69,22 +69,13 @@ async def test_the_events_of_a_job_are_found_behind_those_of_others(quiet: tuple
     ]
 
 
-async def test_of_a_namespace_with_few_events_one_request_is_enough(
-    quiet: tuple[Team, Cluster], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine, _ = quiet
+async def test_of_a_namespace_with_few_events_one_request_is_enough(quiet: tuple[Team, Cluster]) -> None:
+    """A second one would be refused."""
+    mine, cluster = quiet
     job = await mine.submit("wide", "true")
     await say(mine, 1, "TrainJob", "wide", "ContainerFailed")
-    requests: list[str] = []
-    plain = KubeClient.list
-
-    async def counted(client: KubeClient, resource: Resource, *args: Any, **more: Any) -> JsonObject:
-        requests.append(resource.name)
-        return await plain(client, resource, *args, **more)
-
-    monkeypatch.setattr(KubeClient, "list", counted)
-    assert await look(mine, job) == ({("wide", "ContainerFailed")}, [])
-    assert requests == [EVENTS.name]
+    with cluster.faults.add(Refuse(403), resource="events", nth=2):
+        assert await look(mine, job) == ({("wide", "ContainerFailed")}, [])
 
 
 def test_what_many_pods_say_does_not_push_out_what_is_said_of_the_job() -> None:
