@@ -16,13 +16,11 @@ from support.debian import program
 from support.manifests import DEPLOY, MANAGER, one, overlay
 
 import trainmaster.metrics
-from trainmaster.controller.configuration import Configuration
 from trainmaster.metrics.promql import BY_PROMETHEUS, TARGET_LABELS
 from trainmaster.metrics.registry import REGISTRY
 
 COMPONENT = DEPLOY / "components/monitoring"
 DASHBOARDS = sorted((COMPONENT / "dashboards").glob("*.json"))
-PAGES = DEPLOY.parent / "docs/runbooks"
 
 _SELECTED = re.compile(r"\b([a-z][a-z0-9_]*)\{([^}]*)\}(?:\[[^]]*\])?")
 _LABEL = re.compile(r'([a-z_]+)(?:=~|!~|!=|=)"')
@@ -72,40 +70,31 @@ def expressions() -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("name", expressions())
-def test_expressions_name_metrics_that_exist_and_labels_that_they_have(
-    name: str, families: dict[str, set[str]]
-) -> None:
-    expression = expressions()[name]
-    selected = _SELECTED.findall(expression)
-    assert selected
-    known = TARGET_LABELS | {"le"}
-    for family, selectors in selected:
-        assert family in families, expression
-        known |= families[family]
-        assert set(_LABEL.findall(selectors)) <= families[family] | TARGET_LABELS, expression
-        if "$job" not in name:
-            by = f'job="{MANAGER}"' if "/" not in name else 'job=~"$job"'
-            assert by in selectors, "series of other controllers have the same names"
-    for labels in _GROUPED.findall(expression):
-        assert set(labels.split(", ")) <= known, expression
-    rest = re.sub(r"\d+[smhd]\b", "", _GROUPED.sub("", _SELECTED.sub("", expression)))
-    assert set(_WORD.findall(rest)) <= _OF_PROMQL, "a name without a selector"
+def test_expressions_name_metrics_that_exist_and_labels_that_they_have(families: dict[str, set[str]]) -> None:
+    for name, expression in expressions().items():
+        selected = _SELECTED.findall(expression)
+        assert selected, name
+        known = TARGET_LABELS | {"le"}
+        for family, selectors in selected:
+            assert family in families, expression
+            known |= families[family]
+            assert set(_LABEL.findall(selectors)) <= families[family] | TARGET_LABELS, expression
+            if "$job" not in name:
+                by = f'job="{MANAGER}"' if "/" not in name else 'job=~"$job"'
+                assert by in selectors, "series of other controllers have the same names"
+        for labels in _GROUPED.findall(expression):
+            assert set(labels.split(", ")) <= known, expression
+        rest = re.sub(r"\d+[smhd]\b", "", _GROUPED.sub("", _SELECTED.sub("", expression)))
+        assert set(_WORD.findall(rest)) <= _OF_PROMQL, f"{name} has a name without a selector"
 
 
-@pytest.mark.parametrize("rule", alert_rules(), ids=lambda rule: rule["alert"])
-def test_alerts_say_what_is_wrong_and_use_labels_that_are_left(rule: dict[str, Any]) -> None:
-    assert rule["labels"]["severity"] in {"critical", "warning"}
-    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
-    texts = " ".join(rule["annotations"].values())
-    used = set(re.findall(r"\$labels\.([a-z_]+)", texts))
-    left = {label for labels in _GROUPED.findall(rule["expr"]) for label in labels.split(", ")}
-    assert used <= left - {"le"}
-
-
-def test_the_rules_of_a_plain_prometheus_are_the_same() -> None:
-    plain = yaml.safe_load((DEPLOY / "prometheus/trainmaster.rules.yaml").read_text())
-    assert plain == yaml.safe_load((COMPONENT / "prometheus_rule.yaml").read_text())["spec"]
+def test_alerts_say_what_is_wrong_and_use_labels_that_are_left() -> None:
+    for rule in alert_rules():
+        assert rule["labels"]["severity"] in {"critical", "warning"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+        used = set(re.findall(r"\$labels\.([a-z_]+)", " ".join(rule["annotations"].values())))
+        left = {label for labels in _GROUPED.findall(rule["expr"]) for label in labels.split(", ")}
+        assert used <= left - {"le"}, rule["alert"]
 
 
 def test_prometheus_takes_the_configuration_of_the_guide(tmp_path: Path) -> None:
@@ -140,28 +129,3 @@ def test_every_dashboard_is_in_a_config_map_that_grafana_finds() -> None:
     assert shown == {path.name: path.read_text() for path in DASHBOARDS}
     assert len(maps) == len(DASHBOARDS), "several in one are too large to be applied by kubectl"
     assert one(objects, "ConfigMap", "kubeflow-trainer-dashboard")["data"].keys() == {"trainmaster.json"}
-
-
-def test_texts_name_options_that_there_are() -> None:
-    """Of the configuration, in alerts, panels and runbooks."""
-
-    def paths(schema: dict[str, Any], prefix: str = "") -> set[str]:
-        made = set()
-        for name, part in schema.get("properties", {}).items():
-            reference = part.get("$ref") or next((each["$ref"] for each in part.get("anyOf", []) if "$ref" in each), "")
-            made |= {prefix + name} | paths(definitions.get(reference.rpartition("/")[2], {}), f"{prefix}{name}.")
-        return made
-
-    schema = Configuration.model_json_schema(by_alias=True)
-    definitions = schema.get("$defs", {})
-    known = paths(schema)
-    sections = {path.partition(".")[0] for path in known if "." in path}
-    texts = [path.read_text() for path in (*DASHBOARDS, COMPONENT / "prometheus_rule.yaml", *PAGES.glob("*.md"))]
-    named = {
-        name
-        for text in texts
-        for name in re.findall(r"\b([a-z]\w+(?:\.[a-z]\w+)+)\b", text)
-        if name.partition(".")[0] in sections and not name.endswith(".md")
-    }
-    assert {"plugins.disabled", "clientConnection.qps", "controller.groupKindConcurrency"} <= named
-    assert named - known == set()

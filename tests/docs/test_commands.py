@@ -60,11 +60,16 @@ CONFIGURATIONS = sorted(
 )
 
 
-@pytest.mark.parametrize(("page", "command"), COMMANDS, ids=[": ".join(each) for each in COMMANDS])
-def test_commands_of_ours_are_understood(page: str, command: str) -> None:
-    words = shlex.split(re.split(r" (?:[|>]|\|\||2>&1)(?: |$)", command)[0], comments=True)[1:]
-    words = words[: words.index("--")] if "--" in words else words  # what is behind belongs to the program
-    assert "run" in vars(full_parser().parse_args(words)), page
+def test_commands_of_ours_are_understood() -> None:
+    parser = full_parser()
+    for page, command in COMMANDS:
+        words = shlex.split(re.split(r" (?:[|>]|\|\||2>&1)(?: |$)", command)[0], comments=True)[1:]
+        words = words[: words.index("--")] if "--" in words else words  # what is behind belongs to the program
+        try:
+            parsed = vars(parser.parse_args(words))
+        except SystemExit:
+            pytest.fail(f"{page}: {command}")
+        assert "run" in parsed, (page, command)
 
 
 def test_commands_that_texts_name_exist() -> None:

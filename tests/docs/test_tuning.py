@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from trainmaster.controller.configuration import Configuration
+from trainmaster.metrics.alerts import GROUPS, alert_rule
 from trainmaster.metrics.dashboards import DASHBOARDS
 from trainmaster.metrics.families import families
 
@@ -36,12 +36,8 @@ def _section(field: FieldInfo) -> type[BaseModel] | None:
     return kind if isinstance(kind, type) and issubclass(kind, BaseModel) else None
 
 
-@pytest.mark.parametrize(("dashboard", "panel"), ROWS)
-def test_a_row_begins_with_a_panel_of_a_dashboard(dashboard: str, panel: str) -> None:
-    assert panel in TITLES[dashboard]
-
-
-def test_the_panels_that_lead_to_options_are_there() -> None:
+def test_rows_begin_with_panels_of_a_dashboard_and_those_that_lead_to_options_are_there() -> None:
+    assert [(dashboard, panel) for dashboard, panel in ROWS if panel not in TITLES[dashboard]] == []
     assert {"Busy workers", "Wait in queues", "Wait for the client's own limit", "CPU", "Memory"} <= {
         panel for _, panel in ROWS
     }
@@ -67,14 +63,16 @@ def test_every_metric_exists() -> None:
     assert named <= {each.name for each in families()}
 
 
-def test_panels_and_runbooks_lead_to_options_that_exist() -> None:
-    texts = " ".join(panel.description for each in DASHBOARDS for panel in each.panels) + RUNBOOKS
+def test_panels_alerts_and_runbooks_lead_to_options_that_exist() -> None:
+    alerts = [alert_rule(alert) for group in GROUPS.values() for alert in group]
+    texts = [panel.description for each in DASHBOARDS for panel in each.panels]
+    texts += [text for rule in alerts for text in rule["annotations"].values()]
     known = set(options(Configuration))
     sections = {option.partition(".")[0] for option in known if "." in option}
     named = {
         text
-        for text in re.findall(r"\b([a-z]\w*(?:\.[a-zA-Z]\w*)+)\b", texts)
+        for text in re.findall(r"\b([a-z]\w*(?:\.[a-zA-Z]\w*)+)\b", " ".join(texts) + RUNBOOKS)
         if text.partition(".")[0] in sections and not text.endswith(".md")
     }
-    assert named
+    assert {"plugins.disabled", "clientConnection.qps", "controller.groupKindConcurrency"} <= named
     assert named <= known

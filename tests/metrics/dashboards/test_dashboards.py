@@ -14,11 +14,10 @@ from support.debian import program
 
 from trainmaster.controller.debugging.handlers import INDEX
 from trainmaster.controller.explain.state import State
-from trainmaster.metrics.dashboards import DASHBOARDS, Dashboard, Panel, Query, grafana_dashboard
+from trainmaster.metrics.dashboards import DASHBOARDS, Dashboard, Query, grafana_dashboard
 from trainmaster.metrics.promql import Queries, UnknownLabel
 from trainmaster.metrics.queue import DEPTH
 
-PANELS = [(dashboard.uid, panel) for dashboard in DASHBOARDS for panel in dashboard.panels]
 OF_ALL = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
 VARIABLE = re.compile(r"\$(\w+)")
 
@@ -30,23 +29,20 @@ def test_there_are_some_and_each_has_a_uid_of_its_own() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("uid", "panel"), PANELS, ids=[f"{uid}/{panel.title}" for uid, panel in PANELS])
-def test_a_panel_says_what_it_means(uid: str, panel: Panel) -> None:
-    assert panel.title
-    assert len(panel.description) > 40
-    assert panel.description.endswith(".")
-    assert panel.queries
-    lines = [query.legend for query in panel.queries]
-    assert len(set(lines)) == len(lines), "two lines of a diagram have the same name"
-    for debugged in re.findall(r"/debug/\w+", panel.description):
-        assert debugged in INDEX, uid
-
-
 @OF_ALL
-def test_titles_are_unique_and_every_row_has_panels(dashboard: Dashboard) -> None:
+def test_panels_say_what_they_mean_and_every_row_has_some(dashboard: Dashboard) -> None:
     titles = [panel.title for panel in dashboard.panels]
+    assert all(titles)
     assert len(set(titles)) == len(titles)
     assert all(row.panels for row in dashboard.rows)
+    for panel in dashboard.panels:
+        assert len(panel.description) > 40, panel.title
+        assert panel.description.endswith("."), panel.title
+        lines = [query.legend for query in panel.queries]
+        assert lines, panel.title
+        assert len(set(lines)) == len(lines), "two lines of a diagram have the same name"
+        for debugged in re.findall(r"/debug/\w+", panel.description):
+            assert debugged in INDEX, panel.title
 
 
 @OF_ALL
@@ -95,7 +91,8 @@ def test_prometheus_takes_every_query(dashboard: Dashboard, tmp_path: Path) -> N
 def test_states_are_those_that_jobs_have() -> None:
     selected = {
         state
-        for _, panel in PANELS
+        for dashboard in DASHBOARDS
+        for panel in dashboard.panels
         for query in panel.queries
         for states in re.findall(r'\bstate=~?"([^"]*)"', query.expression.text)
         for state in states.split("|")
