@@ -5,8 +5,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from types import ModuleType
 
 import pytest
+
+from trainmaster.controller.kube.cache import backoff, reflector
+from trainmaster.controller.manager import training_operator
+from trainmaster.controller.server import server
+
+PAUSES: tuple[tuple[ModuleType, str, float], ...] = (
+    (backoff, "_FIRST", 0.05),
+    (backoff, "_CAP", 0.2),
+    (reflector, "_ABSENT_INTERVAL", 0.1),
+    (server, "FIRST_LOOK_INTERVAL", 0.05),
+    (server, "REFRESH_INTERVAL", 0.05),
+    (training_operator, "DISCOVERY_INTERVAL", 0.1),
+)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the pauses after which a manager tries or looks again, on which nothing else depends."""
+    for module, name, seconds in PAUSES:
+        monkeypatch.setattr(module, name, seconds)
+
 
 SLOW = 0.5
 """Seconds of one turn of the loop; a busy machine makes tenths of a second of nothing."""

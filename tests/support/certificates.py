@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from unittest import mock
 
 from cryptography import x509
@@ -14,7 +15,13 @@ from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import NameOID
 
 from trainmaster.controller.certificates import pki
-from trainmaster.controller.certificates.pki import Authority, KeyPair, new_serving_pair, read_certificates
+from trainmaster.controller.certificates.pki import (
+    Authority,
+    KeyPair,
+    new_authority,
+    new_serving_pair,
+    read_certificates,
+)
 from trainmaster.controller.certificates.secret import SecretData
 
 SERVICE = "kubeflow-trainer-controller-manager"
@@ -38,12 +45,18 @@ def quick_keys() -> Iterator[None]:
 
 def go_secret(*, now: datetime, namespace: str = "kubeflow-system") -> SecretData:
     """What a manager in Go has written: by cert-controller, an hour back, for one name and with serial number zero."""
-    key = rsa.generate_private_key(65537, 2048)
+    key = _rsa_key()
     authority = _with_serial_number_zero(_authority(key, now=now), key)
     pem = b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(authority) + b"-----END CERTIFICATE-----\n"
     [certificate] = read_certificates(pem)
     pair = new_serving_pair(Authority(certificate, key), names(namespace)[:1], now=now)
     return SecretData(certificate.public_bytes(serialization.Encoding.PEM), _pkcs1(key), pair.certificate, pair.key)
+
+
+@functools.cache
+def _rsa_key() -> rsa.RSAPrivateKey:
+    """One key for all, since it takes a tenth of a second."""
+    return rsa.generate_private_key(65537, 2048)
 
 
 def _authority(key: rsa.RSAPrivateKey, *, now: datetime) -> x509.Certificate:
@@ -82,6 +95,13 @@ def _pkcs1(key: rsa.RSAPrivateKey) -> bytes:
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, serialization.NoEncryption()
     )
+
+
+def good_secret(now: datetime | None = None, *, of: Sequence[str] = ()) -> SecretData:
+    """An authority and a certificate that it has just signed, for the servers or for other names."""
+    now = now or datetime.now(UTC)
+    authority, made = new_authority(now=now)
+    return written(made, new_serving_pair(authority, of or names(), now=now))
 
 
 def written(authority: KeyPair, pair: KeyPair | None = None) -> SecretData:

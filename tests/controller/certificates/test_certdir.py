@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from support.certificates import names, quick_keys, written
+from support.certificates import good_secret, quick_keys
 
 from trainmaster.controller.certificates.certdir import CertDir
-from trainmaster.controller.certificates.pki import new_authority, new_serving_pair
 from trainmaster.controller.certificates.secret import SecretData
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -19,8 +18,7 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 def made() -> SecretData:
     with quick_keys():
-        authority, kept = new_authority(now=NOW)
-        return written(kept, new_serving_pair(authority, names(), now=NOW))
+        return good_secret(NOW)
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -31,41 +29,30 @@ def expected(data: SecretData) -> dict[str, bytes]:
     return {"ca.crt": data.ca_certificate, "tls.crt": data.certificate, "tls.key": data.key}
 
 
-def test_files_are_for_their_owner_and_the_key_of_the_authority_is_not_among_them(tmp_path: Path) -> None:
-    data = made()
-    assert CertDir(tmp_path / "a/b").write(data) is None
-    assert contents(tmp_path / "a/b") == expected(data)
-    for name in contents(tmp_path / "a/b"):
-        assert stat.S_IMODE((tmp_path / "a/b" / name).stat().st_mode) == 0o600
+def test_files_are_for_their_owner_without_the_key_of_the_authority_and_are_not_written_again(tmp_path: Path) -> None:
+    data, directory = made(), tmp_path / "a/b"
+    assert CertDir(directory).write(data) is None
+    assert contents(directory) == expected(data)
+    for name in contents(directory):
+        assert stat.S_IMODE((directory / name).stat().st_mode) == 0o600
     assert not [each for each in tmp_path.rglob("*") if each.is_file() and data.ca_key in each.read_bytes()]
+    before = (directory / "..data").readlink()
+    assert CertDir(directory).write(data) is None
+    assert (directory / "..data").readlink() == before
 
 
-def test_a_new_set_replaces_the_old_one_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_new_set_replaces_files_of_anybody_and_the_set_before_and_leaves_nothing_behind(tmp_path: Path) -> None:
     first, second = made(), made()
+    for name in expected(first):
+        (tmp_path / name).write_text("old")
     directory = CertDir(tmp_path)
     assert directory.write(first) is None
+    assert contents(tmp_path) == expected(first)
     before = sorted(each.name for each in tmp_path.iterdir() if each.is_symlink())
     assert directory.write(second) is None
     assert contents(tmp_path) == expected(second)
     assert sorted(each.name for each in tmp_path.iterdir() if each.is_symlink()) == before
     assert len([each for each in tmp_path.iterdir() if not each.is_symlink()]) == 1
-
-
-def test_what_is_there_already_is_not_written_again(tmp_path: Path) -> None:
-    data = made()
-    directory = CertDir(tmp_path)
-    directory.write(data)
-    before = (tmp_path / "..data").readlink()
-    assert directory.write(data) is None
-    assert (tmp_path / "..data").readlink() == before
-
-
-def test_files_that_somebody_had_put_there_are_replaced(tmp_path: Path) -> None:
-    for name in ("ca.crt", "tls.crt", "tls.key"):
-        (tmp_path / name).write_text("old")
-    data = made()
-    assert CertDir(tmp_path).write(data) is None
-    assert contents(tmp_path) == expected(data)
 
 
 def test_halves_that_do_not_fit_leave_the_old_pair_and_the_new_authorities(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,12 +15,12 @@ from support import enforcement
 from support.admission import NAMESPACE, SERVICE, job_manifest
 from support.authorities import Authority
 from support.certificate_installation import SECRET, CertificateInstallation
-from support.certificates import go_secret, names, quick_keys, written
+from support.certificates import go_secret, good_secret, names, quick_keys
 from support.stack import api_server
 from support.training import apply_runtime, runtime, until
 
-from trainmaster.controller.certificates.pki import SERVING_VALIDITY, new_authority, new_serving_pair, read_certificates
-from trainmaster.controller.certificates.secret import SecretData
+from trainmaster.controller.certificates.pki import SERVING_VALIDITY, read_certificates
+from trainmaster.controller.certificates.secret import encode
 from trainmaster.controller.certificates.webhook_names import (
     DEFAULTER,
     JOB_VALIDATOR,
@@ -32,15 +31,11 @@ from trainmaster.controller.certificates.webhook_names import (
 from trainmaster.controller.configuration import CertManagement, TrainingOperator
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.resources import EVENTS
-from trainmaster.controller.server import server as server_module
+from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.fixture
-async def installed_with_slow_keys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[CertificateInstallation]:
-    monkeypatch.setattr(server_module, "REFRESH_INTERVAL", 0.05)
-    monkeypatch.setattr(server_module, "FIRST_LOOK_INTERVAL", 0.05)
+async def installed_with_slow_keys(tmp_path: Path, impatient: None) -> AsyncIterator[CertificateInstallation]:
     async with api_server(tmp_path) as stack:
         await apply_runtime(stack.client, runtime())
         yield CertificateInstallation(stack, tmp_path)
@@ -52,10 +47,11 @@ def installed(installed_with_slow_keys: CertificateInstallation) -> Iterator[Cer
         yield installed_with_slow_keys
 
 
-def good(*, made: timedelta = timedelta()) -> SecretData:
-    now = datetime.now(UTC) - made
-    authority, kept = new_authority(now=now)
-    return written(kept, new_serving_pair(authority, names(), now=now))
+def set_bundles(name: ConfigurationName, bundle: str) -> list[JsonObject]:
+    """A patch by which all webhooks of a configuration trust the same."""
+    return [
+        {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle} for place in places(name)
+    ]
 
 
 def places(name: ConfigurationName) -> range:
@@ -104,16 +100,9 @@ async def test_what_a_go_manager_has_left_is_taken_over_as_it_is(installed: Cert
     theirs = go_secret(now=datetime.now(UTC))
     await installed.create_secret(theirs)
     await installed.create_webhooks()
+    bundle = base64.b64encode(theirs.ca_certificate).decode()
     for name in (DEFAULTER, VALIDATOR):
-        bundle = base64.b64encode(theirs.ca_certificate).decode()
-        await installed.patch_webhooks(
-            name,
-            [
-                {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle}
-                for place in places(name)
-            ],
-            manager="trainer-controller-manager",
-        )
+        await installed.patch_webhooks(name, set_bundles(name, bundle), manager="trainer-controller-manager")
     before = await installed.versions()
     async with installed.manager() as probes:
         await probes.ready()
@@ -142,13 +131,17 @@ async def test_replicas_that_all_lead_agree(installed: CertificateInstallation) 
 async def test_a_bundle_that_somebody_changes_is_put_right_and_they_are_named(
     installed: CertificateInstallation,
 ) -> None:
+    """Only the entries that call our Service are written."""
     await installed.create_webhooks()
-    await installed.create_secret(good())
-    emptied = [{"op": "replace", "path": "/webhooks/1/clientConfig/caBundle", "value": ""}]
+    elsewhere = {"op": "replace", "path": "/webhooks/1/clientConfig", "value": {"url": "https://example.com/validate"}}
+    await installed.patch_webhooks(VALIDATOR, [elsewhere])
+    await installed.create_secret(good_secret())
+    emptied = [{"op": "replace", "path": "/webhooks/2/clientConfig/caBundle", "value": ""}]
     with capture_logs() as logs:
         async with installed.manager() as probes:
             await probes.ready()
             right = await installed.bundles()
+            assert [bool(each) for each in right] == [True, True, False, True]
 
             async def is_right() -> bool:
                 return await installed.bundles() == right
@@ -201,9 +194,8 @@ async def test_the_webhooks_of_jobs_are_trusted_with_the_others(installed: Certi
         await until(trusted)
         await probes.ready()
         before = await installed.versions()
-    emptied = [{"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": ""} for place in range(5)]
     annotation = {"op": "add", "path": "/metadata/annotations", "value": {"cert-manager.io/inject-ca-from": "a/b"}}
-    await installed.patch_webhooks(JOB_VALIDATOR, [*emptied, annotation])
+    await installed.patch_webhooks(JOB_VALIDATOR, [*set_bundles(JOB_VALIDATOR, ""), annotation])
     async with installed.manager() as probes:
         await probes.says(f"failed: the ValidatingWebhookConfiguration {JOB_VALIDATOR.name} has no caBundle yet: ")
         await installed.patch_webhooks(JOB_VALIDATOR, [{"op": "remove", "path": "/metadata/annotations"}])
@@ -219,7 +211,7 @@ async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are
     theirs = {"name": "training-operator", "namespace": "kubeflow"}
     await installed.create_webhooks()
     await installed.create_webhooks(jobs=True)
-    own = [{"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": "Z28="} for place in range(5)]
+    own = set_bundles(JOB_VALIDATOR, "Z28=")
     for field, value in theirs.items():
         own += [
             {"op": "replace", "path": f"/webhooks/{place}/clientConfig/service/{field}", "value": value}
@@ -252,40 +244,24 @@ async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are
 async def test_without_jobs_their_webhooks_are_not_looked_at(installed: CertificateInstallation) -> None:
     await installed.create_webhooks()
     await installed.create_webhooks(jobs=True)
-    await installed.create_secret(good())
+    await installed.create_secret(good_secret())
     async with installed.manager(training_operator=TrainingOperator(enabled=False)) as probes:
         await probes.ready()
         assert all((await installed.bundles())[:4])
         assert not any((await installed.bundles())[4:])
 
 
-async def test_only_the_entries_that_call_our_service_are_written(installed: CertificateInstallation) -> None:
-    await installed.create_webhooks()
-    await installed.patch_webhooks(
-        VALIDATOR,
-        [{"op": "replace", "path": "/webhooks/1/clientConfig", "value": {"url": "https://example.com/validate"}}],
-    )
-    await installed.create_secret(good())
-    async with installed.manager() as probes:
-        await probes.ready()
-        bundles = await installed.bundles()
-    assert bundles[2] == b""
-    assert all(bundles[place] for place in (0, 1, 3))
-
-
 async def test_a_bundle_that_cert_manager_injects_is_left_to_it(installed: CertificateInstallation) -> None:
     await installed.create_webhooks()
     annotation = {"metadata": {"annotations": {"cert-manager.io/inject-ca-from": "kubeflow/serving"}}}
     await installed.patch_webhooks(DEFAULTER, annotation)
-    await installed.create_secret(good())
+    await installed.create_secret(good_secret())
     with capture_logs() as logs:
         async with installed.manager() as probes:
             await probes.says("failed: the MutatingWebhookConfiguration defaulter.trainer.kubeflow.org has no caBundle")
             assert (await installed.bundles())[0] == b""
             foreign = base64.b64encode(Authority().pem).decode()
-            await installed.patch_webhooks(
-                DEFAULTER, [{"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": foreign}]
-            )
+            await installed.patch_webhooks(DEFAULTER, set_bundles(DEFAULTER, foreign))
             await probes.says(
                 f"[-]webhook failed: the webhooks are served with a certificate that callers of {names()[0]} refuse: "
             )
@@ -293,61 +269,53 @@ async def test_a_bundle_that_cert_manager_injects_is_left_to_it(installed: Certi
     assert any("cert-manager.io/inject-ca-from=kubeflow/serving" in each.get("reason", "") for each in logs)
 
 
-@pytest.mark.parametrize(
-    ("damage", "reason"),
-    [
-        ({"tls.key": "Z2FyYmFnZQ=="}, "tls.crt and tls.key are no pair: the key cannot be read"),
-        ({"tls.crt": None, "tls.key": None}, "there is no serving certificate yet"),
-        ({"ca.key": "Z2FyYmFnZQ=="}, "ca.crt and ca.key are no authority: the key cannot be read"),
-        (None, "there is no authority yet"),
-    ],
-)
+DAMAGES: list[tuple[dict[str, str | None] | None, str]] = [
+    ({"tls.key": "Z2FyYmFnZQ=="}, "tls.crt and tls.key are no pair: the key cannot be read"),
+    ({"tls.crt": None, "tls.key": None}, "there is no serving certificate yet"),
+    ({"ca.key": "Z2FyYmFnZQ=="}, "ca.crt and ca.key are no authority: the key cannot be read"),
+    (None, "there is no authority yet"),
+]
+
+
 async def test_what_somebody_damages_is_made_again_and_webhooks_answer_all_the_time(
-    installed: CertificateInstallation, damage: dict[str, str | None] | None, reason: str
+    installed: CertificateInstallation,
 ) -> None:
     await installed.create_webhooks()
-    await installed.create_secret(good())
-    with capture_logs() as logs:
-        async with installed.manager() as probes:
-            await probes.ready()
-            await installed.patch_secret({"data": damage})
+    await installed.create_secret(good_secret())
 
-            async def repaired() -> bool:
+    async def repaired() -> bool:
+        assert await installed.admits()
+        found, now = await installed.secret(), datetime.now(UTC)
+        return found.signer_problem(now) is None and found.serving_problem(names(), now) is None
+
+    async def trusted() -> bool:
+        return set(await installed.bundles()) == {(await installed.secret()).ca_certificate}
+
+    async with installed.manager() as probes:
+        await probes.ready()
+        for damage, reason in DAMAGES:
+            with capture_logs() as logs:
+                await installed.patch_secret({"data": damage})
+                await until(repaired)
+                await until(trusted)
+            assert reason in {each.get("reason") for each in logs}
+
+
+async def test_a_certificate_that_nobody_accepts_is_replaced(installed: CertificateInstallation) -> None:
+    await installed.create_webhooks()
+    await installed.create_secret()
+    ended = good_secret(datetime.now(UTC) - SERVING_VALIDITY - timedelta(days=1))
+    elsewhere = good_secret(of=["elsewhere.kubeflow.svc"])
+    for found, reason in (
+        (ended, "the certificate in tls.crt has ended at "),
+        (elsewhere, f"the certificate in tls.crt is not for {SERVICE}.{NAMESPACE}.svc"),
+    ):
+        await installed.patch_secret({"data": encode(found)})
+        with capture_logs() as logs:
+            async with installed.manager() as probes:
+                await probes.ready()
                 assert await installed.admits()
-                found, now = await installed.secret(), datetime.now(UTC)
-                return found.signer_problem(now) is None and found.serving_problem(names(), now) is None
-
-            async def trusted() -> bool:
-                return set(await installed.bundles()) == {(await installed.secret()).ca_certificate}
-
-            await until(repaired)
-            await until(trusted)
-    assert reason in {each.get("reason") for each in logs}
-
-
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [
-        (lambda: good(made=SERVING_VALIDITY + timedelta(days=1)), "the certificate in tls.crt has ended at "),
-        (lambda: _of("elsewhere.kubeflow.svc"), f"the certificate in tls.crt is not for {SERVICE}.{NAMESPACE}.svc"),
-    ],
-)
-async def test_a_certificate_that_nobody_accepts_is_replaced(
-    installed: CertificateInstallation, found: Any, reason: str
-) -> None:
-    await installed.create_webhooks()
-    await installed.create_secret(found())
-    with capture_logs() as logs:
-        async with installed.manager() as probes:
-            await probes.ready()
-            assert await installed.admits()
-    assert any(str(each.get("reason")).startswith(reason) for each in logs)
-
-
-def _of(name: str) -> SecretData:
-    now = datetime.now(UTC)
-    authority, kept = new_authority(now=now)
-    return written(kept, new_serving_pair(authority, [name], now=now))
+        assert any(str(each.get("reason")).startswith(reason) for each in logs)
 
 
 class JumpedClock(SystemClock):
@@ -363,7 +331,7 @@ class JumpedClock(SystemClock):
 @pytest.mark.parametrize("days", [-4000, 4000])
 async def test_a_clock_that_is_wrong_by_years_breaks_nothing(installed: CertificateInstallation, days: float) -> None:
     await installed.create_webhooks()
-    await installed.create_secret(good())
+    await installed.create_secret(good_secret())
     async with installed.manager() as probes:
         await probes.ready()
         before = await installed.versions()
@@ -387,7 +355,7 @@ async def test_a_directory_that_cannot_be_written_is_told_with_what_to_do(
     installed: CertificateInstallation, tmp_path: Path
 ) -> None:
     await installed.create_webhooks()
-    await installed.create_secret(good())
+    await installed.create_secret(good_secret())
     (tmp_path / "certs").write_text("a file where a directory has to be")
     with capture_logs() as logs:
         async with installed.manager() as probes:
@@ -425,13 +393,7 @@ async def test_a_certificate_that_cert_manager_renews_is_taken_up(
     await installed.create_webhooks()
     bundle = base64.b64encode(authority.pem).decode()
     for name in (DEFAULTER, VALIDATOR):
-        await installed.patch_webhooks(
-            name,
-            [
-                {"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle}
-                for place in places(name)
-            ],
-        )
+        await installed.patch_webhooks(name, set_bundles(name, bundle))
     with capture_logs() as logs:
         async with installed.manager(cert_management=CertManagement(enable=False)) as probes:
             await probes.ready()
@@ -448,6 +410,7 @@ async def test_a_certificate_that_cert_manager_renews_is_taken_up(
 
 
 @pytest.mark.parametrize("older", [False, True])
+@pytest.mark.usefixtures("impatient")
 async def test_the_rights_that_are_granted_are_enough(
     older: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -456,7 +419,6 @@ async def test_the_rights_that_are_granted_are_enough(
     Roles of an earlier version do not name the webhooks of jobs, without which everything else works.
     """
     monkeypatch.setenv("POD_NAMESPACE", enforcement.NAMESPACE)
-    monkeypatch.setattr(server_module, "FIRST_LOOK_INTERVAL", 0.05)
     async with enforcement.enforced(tmp_path) as cluster:
         installed = CertificateInstallation(
             cluster.stack, tmp_path, access=cluster.access, namespace=enforcement.NAMESPACE

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives import serialization
-from support.certificates import go_secret
+from support.certificates import go_secret, quick_keys
 
 from trainmaster.controller.certificates.pki import (
     BACKDATE,
     CA_NAME,
     CA_VALIDITY,
     SERVING_VALIDITY,
+    Authority,
+    KeyPair,
     Unreadable,
     dns_names,
     is_authority,
@@ -34,8 +36,13 @@ NOW = datetime(2026, 5, 1, tzinfo=UTC)
 NAMES = ["manager.kubeflow.svc", "manager.kubeflow.svc.cluster.local"]
 
 
-def test_an_authority_is_one_that_cert_controller_takes_for_its_own() -> None:
-    authority, written = new_authority(now=NOW)
+@pytest.fixture(scope="module")
+def made() -> tuple[Authority, KeyPair]:
+    return new_authority(now=NOW)
+
+
+def test_an_authority_is_one_that_cert_controller_takes_for_its_own(made: tuple[Authority, KeyPair]) -> None:
+    authority, written = made
     certificate = authority.certificate
     assert is_authority(certificate)
     assert dns_names(certificate) == [CA_NAME]
@@ -46,8 +53,10 @@ def test_an_authority_is_one_that_cert_controller_takes_for_its_own() -> None:
     assert read_certificates(written.certificate) == [certificate]
 
 
-def test_a_serving_certificate_is_for_servers_of_these_names_and_no_authority() -> None:
-    authority, _ = new_authority(now=NOW)
+def test_a_serving_certificate_is_for_servers_of_these_names_and_ends_with_its_authority_which_it_is_not(
+    made: tuple[Authority, KeyPair],
+) -> None:
+    authority, _ = made
     pair = new_serving_pair(authority, NAMES, now=NOW)
     [certificate] = read_certificates(pair.certificate)
     assert dns_names(certificate) == NAMES
@@ -59,12 +68,9 @@ def test_a_serving_certificate_is_for_servers_of_these_names_and_no_authority() 
         NOW + SERVING_VALIDITY,
     )
     read_key(pair.key, certificate)
-
-
-def test_a_serving_certificate_ends_with_its_authority() -> None:
-    authority, _ = new_authority(now=NOW)
-    pair = new_serving_pair(authority, NAMES, now=NOW + CA_VALIDITY - timedelta(days=3))
-    assert read_certificates(pair.certificate)[0].not_valid_after_utc == NOW + CA_VALIDITY
+    with quick_keys():
+        last = new_serving_pair(authority, NAMES, now=NOW + CA_VALIDITY - timedelta(days=3))
+    assert read_certificates(last.certificate)[0].not_valid_after_utc == NOW + CA_VALIDITY
 
 
 @pytest.mark.nightly
@@ -100,7 +106,8 @@ def test_the_authority_of_a_go_manager_is_read_although_its_serial_number_is_zer
 
 
 def test_certificates_are_read_each_once_and_garbage_is_passed_over() -> None:
-    first, second = (new_authority(now=NOW)[0].certificate for _ in range(2))
+    with quick_keys():
+        first, second = (new_authority(now=NOW)[0].certificate for _ in range(2))
     mixed = (
         b"# hello\n"
         + to_pem([first, second, first])
@@ -110,9 +117,10 @@ def test_certificates_are_read_each_once_and_garbage_is_passed_over() -> None:
     assert read_certificates(b"") == read_certificates(b"\xff\x00") == []
 
 
-def test_a_key_that_does_not_fit_is_told_without_a_word_of_it() -> None:
-    authority, written = new_authority(now=NOW)
-    other, foreign = new_authority(now=NOW)
+def test_a_key_that_does_not_fit_is_told_without_a_word_of_it(made: tuple[Authority, KeyPair]) -> None:
+    authority, written = made
+    with quick_keys():
+        other, foreign = new_authority(now=NOW)
     encrypted = other.key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"word")
     )

@@ -17,7 +17,7 @@ import pytest
 from cryptography import x509
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.certificates import go_secret, names, quick_keys, written
+from support.certificates import go_secret, good_secret, names, quick_keys, written
 
 from trainmaster.controller.certificates import rotation, secret
 from trainmaster.controller.certificates.pki import (
@@ -65,11 +65,6 @@ def _quick() -> Iterator[None]:
         yield
 
 
-def fresh(now: datetime = START) -> SecretData:
-    authority, made = new_authority(now=now)
-    return written(made, new_serving_pair(authority, NAMES, now=now))
-
-
 def decide(
     data: SecretData, now: datetime, *, in_place: bool = True, injected: Sequence[x509.Certificate] = ()
 ) -> Step:
@@ -86,33 +81,34 @@ def test_an_empty_secret_gets_an_authority_which_signs_once_it_is_trusted() -> N
     assert decide(alone, START) == NewServingPair("there is no serving certificate yet")
 
 
-def test_what_is_good_is_left_alone_until_it_is_time() -> None:
-    data = fresh()
+def test_what_is_good_is_left_alone_until_it_is_time_also_if_a_go_manager_has_written_it() -> None:
+    data, theirs = good_secret(START), go_secret(now=START)
     assert isinstance(decide(data, START), Wait)
+    assert isinstance(decide(theirs, START + DAY), Wait)
     due = START + SERVING_VALIDITY - SERVING_RENEW_BEFORE
+    assert isinstance(decide(theirs, due), NewServingPair)
     before = decide(data, due - HOUR)
     assert before == Wait(HOUR.total_seconds())
     assert isinstance(decide(data, due), NewServingPair)
     assert isinstance(decide(data, due, in_place=False), NewServingPair), "whom anybody trusts stays as it is"
 
 
-def test_what_a_go_manager_has_written_is_taken_over_as_it_is() -> None:
-    found = go_secret(now=START)
-    assert isinstance(decide(found, START + DAY), Wait)
-    assert isinstance(decide(found, START + SERVING_VALIDITY - SERVING_RENEW_BEFORE), NewServingPair)
-
-
 def test_an_old_authority_is_followed_by_another_and_trusted_on() -> None:
-    data = fresh()
+    data = good_secret(START)
     due = START + CA_VALIDITY - CA_RENEW_BEFORE
     step = decide(data, due)
     assert isinstance(step, NewAuthority)
     assert step.keep == data.authorities
-    assert isinstance(decide(fresh(), due - HOUR), NewServingPair), "its own has ended, and is another matter"
+    assert isinstance(decide(good_secret(START), due - HOUR), NewServingPair), (
+        "its own has ended, and is another matter"
+    )
+    wiped = decide(SecretData(), START + DAY, injected=data.authorities)
+    assert isinstance(wiped, NewAuthority)
+    assert wiped.keep == data.authorities, "what is trusted stays so"
 
 
 def test_a_new_authority_signs_when_everybody_had_time_to_hear_of_it() -> None:
-    old = fresh()
+    old = good_secret(START)
     later = START + DAY
     _, new = new_authority(now=later)
     both = SecretData(new.certificate + old.ca_certificate, new.key, old.certificate, old.key)
@@ -122,7 +118,7 @@ def test_a_new_authority_signs_when_everybody_had_time_to_hear_of_it() -> None:
 
 
 def test_a_predecessor_is_trusted_until_nothing_of_it_can_be_served() -> None:
-    old = fresh()
+    old = good_secret(START)
     later = START + DAY
     authority, new = new_authority(now=later)
     now = later + SERVING_VALIDITY - DAY
@@ -134,17 +130,10 @@ def test_a_predecessor_is_trusted_until_nothing_of_it_can_be_served() -> None:
     assert step.keep == both.authorities[:1]
 
 
-def test_when_the_secret_is_wiped_what_is_trusted_stays_so() -> None:
-    data = fresh()
-    step = decide(SecretData(), START + DAY, injected=data.authorities)
-    assert isinstance(step, NewAuthority)
-    assert step.keep == data.authorities
-
-
 def test_a_foreign_authority_is_replaced_and_trusted_while_it_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr("trainmaster.controller.certificates.pki.CA_NAME", "company-root")
-        foreign = fresh()
+        foreign = good_secret(START)
         unused, _ = new_authority(now=START)
     step = decide(foreign, START, injected=[unused.certificate])
     assert isinstance(step, NewAuthority)
@@ -153,7 +142,7 @@ def test_a_foreign_authority_is_replaced_and_trusted_while_it_is_served(monkeypa
 
 
 def test_however_often_its_key_is_lost_there_are_few_authorities() -> None:
-    data = fresh()
+    data = good_secret(START)
     for day in range(1, 12):
         step = decide(SecretData(data.ca_certificate, b"lost", data.certificate, data.key), START + day * DAY)
         assert isinstance(step, NewAuthority)
@@ -186,6 +175,11 @@ class Configuration:
     version: int = 0
 
 
+_decided = functools.lru_cache(maxsize=None)(decide)
+_read = functools.lru_cache(maxsize=None)(read_certificates)
+"""Whoever leads looks at the same again and again."""
+
+
 class World:
     """A Secret, two webhook configurations, replicas, and leaders that follow each other."""
 
@@ -209,7 +203,8 @@ class World:
             yield
             data, version = self.secret, self.version
             in_place = all(set(each.bundle) == set(data.authorities) for each in seen)
-            step = decide(data, self.now, in_place=in_place, injected=[one for each in seen for one in each.bundle])
+            injected = tuple(one for each in seen for one in each.bundle)
+            step = _decided(data, self.now, in_place=in_place, injected=injected)
             after = None
             match step:
                 case NewAuthority():
@@ -237,7 +232,7 @@ class World:
         for replica in self.replicas:
             if replica.served is None:
                 continue
-            [served] = read_certificates(replica.served.certificate)
+            [served] = _read(replica.served.certificate)
             assert is_valid_at(served, self.now), f"an ended certificate is served at {self.now}"
             for trusted in (*(each.bundle for each in self.configurations), *filter(None, [self.trainers])):
                 assert any(is_valid_at(each, self.now) and _issued(served, each) for each in trusted), self.now

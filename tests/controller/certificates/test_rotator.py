@@ -16,15 +16,11 @@ from support.training import apply_runtime, runtime, until
 from trainmaster.controller.certificates.pki import new_authority, new_serving_pair
 from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.webhook_names import JOB_VALIDATOR, VALIDATOR
-from trainmaster.controller.server import server as server_module
 from trainmaster.devcluster.testing.faults import Faults, Refuse, Reset
-
-SECRETS_AND_BUNDLES = ("secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
 
 @pytest.fixture
-async def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[CertificateInstallation]:
-    monkeypatch.setattr(server_module, "FIRST_LOOK_INTERVAL", 0.05)
+async def installed(tmp_path: Path, impatient: None) -> AsyncIterator[CertificateInstallation]:
     async with api_server(tmp_path) as stack:
         await apply_runtime(stack.client, runtime())
         made = CertificateInstallation(stack, tmp_path)
@@ -76,7 +72,6 @@ async def test_without_the_right_to_inject_a_certificate_is_served_all_the_same(
         assert await installed.admits()
 
 
-@pytest.mark.nightly
 async def test_while_the_api_server_fails_nothing_is_taken_for_trusted(
     installed: CertificateInstallation, faults: Faults
 ) -> None:
@@ -122,14 +117,17 @@ async def test_configurations_that_may_not_be_read_are_told_and_a_certificate_is
     assert [list(each["reasons"]) for each in told] == [[str(VALIDATOR), str(JOB_VALIDATOR)]]
 
 
-@pytest.mark.parametrize("resource", SECRETS_AND_BUNDLES)
 @pytest.mark.parametrize("fault", [Reset("after"), Reset("before"), Refuse(409), Refuse(503)])
-async def test_whatever_becomes_of_a_write_everybody_agrees_in_the_end(
-    installed: CertificateInstallation, faults: Faults, resource: str, fault: Refuse | Reset
+async def test_whatever_becomes_of_each_first_write_everybody_agrees_in_the_end(
+    installed: CertificateInstallation, faults: Faults, fault: Refuse | Reset
 ) -> None:
-    faults.add(fault, verb="patch", resource=resource, user_agent="trainmaster/", times=1)
+    struck = [
+        faults.add(fault, verb="patch", resource=each, user_agent="trainmaster/", times=1)
+        for each in ("secrets", "mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+    ]
     async with installed.manager() as probes:
         await probes.ready()
+        assert [each.count for each in struck] == [1] * 3
         assert await installed.admits()
         found = await installed.secret()
         assert len(found.authorities) == 1

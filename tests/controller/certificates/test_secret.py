@@ -6,9 +6,9 @@ import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.certificates import go_secret, names, quick_keys, written
+from support.certificates import go_secret, good_secret, names, quick_keys
 
-from trainmaster.controller.certificates.pki import CA_VALIDITY, SERVING_VALIDITY, new_authority, new_serving_pair
+from trainmaster.controller.certificates.pki import CA_VALIDITY, SERVING_VALIDITY
 from trainmaster.controller.certificates.secret import SecretData, encode
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
@@ -19,35 +19,27 @@ DAY = timedelta(days=1)
 @pytest.fixture(scope="module")
 def good() -> SecretData:
     with quick_keys():
-        authority, made = new_authority(now=NOW)
-        return written(made, new_serving_pair(authority, NAMES, now=NOW))
+        return good_secret(NOW)
 
 
 @pytest.fixture(scope="module")
 def other() -> SecretData:
     with quick_keys():
-        authority, made = new_authority(now=NOW)
-        return written(made, new_serving_pair(authority, ["elsewhere.kubeflow.svc"], now=NOW))
+        return good_secret(NOW, of=["elsewhere.kubeflow.svc"])
 
 
-def test_what_is_written_is_read_again(good: SecretData) -> None:
+def test_what_is_written_is_read_again_and_good_as_is_what_a_go_manager_has_written(good: SecretData) -> None:
     assert SecretData.of({"data": encode(good)}) == good
-    assert good.signer_problem(NOW) is None
-    assert good.serving_problem(NAMES, NOW) is None
+    for found in (good, go_secret(now=NOW)):
+        assert found.signer_problem(NOW) is None
+        assert found.serving_problem(NAMES, NOW) is None
 
 
-def test_what_a_go_manager_has_written_is_good() -> None:
-    found = go_secret(now=NOW)
-    assert found.signer_problem(NOW) is None
-    assert found.serving_problem(NAMES, NOW) is None
-
-
-@pytest.mark.parametrize("data", [None, {}, [], {"ca.crt": 1, "ca.key": None, "tls.crt": "%%%", "tls.key": []}])
-def test_a_secret_without_anything_of_use_is_empty(data: object) -> None:
-    found = SecretData.of({"data": data})
-    assert found == SecretData()
-    assert found.signer_problem(NOW) == "there is no authority yet"
-    assert found.serving_problem(NAMES, NOW) == "there is no serving certificate yet"
+def test_a_secret_without_anything_of_use_is_empty() -> None:
+    for data in (None, {}, [], {"ca.crt": 1, "ca.key": None, "tls.crt": "%%%", "tls.key": []}):
+        assert SecretData.of({"data": data}) == SecretData()
+    assert SecretData().signer_problem(NOW) == "there is no authority yet"
+    assert SecretData().serving_problem(NAMES, NOW) == "there is no serving certificate yet"
 
 
 def test_what_is_wrong_with_an_authority_is_told(good: SecretData, other: SecretData) -> None:
@@ -66,10 +58,8 @@ def test_what_is_wrong_with_an_authority_is_told(good: SecretData, other: Secret
 def test_an_authority_of_another_name_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("trainmaster.controller.certificates.pki.CA_NAME", "company-root")
     with quick_keys():
-        _, made = new_authority(now=NOW)
-    assert written(made).signer_problem(NOW) == (
-        "the authority in ca.crt is foreign: it is not named kubeflow-trainer-ca"
-    )
+        foreign = good_secret(NOW)
+    assert foreign.signer_problem(NOW) == "the authority in ca.crt is foreign: it is not named kubeflow-trainer-ca"
 
 
 def test_what_is_wrong_with_a_serving_certificate_is_told(good: SecretData, other: SecretData) -> None:

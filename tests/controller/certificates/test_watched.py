@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from cryptography import x509
 from support.admission import NAMESPACE, SERVICE
 from support.certificate_installation import SECRET, CertificateInstallation
-from support.certificates import names, quick_keys, written
+from support.certificates import good_secret, quick_keys
 from support.stack import api_server
 from support.training import until
 
 from trainmaster.controller.certificates import secret
-from trainmaster.controller.certificates.pki import new_authority, new_serving_pair, read_key
+from trainmaster.controller.certificates.pki import read_key
 from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.watched import WatchedObjects
 from trainmaster.controller.certificates.webhook_configuration import ServiceReference
 from trainmaster.controller.kube.clock import SystemClock
-
-
-def good() -> SecretData:
-    now = datetime.now(UTC)
-    authority, kept = new_authority(now=now)
-    return written(kept, new_serving_pair(authority, names(), now=now))
 
 
 async def test_a_key_is_checked_once_for_each_change_of_the_secret(
@@ -40,7 +33,7 @@ async def test_a_key_is_checked_once_for_each_change_of_the_secret(
 
     monkeypatch.setattr(secret, "read_key", counting)
     with quick_keys():
-        first, second = good(), good()
+        first, second = good_secret(), good_secret()
     async with api_server(tmp_path) as stack:
         installed = CertificateInstallation(stack, tmp_path)
         await installed.create_secret(first)
