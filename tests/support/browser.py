@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+from support.commands import TIMEOUT, eventually
 from support.debian import program
 
 _FLAGS = (
@@ -49,12 +50,9 @@ class Page:
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    async def until(self, condition: str, *, seconds: float = 30) -> Any:
+    async def until(self, condition: str) -> Any:
         """Wait until an expression is true; returns its value."""
-        async with asyncio.timeout(seconds):
-            while not (value := await self.evaluate(condition)):
-                await asyncio.sleep(0.05)
-        return value
+        return await eventually(lambda: self.evaluate(condition))
 
     async def emulate(self, *, width: int, height: int, dark: bool = False) -> None:
         """Take a size of the window, in pixels, and light or dark colours."""
@@ -73,7 +71,7 @@ class Page:
         number = next(self._numbers)
         self._answers[number] = asyncio.get_running_loop().create_future()
         await self._socket.send_json({"id": number, "method": method, "params": parameters})
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(TIMEOUT):
             return await self._answers[number]
 
     async def _listen(self) -> None:
@@ -123,7 +121,7 @@ async def browser_page(directory: Path) -> AsyncIterator[Page]:
 
 async def _address(file: Path, process: asyncio.subprocess.Process) -> str:
     """Return where the browser listens, which it writes into its profile."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(TIMEOUT):
         while not (file.exists() and file.read_text().strip()):
             assert process.returncode is None, f"chromium ended with exit code {process.returncode}"
             await asyncio.sleep(0.05)

@@ -7,6 +7,7 @@ import inspect
 import os
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -134,6 +135,15 @@ async def eventually(ask: Callable[[], Any], *, timeout: float = TIMEOUT) -> Any
                 return answer
             await asyncio.sleep(pause)
             pause = min(2 * pause, 0.05)
+
+
+def wait_until(ask: Callable[[], Any]) -> Any:
+    """The same where there is no event loop: blocks until the answer of a function is true; returns the answer."""
+    deadline = time.monotonic() + TIMEOUT
+    while not (answer := ask()):
+        assert time.monotonic() < deadline, ask
+        time.sleep(0.01)
+    return answer
 
 
 def processes_of(marker: str) -> set[int]:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from support.commands import client_of, trainmaster
+from support.commands import TIMEOUT, client_of, eventually, trainmaster
 from support.manifests import DEPLOY, kustomize
 
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
@@ -34,8 +34,6 @@ ENTRYPOINT = "trainmaster=trainmaster manager"
 
 LAG = 1.0
 """Seconds after which connections follow a change of endpoints: no cluster knows at once that a pod ends."""
-
-TIMEOUT = 90.0
 
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
 
@@ -98,11 +96,13 @@ class Deployed:
 
     async def admits(self) -> None:
         """Wait until the API server reaches the webhooks, which lags behind the readiness of the pods."""
-        async with asyncio.timeout(TIMEOUT):
-            while "failed calling webhook" in await self.kubectl(
-                "create", "--dry-run=server", "-f", "-", stdin=json.dumps(trainjob("any")), check=False
-            ):
-                await asyncio.sleep(0.1)
+
+        async def reached() -> bool:
+            asked = json.dumps(trainjob("any"))
+            answer = await self.kubectl("create", "--dry-run=server", "-f", "-", stdin=asked, check=False)
+            return "failed calling webhook" not in answer
+
+        await eventually(reached)
 
     async def completed(self, *names: str) -> None:
         """Wait until TrainJobs are complete."""
@@ -132,9 +132,11 @@ class Deployed:
     async def another_leads(self, before: str) -> float:
         """Wait until somebody else holds the lease; returns the seconds that it took."""
         began = time.monotonic()
-        async with asyncio.timeout(TIMEOUT):
-            while not (held := await self.holder()) or held == before:
-                await asyncio.sleep(0.05)
+
+        async def changed() -> bool:
+            return await self.holder() not in {"", before}
+
+        await eventually(changed)
         return time.monotonic() - began
 
     async def events(self, pod: str, event: str) -> list[JsonObject]:

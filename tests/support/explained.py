@@ -13,9 +13,6 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject
 
-LIMIT = 60.0
-"""Seconds until a cause has to be found; generous, since it only ends tests that fail."""
-
 
 async def explanation(home: Path, name: str, namespace: str = "default") -> JsonObject:
     """What the command says of a job, as JSON."""
@@ -45,7 +42,7 @@ async def explained(
         return any(each["cause"] == cause and says(each, *words) for each in last["causes"][:among])
 
     try:
-        await until(found, timeout=LIMIT)
+        await until(found)
     except TimeoutError:
         shown = json.dumps({"state": last.get("state"), "causes": last.get("causes")}, indent=1)
         raise AssertionError(f"{cause} with {words} is not among the first {among}: {shown}") from None

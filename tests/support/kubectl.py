@@ -9,8 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-LIMIT = 90.0
-"""Seconds after which a command that should have ended is a failure."""
+from support.commands import TIMEOUT
 
 
 class Kubectl:
@@ -23,7 +22,7 @@ class Kubectl:
     async def __call__(self, *arguments: str, code: int = 0, stdin: str = "") -> str:
         """Run a command to its end and return what it printed, errors included; it must end with a code."""
         process = await self._start(*arguments)
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             printed, _ = await process.communicate(stdin.encode())
         assert process.returncode == code, f"kubectl {' '.join(arguments)}: {printed.decode()}"
         return printed.decode()
@@ -72,7 +71,7 @@ class Watching:
 
     async def until(self, *cells: str) -> list[list[str]]:
         """Wait for a line that begins with some cells; return all lines so far."""
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             while not any(row[: len(cells)] == list(cells) for row in self.rows):
                 assert not self._task.done(), self.rows
                 self._came.clear()
@@ -85,13 +84,13 @@ class Watching:
         The watch was started with `--output-watch-events`. Asking again and again would start a program each time.
         """
         try:
-            async with asyncio.timeout(LIMIT):
+            async with asyncio.timeout(TIMEOUT):
                 while not wanted(self._shown()):
                     assert not self._task.done(), self.rows
                     self._came.clear()
                     await self._came.wait()
         except TimeoutError:
-            raise AssertionError(f"not as wanted within {LIMIT:g} s: {self._shown()}") from None
+            raise AssertionError(f"not as wanted within {TIMEOUT:g} s: {self._shown()}") from None
 
     def _shown(self) -> dict[str, list[str]]:
         shown: dict[str, list[str]] = {}
@@ -104,7 +103,7 @@ class Watching:
 
     async def ended(self) -> int:
         """Wait until the command has ended; returns its exit code."""
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             return await self._process.wait()
 
     def stop(self) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from support.commands import eventually
 from support.http import listening
 
 SERVER, CLIENT, INTERNAL = 2, 3, 1
@@ -59,10 +60,7 @@ class Collector:
 
     async def got(self, condition: Callable[[], Any]) -> Any:
         """Wait until something is true of what it has got, and return that."""
-        async with asyncio.timeout(60):
-            while not (found := condition()):
-                await asyncio.sleep(0.02)
-        return found
+        return await eventually(condition)
 
     async def take(self, request: web.Request) -> web.Response:
         self.requests += 1

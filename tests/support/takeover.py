@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
+from support.commands import TIMEOUT
 from support.golden import RESOURCES, SEEN
 from support.series import series
 from support.stack import Stack, manager
@@ -12,7 +13,6 @@ from support.stack import Stack, manager
 from trainmaster.controller.kube.clock import Clock
 
 _TRAINJOBS = {"controller": "trainjob_controller"}
-_LIMIT = 60.0
 
 
 async def written_by_a_new_manager(
@@ -34,7 +34,7 @@ async def written_by_a_new_manager(
     assert jobs
     looked = _metric("controller_runtime_reconcile_total")
     async with manager(stack.access, clock=clock):
-        deadline = asyncio.get_running_loop().time() + _LIMIT
+        deadline = asyncio.get_running_loop().time() + TIMEOUT
         while True:
             await _idle(looked + jobs)
             after = await _versions(stack, prefix)
@@ -61,7 +61,7 @@ async def _idle(reconciles: float) -> None:
     What is blocked is tried again for ever, so a calm moment has to do.
     """
     calm = 0
-    async with asyncio.timeout(_LIMIT):
+    async with asyncio.timeout(TIMEOUT):
         while calm < 20:
             busy = _metric("workqueue_depth") or _metric("controller_runtime_active_workers")
             calm = 0 if busy or _metric("controller_runtime_reconcile_total") < reconciles else calm + 1

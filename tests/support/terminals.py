@@ -11,14 +11,14 @@ import subprocess
 import sys
 import termios
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from types import TracebackType
 from typing import Self, TextIO
 
 import pyte
-
-_SETTLED_WITHIN = 30.0
+from support.commands import TIMEOUT, eventually
 
 _SESSION = """
 import fcntl, os, signal, sys, termios
@@ -77,6 +77,10 @@ class Terminal:
         self._master, slave = os.openpty()
         self.file: TextIO = os.fdopen(slave, "w", encoding="utf-8")
         self._titles = 0
+        self.output = ""
+        """All that was written, as it was."""
+
+        self._waited = 0
         self._read = threading.Condition()
         self._reader = threading.Thread(target=self._pump)
         self._stopped, self._stop = os.pipe()
@@ -104,13 +108,16 @@ class Terminal:
         self._set_size(columns, lines)
 
     @contextmanager
-    def program(self, *command: str) -> Iterator[Program]:
+    def program(
+        self, *command: str, cwd: Path | None = None, environment: Mapping[str, str] | None = None
+    ) -> Iterator[Program]:
         """A program whose terminal this is; it is killed in the end, if it still runs."""
         terminal = self.file.fileno()
         source, target = os.pipe()
         session = subprocess.Popen(
             [sys.executable, "-c", _SESSION, str(target), *command],
-            env=_environment(),
+            cwd=cwd,
+            env=environment or _environment(),
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
@@ -128,6 +135,12 @@ class Terminal:
         """Press keys."""
         os.write(self._master, keys.encode())
 
+    def wait_for(self, text: str) -> None:
+        """Wait until a text is written after what was waited for before."""
+        with self._read:
+            assert self._read.wait_for(lambda: text in self.output[self._waited :], TIMEOUT), (text, self.output)
+            self._waited = len(self.output)
+
     @property
     def screen(self) -> list[str]:
         """What is shown, without trailing blanks and rows."""
@@ -137,6 +150,10 @@ class Terminal:
         while rows and not rows[-1]:
             rows.pop()
         return rows
+
+    def shows(self, text: str) -> bool:
+        """Whether some row that is shown has a text."""
+        return any(text in row for row in self.screen)
 
     @property
     def scrollback(self) -> list[str]:
@@ -180,7 +197,7 @@ class Terminal:
         title = f"title {self._titles}"
         os.write(self.file.fileno(), f"\x1b]2;{title}\x07".encode())
         with self._read:
-            assert self._read.wait_for(lambda: self._screen.title == title, _SETTLED_WITHIN), "nobody reads"
+            assert self._read.wait_for(lambda: self._screen.title == title, TIMEOUT), "nobody reads"
 
     def _set_size(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._master, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
@@ -195,4 +212,10 @@ class Terminal:
                 return
             with self._read:
                 self._stream.feed(data)
+                self.output += data.decode(errors="replace")
                 self._read.notify_all()
+
+
+async def shown(terminal: Terminal, text: str) -> None:
+    """Wait until a terminal shows a text."""
+    await eventually(lambda: terminal.shows(text))

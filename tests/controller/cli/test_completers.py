@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from support.commands import Finished, trainmaster
 from support.team import Team, quiet_team
-from support.terminal_programs import terminal
+from support.terminals import Terminal
 
 from trainmaster.controller.cli.root import COMMANDS
 
@@ -118,12 +118,13 @@ async def test_a_shell_completes_at_tab(team: Team, shell: str) -> None:
     def type_them() -> None:
         command, setup = SETUP[shell]
         own = {"PATH": f"{PROGRAM.parent}:{os.environ['PATH']}", "HOME": str(team.directory), "TERM": "xterm"}
-        with terminal(command, team.directory, own | {"KUBECONFIG": str(team.kubeconfig)}) as running:
-            running.press(f"{setup}; echo 'set' up\n")
-            running.wait_for("set up\r\n")
+        own |= {"KUBECONFIG": str(team.kubeconfig)}
+        with Terminal() as terminal, terminal.program(*command, cwd=team.directory, environment=own):
+            terminal.press(f"{setup}; echo 'set' up\n")
+            terminal.wait_for("set up\r\n")
             for line, answer in lines.items():
-                running.press(line)
-                running.wait_for(answer)
+                terminal.press(line)
+                terminal.wait_for(answer)
 
     await asyncio.to_thread(type_them)  # the API server is in the loop of the test
 

@@ -16,12 +16,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Final
 
 import aiohttp
 from support.admission import CONFIGURATIONS, answering, configurations, job_manifest, serving_certificates
+from support.commands import TIMEOUT, eventually
 from support.jobs.profiles import ENVIRONMENT, FLAGS
 
 from trainmaster.controller.kube.auth.loader import load_config
@@ -30,7 +30,6 @@ from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
 _DIRECTORY: Final = Path(tempfile.gettempdir()) / "trainmaster-launcher"
-_PATIENCE: Final = 60.0
 
 
 async def _start(profile: str) -> None:
@@ -59,13 +58,12 @@ async def _start(profile: str) -> None:
             start_new_session=True,
         )
     (_DIRECTORY / "pid").write_text(str(process.pid))
-    deadline = time.monotonic() + _PATIENCE
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(TIMEOUT):
         await answering(port, certificates)
         async with aiohttp.ClientSession() as session:
             while not await _succeeds(session, f"http://{probes}/readyz"):
-                if process.poll() is not None or time.monotonic() > deadline:
-                    raise SystemExit(f"the manager does not become ready; see {log.name}")
+                if process.poll() is not None:
+                    raise SystemExit(f"the manager ended; see {log.name}")
                 await asyncio.sleep(0.05)
     await _register(configurations(certificates, port=port, made=job_manifest()))
 
@@ -74,9 +72,7 @@ async def _stop() -> None:
     await _register([])
     pid = int((_DIRECTORY / "pid").read_text())
     os.kill(pid, signal.SIGTERM)
-    async with asyncio.timeout(_PATIENCE):
-        while Path(f"/proc/{pid}").exists():
-            await asyncio.sleep(0.05)
+    await eventually(lambda: not Path(f"/proc/{pid}").exists())
 
 
 async def _register(wanted: list[JsonObject]) -> None:

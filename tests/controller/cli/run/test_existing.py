@@ -11,7 +11,7 @@ import pytest
 import yaml
 from support.commands import eventually
 from support.team import Team, quiet_team
-from support.terminal_programs import terminal
+from support.terminals import Terminal
 
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
@@ -139,11 +139,13 @@ async def complete(team: Team, name: str) -> None:
 def answered(team: Team, file: str, *answers: str) -> tuple[int, str]:
     """Run a file on a terminal, give these answers, and return the exit code and what was on the terminal."""
     command = [sys.executable, "-m", "trainmaster.controller.cli", "run", file, "--no-follow", *team.options]
-    with terminal(command, team.directory) as running:
+    with Terminal(columns=200) as terminal, terminal.program(*command, cwd=team.directory) as running:
         for answer in answers:
-            running.wait_for("[a/r/n/Q]")
-            running.press(answer)
-        return running.wait(), running.seen
+            terminal.wait_for("[a/r/n/Q]")
+            terminal.press(answer)
+        code = running.wait()
+        terminal.settle()
+        return code, terminal.output
 
 
 async def test_on_a_terminal_it_asks(team: Team) -> None:
