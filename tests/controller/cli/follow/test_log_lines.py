@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
 
 STAMP = "2026-01-01T00:00:00.123456789Z"
@@ -26,7 +24,7 @@ def test_what_arrives_at_once_is_delivered_at_once() -> None:
     assert batches == [["one", "two"], ["three"]]
 
 
-def test_lines_without_end_come_in_pieces() -> None:
+def test_lines_without_end_come_in_pieces_and_what_the_server_puts_in_between_whole() -> None:
     stamp = STAMP.encode()
     assert cut(stamp + b" " + b"x" * 70_000, b"y\n", stamp + b" \xff\r\n", stamp + b" \n") == [
         "x" * 70_000,
@@ -34,33 +32,21 @@ def test_lines_without_end_come_in_pieces() -> None:
         "\N{REPLACEMENT CHARACTER}",
         "",
     ]
-
-
-def test_what_the_server_puts_in_between_is_delivered_whole() -> None:
     assert cut(f"{STAMP} one\nfailed to watch the file\n".encode()) == ["one", "failed to watch the file"]
 
 
-def test_the_last_line_is_shown_as_it_grows() -> None:
-    """As a progress bar does, which ends its line when it is complete."""
-    shown: list[str] = []
-    lines = LogLines(lambda _: None, shown.append)
-    for chunk in (f"{STAMP} one\n{STAMP} \r10%", "\r55%", "\r100%\n", f"{STAMP} two\n"):
-        lines.feed(chunk.encode())
-    assert shown == ["\r10%", "\r10%\r55%", ""]
-
-
-def test_the_last_line_is_shown_after_the_log_was_opened_again() -> None:
+def test_the_last_line_is_shown_as_it_grows_also_after_the_log_was_opened_again() -> None:
     """A log is opened again as a matter of course, and a bar may take hours until a line ends."""
     shown: list[str] = []
     found: list[str] = []
     lines = LogLines(found.extend, shown.append)
-    lines.feed(f"{STAMP} one\n{STAMP} \r10%".encode())
+    for chunk in (f"{STAMP} one\n{STAMP} \r10%", "\r55%"):
+        lines.feed(chunk.encode())
     lines.reopen()
-    lines.feed(f"{STAMP} o".encode())
-    lines.feed(f"ne\n{STAMP} \r10%\r55%".encode())
-    lines.feed(f"\r100%\n{STAMP} two\n".encode())
-    assert shown == ["\r10%", "", "\r10%\r55%", ""]
-    assert found == ["one", "\r10%\r55%\r100%", "two"]
+    for chunk in (f"{STAMP} o", f"ne\n{STAMP} \r10%\r55%\r70%", f"\r100%\n{STAMP} two\n"):
+        lines.feed(chunk.encode())
+    assert shown == ["\r10%", "\r10%\r55%", "", "\r10%\r55%\r70%", ""]
+    assert found == ["one", "\r10%\r55%\r70%\r100%", "two"]
 
 
 def test_of_a_bar_that_is_drawn_for_hours_the_last_state_is_delivered() -> None:
@@ -71,21 +57,19 @@ def test_of_a_bar_that_is_drawn_for_hours_the_last_state_is_delivered() -> None:
     assert bar.endswith("\r 50% done\r100%")
 
 
-@pytest.mark.parametrize(
-    "again",
-    [
-        "2026-01-01T00:00:00.1Z one\n2026-01-01T00:00:00.12Z two\n2026-01-01T00:00:00.2Z three\n",
-        "2026-01-01T02:00:00.100+02:00 one\n2026-01-01T02:00:00.120+02:00 two\n2026-01-01T02:00:00.200+02:00 three\n",
-    ],
-)
-def test_times_are_compared_however_they_are_written(again: str) -> None:
-    found: list[str] = []
-    lines = LogLines(found.extend)
-    lines.feed(b"2026-01-01T00:00:00.100000000Z one\n2026-01-01T00:00:00.120000000Z two\n")
-    assert lines.since == "2026-01-01T00:00:00Z"
-    lines.reopen()
-    lines.feed(again.encode())
-    assert found == ["one", "two", "three"]
+def test_times_are_compared_however_they_are_written() -> None:
+    times = ("2026-01-01T00:00:00.1Z", "2026-01-01T00:00:00.12Z", "2026-01-01T00:00:00.2Z")
+    elsewhere = ("2026-01-01T02:00:00.100+02:00", "2026-01-01T02:00:00.120+02:00", "2026-01-01T02:00:00.200+02:00")
+    for again in (times, elsewhere):
+        found: list[str] = []
+        lines = LogLines(found.extend)
+        lines.feed(b"2026-01-01T00:00:00.100000000Z one\n2026-01-01T00:00:00.120000000Z two\n")
+        assert lines.since == "2026-01-01T00:00:00Z"
+        lines.reopen()
+        lines.feed(
+            "".join(f"{time} {text}\n" for time, text in zip(again, ("one", "two", "three"), strict=True)).encode()
+        )
+        assert found == ["one", "two", "three"]
 
 
 def test_lines_before_those_that_were_asked_for_stay_out() -> None:
@@ -98,21 +82,21 @@ def test_lines_before_those_that_were_asked_for_stay_out() -> None:
     assert found == ["two", "three", "four"]
 
 
-@pytest.mark.parametrize("length", range(1, len(STAMP) + 12))
-def test_a_log_may_break_off_anywhere(length: int) -> None:
+def test_a_log_may_break_off_anywhere() -> None:
     """Also within a time, before the log is opened again and after."""
-    found: list[str] = []
-    shown: list[str] = []
-    lines = LogLines(found.extend, shown.append)
     log = f"{STAMP} one\n{STAMP} unfinished\n".encode()
     first = len(f"{STAMP} one\n")
-    for _ in range(2):
-        lines.feed(log[: first + length])
-        lines.reopen()
-    assert found == ["one"]
-    assert not any(text.startswith("2026") for text in shown)
-    lines.close()
-    assert found[1:] == (["unfinished"[: length - len(STAMP) - 1]] if length > len(STAMP) else [])
+    for length in range(1, len(STAMP) + 12):
+        found: list[str] = []
+        shown: list[str] = []
+        lines = LogLines(found.extend, shown.append)
+        for _ in range(2):
+            lines.feed(log[: first + length])
+            lines.reopen()
+        assert found == ["one"]
+        assert not any(text.startswith("2026") for text in shown)
+        lines.close()
+        assert found[1:] == (["unfinished"[: length - len(STAMP) - 1]] if length > len(STAMP) else [])
 
 
 def test_a_long_line_counts_once_when_it_comes_again() -> None:

@@ -67,16 +67,14 @@ def lines(*texts: str, second: int = 0) -> bytes:
     return "".join(f"2026-01-01T00:00:{second:02}.{text[0] * 9}Z {text[1:]}\n" for text in texts).encode()
 
 
+def log_of(script: Script, delivered: list[str]) -> PodLog:
+    client = cast("KubeClient", script)
+    return PodLog(client, namespace="default", pod="p", container="node", lines=LogLines(delivered.extend))
+
+
 async def follow(script: Script, pod: Pod) -> list[str]:
     delivered: list[str] = []
-    log = PodLog(
-        cast("KubeClient", script),
-        namespace="default",
-        pod="p",
-        container="node",
-        lines=LogLines(delivered.extend),
-    )
-    await log.follow(pod.run, pod.changed)
+    await log_of(script, delivered).follow(pod.run, pod.changed)
     assert not script.streams
     return delivered
 
@@ -117,26 +115,16 @@ async def test_what_is_there_already_is_read_before_a_stream_is_opened() -> None
 async def test_an_unfinished_line_is_delivered_once_at_the_end() -> None:
     script = Script([lines("1one", "2two")[:-1]], [lines("1one", "2two")[:-1]])
     assert await follow(script, Pod(RUNNING, ENDED)) == ["one", "two"]
-
-
-async def test_an_unfinished_line_is_delivered_when_the_pod_is_gone() -> None:
+    # An unfinished line is delivered when the pod is gone.
     script = Script([lines("1half a line")[:-1], StreamBroken("gone")], [NotFound(status=404)])
     assert await follow(script, Pod(RUNNING)) == ["half a line"]
-
-
-async def test_a_log_that_is_not_there_yet_is_waited_for() -> None:
+    # A log that is not there yet is waited for.
     script = Script([BadRequest(status=400)], [lines("1one")])
     assert await follow(script, Pod(ContainerRun(None, is_last=False), RUNNING, ENDED)) == ["one"]
 
 
 async def test_a_log_that_may_not_be_read_is_no_end_without_a_word() -> None:
-    log = PodLog(
-        cast("KubeClient", Script([Forbidden(status=403, message="you may not")])),
-        namespace="default",
-        pod="p",
-        container="node",
-        lines=LogLines(),
-    )
+    log = log_of(Script([Forbidden(status=403, message="you may not")]), [])
     await log.follow(Pod(RUNNING).run, Pod(RUNNING).changed)
     assert "you may not" in str(log.refusal)
 

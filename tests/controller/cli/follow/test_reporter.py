@@ -36,30 +36,22 @@ def test_a_terminal_has_a_display_unless_plain_lines_are_wanted(terminal: pytest
     assert chosen() is LiveReporter
 
 
-@pytest.mark.parametrize("stream", ["stdout", "stderr"])
-def test_a_file_or_a_pipe_has_none(terminal: pytest.MonkeyPatch, stream: str) -> None:
-    terminal.setattr(getattr(sys, stream), "isatty", lambda: False)
+@pytest.mark.parametrize(
+    "variable",
+    [
+        *("TERM=dumb", "TERM=", "TERM=unknown", "CI=true", "CI=1", "JPY_PARENT_PID=1", "COLAB_RELEASE_TAG=release-1"),
+        "MPLBACKEND=module://matplotlib_inline.backend_inline",
+    ],
+)
+def test_terminals_on_which_nothing_can_be_drawn_over_have_none(terminal: pytest.MonkeyPatch, variable: str) -> None:
+    """Dumb ones, logs of CI, and notebooks, whose `!` gives its command a terminal of which lines are kept."""
+    terminal.setenv(*variable.split("=", 1))
     assert chosen() is PlainReporter
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("TERM", "dumb"),
-        ("TERM", ""),
-        ("TERM", "unknown"),
-        ("CI", "true"),
-        ("CI", "1"),
-        ("JPY_PARENT_PID", "1"),
-        ("COLAB_RELEASE_TAG", "release-1"),
-        ("MPLBACKEND", "module://matplotlib_inline.backend_inline"),
-    ],
-)
-def test_terminals_on_which_nothing_can_be_drawn_over_have_none(
-    terminal: pytest.MonkeyPatch, name: str, value: str
-) -> None:
-    """Dumb ones, logs of CI, and notebooks, whose `!` gives its command a terminal of which lines are kept."""
-    terminal.setenv(name, value)
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_file_or_a_pipe_has_none(terminal: pytest.MonkeyPatch, stream: str) -> None:
+    terminal.setattr(getattr(sys, stream), "isatty", lambda: False)
     assert chosen() is PlainReporter
 
 

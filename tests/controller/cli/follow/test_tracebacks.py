@@ -22,7 +22,7 @@ def test_a_traceback_is_printed_in_full_once(prefix: str) -> None:
     ]
 
 
-def test_another_traceback_is_printed_in_full() -> None:
+def test_another_traceback_is_printed_in_full_and_what_never_ends_is_released() -> None:
     tracebacks = Tracebacks()
     tracebacks.shorten([*BLOCK, "RuntimeError: a"])
     other = [BLOCK[0], '  File "train.py", line 12, in <module>', "    loss()", "ValueError: NaN"]
@@ -30,11 +30,6 @@ def test_another_traceback_is_printed_in_full() -> None:
     assert tracebacks.is_holding
     assert tracebacks.shorten(other[2:]) == other
     assert not tracebacks.is_holding
-
-
-def test_what_never_ends_is_released() -> None:
-    tracebacks = Tracebacks()
-    tracebacks.shorten([*BLOCK, "RuntimeError: a"])
     assert tracebacks.shorten(["before", *BLOCK[:2]]) == ["before"]
     assert tracebacks.release() == BLOCK[:2]
     assert tracebacks.shorten(["    later"]) == ["    later"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
-import pytest
 from rich.cells import cell_len
 from support.followed_jobs import condition, failure, job_status, pods
 
@@ -42,7 +42,7 @@ def troubled() -> JobView:
     )
 
 
-def test_a_job_in_80_columns() -> None:
+def test_a_job_in_40_80_and_200_columns() -> None:
     assert rows(troubled()) == [
         " 70%|#######   | 70/100 [00:12<00:05,  3.61it/s]",
         "⠋ mnist  Running  1:23  1 restart",
@@ -51,9 +51,6 @@ def test_a_job_in_80_columns() -> None:
         "  node                 3/4 running, 1 ImagePullBackOff",
         "  ! rank 1 failed: ValueError: my loss is NaN (exit code 1, attempt 0)",
     ]
-
-
-def test_a_job_in_40_columns() -> None:
     assert rows(troubled(), columns=40) == [
         " 70%|#######   | 70/100 [00:12<00:05, …",
         "⠋ mnist  Running  1:23  1 restart",
@@ -62,15 +59,9 @@ def test_a_job_in_40_columns() -> None:
         "  node                 3/4 running, 1 …",
         "  ! rank 1 failed: ValueError: my loss…",
     ]
-
-
-def test_a_job_in_200_columns() -> None:
     assert rows(troubled(), columns=200)[2] == (
         "  ━━━━━━━━━━━─────────────   47%  epoch 5/10  70/100  1:34 left  loss 0.31  accuracy 0.92"
     )
-
-
-def test_a_terminal_that_knows_no_other_characters_gets_ascii() -> None:
     drawn = rows(troubled(), glyphs=ASCII)
     assert drawn[1:3] == [
         "| mnist  Running  1:23  1 restart",
@@ -129,16 +120,10 @@ def test_thirty_jobs_take_half_of_the_terminal() -> None:
     assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: ValueError: my…    6%  epoch 2/30"
     assert drawn[1] == "⠋ sweep-03  Running  1:03  ━━──────────────────   10%  epoch 3/30  2/2 running"
     assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pending, 1 Failed"
-
-
-def test_thirty_jobs_in_40_columns() -> None:
     drawn = rows(*sweep(), columns=40)
     assert drawn[0] == "⠋ sweep-02  Running  rank 1 failed: Va…"
     assert drawn[1] == "⠋ sweep-03  Running  1:03   10%"
     assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pe…"
-
-
-def test_with_room_for_one_row_there_is_one() -> None:
     assert rows(*sweep(), lines=3) == ["… 30 jobs: 20 Running, 5 Complete, 4 Pending, 1 Failed"]
     assert rows(view(), lines=1) == ["⠋ mnist  Running  2/2 running"]
 
@@ -149,14 +134,13 @@ def test_a_few_jobs_are_shown_in_full_if_there_is_room() -> None:
     assert rows(*three, lines=10) == [f"⠋ {name}  Running  1/1 running" for name in "abc"]
 
 
-@pytest.mark.parametrize("columns", [1, 2, 5, 10, 20, 39, 40, 41, 60, 79, 80, 81, 120, 200])
-@pytest.mark.parametrize("lines", [1, 2, 5, 24, 50])
-def test_no_row_is_as_long_as_the_terminal_and_half_of_it_is_left_for_logs(columns: int, lines: int) -> None:
+def test_no_row_is_as_long_as_the_terminal_and_half_of_it_is_left_for_logs() -> None:
     long = view(name="a-job-with-a-name-that-is-as-long-as-the-server-allows-for-names-of", partial="日本語" * 100)
-    for views in ([troubled()], [long], sweep(), [*sweep(), long, troubled()]):
-        drawn = frame(views, columns=columns, lines=lines, tick=3)
-        assert all(cell_len(row.plain) < max(columns, 2) for row in drawn)
-        assert 1 <= len(drawn) <= max(1, lines // 2)
+    for columns, lines in product((1, 2, 5, 20, 39, 40, 41, 79, 80, 81, 200), (1, 2, 5, 24, 50)):
+        for views in ([troubled()], [long], sweep(), [*sweep(), long, troubled()]):
+            drawn = frame(views, columns=columns, lines=lines, tick=3)
+            assert all(cell_len(row.plain) < max(columns, 2) for row in drawn)
+            assert 1 <= len(drawn) <= max(1, lines // 2)
 
 
 def test_control_characters_of_a_job_do_not_get_into_the_display() -> None:

@@ -35,9 +35,7 @@ def test_what_the_training_reports_counts_more() -> None:
     assert (shown.fraction, shown.remaining, shown.metrics) == (0.47, 94, {"loss": "0.2"})
     assert shown.what == "epoch 2/10"
     assert view(attempt, job_status(progress=Progress(170, None, {}))).fraction == 1
-
-
-def test_metrics_alone_are_shown_with_what_the_log_tells() -> None:
+    # Metrics alone are shown with what the log tells.
     attempt = Attempt()
     attempt.take(["step 5/10"])
     shown = view(attempt, job_status(progress=Progress(None, None, {"loss": "0.2"})))

@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.commands import eventually
 from support.followed_jobs import numbered
-from support.terminals import Terminal
+from support.terminals import Terminal, shown
 
 from trainmaster.controller.cli.follow.display.live_region import LiveRegion
 
@@ -33,21 +33,10 @@ with contextlib.suppress(KeyboardInterrupt), LiveRegion(sys.stdout) as region:
 """
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-
-
-def shows(terminal: Terminal, text: str) -> Callable[[], bool]:
-    return lambda: any(text in row for row in terminal.screen)
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_that_ends_the_program_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
+async def test_a_signal_that_ends_the_program_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
     with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
-        eventually(shows(terminal, "last row of the display 3"))
+        await shown(terminal, "last row of the display 3")
         assert not terminal.echoes
         program.signal(number)
         assert program.wait() == -number
@@ -56,27 +45,27 @@ def test_a_signal_that_ends_the_program_leaves_the_terminal_as_it_was(number: si
         assert terminal.echoes
 
 
-def test_keys_that_are_pressed_leave_no_trace() -> None:
+async def test_keys_that_are_pressed_leave_no_trace() -> None:
     """Enter would move the cursor, and what is above it would be taken for the display."""
     with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
-        eventually(shows(terminal, "last row of the display 3"))
+        await shown(terminal, "last row of the display 3")
         terminal.press("abc\n\n\n")
-        eventually(shows(terminal, "last row of the display 9"))
+        await shown(terminal, "last row of the display 9")
         assert terminal.screen[:2] == ["a line", "first row of the display"]
         program.signal(signal.SIGTERM)
         program.wait()
         assert terminal.everything == ["a line"]
 
 
-def test_a_program_that_is_stopped_gives_the_terminal_back_until_it_goes_on() -> None:
+async def test_a_program_that_is_stopped_gives_the_terminal_back_until_it_goes_on() -> None:
     """Ctrl-Z, and then `fg`."""
     with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
-        eventually(shows(terminal, "last row of the display 3"))
+        await shown(terminal, "last row of the display 3")
         terminal.press("\x1a")
-        eventually(lambda: terminal.cursor_is_shown and terminal.echoes)
+        await eventually(lambda: terminal.cursor_is_shown and terminal.echoes)
         assert terminal.screen == ["a line"]
         program.signal(signal.SIGCONT)
-        eventually(shows(terminal, "last row of the display"))
+        await shown(terminal, "last row of the display")
         assert not terminal.cursor_is_shown
         assert not terminal.echoes
         terminal.press("\x03")
@@ -85,22 +74,22 @@ def test_a_program_that_is_stopped_gives_the_terminal_back_until_it_goes_on() ->
         assert terminal.cursor_is_shown
 
 
-def test_a_program_that_was_stopped_unasked_takes_the_terminal_again() -> None:
+async def test_a_program_that_was_stopped_unasked_takes_the_terminal_again() -> None:
     """Nobody is told of SIGSTOP; a shell takes the terminal then, and leaves it in its own modes."""
     with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
-        eventually(shows(terminal, "last row of the display 3"))
+        await shown(terminal, "last row of the display 3")
         program.signal(signal.SIGSTOP)
-        eventually(lambda: program.is_stopped)
+        await eventually(lambda: program.is_stopped)
         terminal.echo()
         program.signal(signal.SIGCONT)
-        eventually(lambda: not terminal.echoes)
+        await eventually(lambda: not terminal.echoes)
         terminal.press("\x03")
         assert program.wait() == 0
         assert terminal.everything == ["a line"]
         assert terminal.echoes
 
 
-def test_a_terminal_that_somebody_has_made_nonblocking_gets_everything() -> None:
+async def test_a_terminal_that_somebody_has_made_nonblocking_gets_everything() -> None:
     lines = numbered("line", 4_000)
     with Terminal() as terminal:
         os.set_blocking(terminal.file.fileno(), False)
@@ -110,7 +99,7 @@ def test_a_terminal_that_somebody_has_made_nonblocking_gets_everything() -> None
         assert terminal.everything == lines
 
 
-def test_a_terminal_that_is_gone_ends_nothing() -> None:
+async def test_a_terminal_that_is_gone_ends_nothing() -> None:
     master, slave = os.openpty()
     with os.fdopen(slave, "w") as file, LiveRegion(file) as region:
         region.write("a line\n", ["the display"])
@@ -119,7 +108,7 @@ def test_a_terminal_that_is_gone_ends_nothing() -> None:
 
 
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux, a terminal that wraps its lines anew")
-def test_a_terminal_that_wraps_its_lines_anew_keeps_nothing_of_the_display(tmp_path: Path) -> None:
+async def test_a_terminal_that_wraps_its_lines_anew_keeps_nothing_of_the_display(tmp_path: Path) -> None:
     """The display has other rows then than were drawn; most terminals are so, the emulator of these tests is not."""
     script = tmp_path / "program.py"
     script.write_text(PROGRAM.replace("of the display", f"of the display{' and more' * 15}"))
@@ -138,10 +127,10 @@ def test_a_terminal_that_wraps_its_lines_anew_keeps_nothing_of_the_display(tmp_p
 
     tmux("new-session", "-d", "-x", "160", "-y", "24", sys.executable, str(script), "line {}\n")
     try:
-        goes_on(history)
+        await goes_on(history)
         for width, height in ((40, 24), (200, 24), (30, 10), (160, 40), (50, 24)):
             tmux("resize-window", "-x", str(width), "-y", str(height))
-            goes_on(history)
+            await goes_on(history)
         lines = history()
         ended = max(index for index, line in enumerate(lines) if line.startswith("line "))
         assert lines[0] == "a line"
@@ -151,10 +140,10 @@ def test_a_terminal_that_wraps_its_lines_anew_keeps_nothing_of_the_display(tmp_p
         tmux("kill-server")
 
 
-def goes_on(history: Callable[[], list[str]]) -> None:
+async def goes_on(history: Callable[[], list[str]]) -> None:
     """Wait until some more lines are there."""
     number = last(history()) + 10
-    eventually(lambda: last(history()) > number)
+    await eventually(lambda: last(history()) > number)
 
 
 def last(lines: list[str]) -> int:

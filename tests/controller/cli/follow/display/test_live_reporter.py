@@ -8,9 +8,8 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
-from support.commands import eventually
 from support.followed_jobs import condition, failure, job_status, numbered, pods
-from support.terminals import Terminal
+from support.terminals import Terminal, shown
 
 from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter
 from trainmaster.controller.cli.follow.job_status import JobStatus
@@ -35,16 +34,12 @@ def display(terminal: Terminal) -> list[str]:
     return rows[first:]
 
 
-async def drawn(terminal: Terminal, text: str) -> None:
-    await eventually(lambda: any(text in row for row in terminal.screen))
-
-
 async def test_the_display_is_below_what_scrolls_by(terminal: Terminal) -> None:
     with LiveReporter(terminal.file) as reporter:
         reporter.show([running()])
         reporter.log(["loading", "epoch 3/10 loss 0.3"], job=JOB)
         reporter.report("pod mnist-node-0-0: Running")
-        await drawn(terminal, "30%")
+        await shown(terminal, "30%")
         assert terminal.screen[:3] == ["loading", "epoch 3/10 loss 0.3", "pod mnist-node-0-0: Running"]
         assert display(terminal)[1:] == [
             "  ━━━━━━━─────────────────   30%  epoch 3/10",
@@ -64,7 +59,7 @@ async def test_nothing_of_the_display_ever_gets_into_the_scrollback(terminal: Te
                 status.failures = []
             reporter.show([status] * (first // 50 % 4 + 1))
             reporter.log(lines[first : first + 50], job=JOB)
-            await drawn(terminal, f"line {first + 49} end")
+            await shown(terminal, f"line {first + 49} end")
         assert display(terminal)
     assert terminal.everything == lines
     assert terminal.cursor_is_shown
@@ -74,7 +69,7 @@ async def test_lines_come_out_in_few_pieces(terminal: Terminal, monkeypatch: pyt
     """A display that is drawn for every line makes 100,000 of them 19 times slower."""
     with LiveReporter(terminal.file) as reporter:
         reporter.show([running()])
-        await drawn(terminal, "mnist  Running")
+        await shown(terminal, "mnist  Running")
         written: list[int] = []
         held = reporter._region._terminal
         send = held.send
@@ -99,7 +94,7 @@ async def test_thirty_jobs_leave_half_of_the_terminal_to_their_logs(terminal: Te
     with LiveReporter(terminal.file) as reporter:
         reporter.show(jobs)
         reporter.log(numbered("line", 100))
-        await drawn(terminal, "19 more: 19 Running")
+        await shown(terminal, "19 more: 19 Running")
         assert terminal.screen[:12] == [f"line {number}" for number in range(88, 100)]
         assert len(terminal.screen) == 24
         assert terminal.scrollback == numbered("line", 88)
@@ -112,11 +107,11 @@ async def test_a_line_that_is_not_ended_is_shown_in_the_display(terminal: Termin
         reporter.show([running()])
         for percent in (10, 55):
             reporter.partial(f"{percent}%|#####     | {percent}/100 [00:12<00:15,  3.61it/s]\r", job=JOB)
-            await drawn(terminal, f"{percent}/100 [00:12<00:15")
-            await drawn(terminal, f" {percent}%  {percent}/100  0:15 left")
+            await shown(terminal, f"{percent}/100 [00:12<00:15")
+            await shown(terminal, f" {percent}%  {percent}/100  0:15 left")
         reporter.partial("", job=JOB)
         reporter.log(["100%|##########| 100/100 [00:30<00:00]"], job=JOB)
-        await drawn(terminal, "100/100 [00:30<00:00]")
+        await shown(terminal, "100/100 [00:30<00:00]")
         assert not any("[00:12<00:15" in row for row in terminal.screen)
     assert terminal.everything == ["100%|##########| 100/100 [00:30<00:00]"]
 
@@ -127,7 +122,7 @@ async def test_colours_stay_and_what_would_break_the_display_goes(terminal: Term
         reporter.log(
             ["\x1b[31mred", "plain \x1b[2J\x1b[10A\x1b[?1049h\x1b]0;evil\x07text", "10%\r55%\r100% [bold]done[/bold]"]
         )
-        await drawn(terminal, "done")
+        await shown(terminal, "done")
         assert terminal.screen[:3] == ["red", "plain text", "100% [bold]done[/bold]"]
         assert (terminal.colour(0, 0), terminal.colour(1, 0)) == ("red", "default")
         assert display(terminal)
@@ -135,16 +130,12 @@ async def test_colours_stay_and_what_would_break_the_display_goes(terminal: Term
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, asyncio.CancelledError])
 async def test_an_exception_takes_the_display_away(terminal: Terminal, error: type[BaseException]) -> None:
-    async def fail() -> None:
-        with LiveReporter(terminal.file) as reporter:
-            reporter.show([running()])
-            reporter.log(["line"], job=JOB)
-            await drawn(terminal, "mnist  Running")
-            reporter.log(["last words"], job=JOB)
-            raise error
-
-    with pytest.raises(error):
-        await fail()
+    with pytest.raises(error), LiveReporter(terminal.file) as reporter:  # noqa: PT012 - the block is what is left
+        reporter.show([running()])
+        reporter.log(["line"], job=JOB)
+        await shown(terminal, "mnist  Running")
+        reporter.log(["last words"], job=JOB)
+        raise error
     assert terminal.everything == ["line", "last words"]
     assert terminal.cursor_is_shown
 
@@ -163,10 +154,10 @@ async def test_a_terminal_that_is_resized_keeps_nothing_of_the_display(terminal:
     with LiveReporter(terminal.file) as reporter:
         reporter.show([running()] * 3)
         reporter.log(numbered("before", 30), job=JOB)
-        await drawn(terminal, "mnist  Running")
+        await shown(terminal, "mnist  Running")
         terminal.resize(columns, 24)
         reporter.log(numbered("after", 30), job=JOB)
-        await drawn(terminal, "after 29")
+        await shown(terminal, "after 29")
         assert len(display(terminal)) == 9
     assert terminal.everything == [*numbered("before", 30), *numbered("after", 30)]
 
@@ -179,35 +170,34 @@ async def test_what_is_written_to_standard_error_comes_above_the_display(
     monkeypatch.setattr(logging.getLogger(), "handlers", [handler])
     with LiveReporter(terminal.file) as reporter:
         reporter.show([running()])
-        await drawn(terminal, "mnist  Running")
+        await shown(terminal, "mnist  Running")
         sys.stderr.write("a warning\n")
         logging.getLogger().warning("a log entry")
         sys.stderr.write("no newline")
-        await drawn(terminal, "a log entry")
+        await shown(terminal, "a log entry")
         assert terminal.screen[:2] == ["a warning", "a log entry"]
         assert display(terminal)
     assert terminal.everything == ["a warning", "a log entry", "no newline"]
     assert handler.stream is sys.stderr
 
 
-async def test_a_terminal_without_colours_gets_none(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_terminal_gets_colours_and_characters_that_it_has(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A terminal without colours gets none.
     monkeypatch.setenv("NO_COLOR", "1")
     with LiveReporter(terminal.file) as reporter:
         reporter.show([running()])
         reporter.report("bad news", bad=True)
-        await drawn(terminal, "mnist  Running")
+        await shown(terminal, "mnist  Running")
         columns = range(len(terminal.screen[1]))
         assert {terminal.colour(row, column) for row in range(4) for column in columns} == {"default"}
-
-
-async def test_the_console_of_linux_gets_characters_that_it_has(
-    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    # The console of linux gets characters that it has.
     monkeypatch.setenv("TERM", "linux")
     with LiveReporter(terminal.file) as reporter:
         reporter.show([running()])
         reporter.log(["epoch 3/10 loss 0.3"], job=JOB)
-        await drawn(terminal, "#######-----------------   30%")
+        await shown(terminal, "#######-----------------   30%")
         assert all(row.isascii() for row in terminal.screen)
 
 
@@ -216,8 +206,8 @@ async def test_a_restart_begins_with_no_progress(terminal: Terminal) -> None:
     with LiveReporter(terminal.file) as reporter:
         reporter.show([status])
         reporter.log(["epoch 9/10 loss 0.1"], job=JOB)
-        await drawn(terminal, "90%")
+        await shown(terminal, "90%")
         status._restarts = 1
         reporter.show([status])
-        await drawn(terminal, "1 restart")
+        await shown(terminal, "1 restart")
         assert not any("90%" in row for row in terminal.screen)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from trainmaster.controller.cli.follow.display.progress_lines import Reading, read_progress
 
 COUNTERS = {
@@ -126,14 +124,9 @@ NO_COUNTERS = [
 ]
 
 
-@pytest.mark.parametrize("line", COUNTERS)
-def test_counters_are_read(line: str) -> None:
-    assert read_progress(line) == COUNTERS[line]
-
-
-@pytest.mark.parametrize("line", NO_COUNTERS)
-def test_what_only_looks_like_a_counter_is_none(line: str) -> None:
-    assert read_progress(line) is None
+def test_counters_are_read_and_what_only_looks_like_one_is_not() -> None:
+    assert {line: read_progress(line) for line in COUNTERS} == COUNTERS
+    assert {line: read_progress(line) for line in NO_COUNTERS} == dict.fromkeys(NO_COUNTERS)
 
 
 def test_a_line_of_any_length_and_content_is_read_quickly() -> None:

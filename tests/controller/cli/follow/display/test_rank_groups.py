@@ -21,13 +21,10 @@ def test_groups_come_in_the_order_in_which_they_start() -> None:
     assert summary(groups) == "launcher 1/1 running"
 
 
-def test_ranks_are_counted_before_they_have_pods() -> None:
+def test_ranks_are_counted_before_they_have_pods_and_once_when_they_were_replaced() -> None:
     assert [(group.name, group.text) for group in rank_groups(job_status(nodes=4))] == [("node", "0/4 pods")]
     assert rank_groups(job_status()) == []
     assert summary([]) == ""
-
-
-def test_of_a_rank_that_was_replaced_the_last_pod_counts() -> None:
     there = {
         "new": pod("Running", created="2024-01-01T00:00:09Z"),
         "old": pod("Failed", created="2024-01-01T00:00:00Z"),

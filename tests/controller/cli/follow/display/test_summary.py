@@ -62,32 +62,7 @@ def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
     assert told(status)[0] == "TrainJob default/mnist: Failed after 1:23: FailedJobs: jobset failed"
     status.failures = []
     assert told(status)[0] == f"TrainJob default/mnist: Failed after 1:23: FailedJobs: {message}"
-
-
-def test_attempts_are_counted() -> None:
-    status = failed()
-    status._restarts = 2
-    status.failures = [failure("one", attempt=0), failure("three", attempt=2, at="2024-01-01T00:00:09Z")]
-    lines = told(status)
-    assert lines[0].startswith("TrainJob default/mnist: Failed after 1:23, 2 restarts: ")
-    assert lines[1] == "  rank 1 failed: exit code 1; attempt 2, pod mnist-node-0-1-x7k2p"
-    assert lines[3] == "  | three"
-
-
-def test_a_rank_that_failed_in_place_again_and_again_is_named_once() -> None:
-    status = failed()
-    status.failures = [failure(run=run, at=f"2024-01-01T00:00:0{run}Z") for run in range(3)]
-    assert not [line for line in told(status) if "after it failed" in line]
-
-
-def test_many_that_failed_are_counted() -> None:
-    status = failed()
-    status.failures += [failure(rank=rank, at="2024-01-01T00:00:09Z") for rank in range(2, 40)]
-    (line,) = [line for line in told(status) if "after it failed" in line]
-    assert line.endswith("rank 6 (exit code 1) and 33 more")
-
-
-def test_without_a_failure_that_was_seen_the_condition_tells() -> None:
+    # Without a failure that was seen the condition tells.
     status = failed()
     status.failures = []
     assert told(status)[:2] == [
@@ -96,7 +71,27 @@ def test_without_a_failure_that_was_seen_the_condition_tells() -> None:
     ]
 
 
-def test_a_job_that_goes_on_can_be_followed_again() -> None:
+def test_attempts_are_counted_and_who_failed_again_and_again_is_named_once() -> None:
+    status = failed()
+    status._restarts = 2
+    status.failures = [failure("one", attempt=0), failure("three", attempt=2, at="2024-01-01T00:00:09Z")]
+    lines = told(status)
+    assert lines[0].startswith("TrainJob default/mnist: Failed after 1:23, 2 restarts: ")
+    assert lines[1] == "  rank 1 failed: exit code 1; attempt 2, pod mnist-node-0-1-x7k2p"
+    assert lines[3] == "  | three"
+    # A rank that failed in place again and again is named once.
+    status = failed()
+    status.failures = [failure(run=run, at=f"2024-01-01T00:00:0{run}Z") for run in range(3)]
+    assert not [line for line in told(status) if "after it failed" in line]
+    # Many that failed are counted.
+    status = failed()
+    status.failures += [failure(rank=rank, at="2024-01-01T00:00:09Z") for rank in range(2, 40)]
+    (line,) = [line for line in told(status) if "after it failed" in line]
+    assert line.endswith("rank 6 (exit code 1) and 33 more")
+
+
+def test_what_can_be_done_depends_on_the_state() -> None:
+    # A job that goes on can be followed again.
     status = job_status(pods=pods("Running", "Pending"), nodes=2)
     assert told(status) == [
         "TrainJob default/mnist: still Running, 1/2 running, 1 pending",
@@ -104,16 +99,12 @@ def test_a_job_that_goes_on_can_be_followed_again() -> None:
         "  follow: trainmaster attach mnist",
         "  delete: trainmaster delete mnist",
     ]
-
-
-def test_a_job_that_is_suspended_can_be_resumed() -> None:
+    # A job that is suspended can be resumed.
     status = job_status(conditions=condition("Suspended", reason="Suspended", message="TrainJob is suspended"))
     lines = told(status)
     assert lines[0] == "TrainJob default/mnist: still Suspended: Suspended: TrainJob is suspended"
     assert "  resume: trainmaster resume mnist" in lines
-
-
-def test_nothing_can_be_done_with_a_job_that_is_gone() -> None:
+    # Nothing can be done with a job that is gone.
     assert told(job_status(deleted=True)) == ["TrainJob default/mnist: Deleted"]
     assert told(complete(), commands=Commands(deletes=True)) == ["TrainJob default/mnist: Complete after 1:23"]
 
@@ -144,15 +135,14 @@ def test_of_several_jobs_those_that_failed_come_last() -> None:
     ]
 
 
-def test_a_hundred_jobs_do_not_fill_the_terminal_with_what_went_well() -> None:
+def test_of_many_jobs_little_is_told() -> None:
+    # A hundred jobs do not fill the terminal with what went well.
     lines = told(
         *[complete(name) for name in numbered("job", 50)], *[job_status(name) for name in numbered("late", 50)]
     )
     assert lines[0] == "50 of 100 TrainJobs: Complete"
     assert lines[11] == "and 40 more TrainJobs: 40 Pending"
-
-
-def test_of_many_failures_three_are_explained() -> None:
+    # Of many failures three are explained.
     lines = told(*[failed(name) for name in numbered("job", 5)])
     assert lines.count("  its last lines:") == 3
     assert lines.count("  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p") == 5

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from trainmaster.controller.cli.follow.display.terminal_text import plain, printable, printable_lines
 
 LINES = {
@@ -32,16 +30,12 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("line", LINES)
-def test_only_text_and_colours_are_left(line: str) -> None:
-    assert printable(line) == LINES[line]
+def test_only_text_and_colours_are_left() -> None:
+    assert {line: printable(line) for line in LINES} == LINES
 
 
-def test_many_lines_stay_as_many() -> None:
+def test_many_lines_stay_as_many_and_lose_colours_on_request() -> None:
     assert printable_lines("a\nb\n\nc\n") == "a\nb\n\nc\n"
     assert printable_lines("a\n\x1b[2Jb\n\n\x1b[32mc\n") == "a\nb\n\n\x1b[32mc\x1b[m\n"
     assert printable_lines("a\n\x1b[32mb\nc\n") == "a\x1b[m\n\x1b[32mb\x1b[m\nc\x1b[m\n"
-
-
-def test_without_colours() -> None:
     assert plain("\x1b[32m50%\x1b[0m\r\x1b[32m100%\x1b[0m\tdone") == "100%    done"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from support.terminals import Program, Terminal
+from support.commands import eventually
+from support.terminals import Program, Terminal, shown
 
 pytestmark = pytest.mark.nightly
 
@@ -47,27 +47,16 @@ def _programs_find_support(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
 
 
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.02)
-
-
-def shows(terminal: Terminal, text: str) -> Callable[[], bool]:
-    return lambda: any(text in row for row in terminal.screen)
-
-
-@contextmanager
-def live(*arguments: str, columns: int = 80, lines: int = 24) -> Iterator[tuple[Terminal, Program]]:
+@asynccontextmanager
+async def live(*arguments: str, columns: int = 80, lines: int = 24) -> AsyncIterator[tuple[Terminal, Program]]:
     with Terminal(columns, lines) as terminal, terminal.program(sys.executable, "-c", PROGRAM, *arguments) as program:
-        eventually(shows(terminal, "look-2"))
+        await shown(terminal, "look-2")
         yield terminal, program
 
 
 def is_given_back(terminal: Terminal) -> bool:
     """Emulators of tests have one screen; so that what was drawn is gone from it tells that it was left."""
-    return terminal.cursor_is_shown and terminal.echoes and not shows(terminal, "stuck")()
+    return terminal.cursor_is_shown and terminal.echoes and not terminal.shows("stuck")
 
 
 def colours(terminal: Terminal, name: str) -> set[str]:
@@ -76,91 +65,91 @@ def colours(terminal: Terminal, name: str) -> set[str]:
     return {terminal.colour(row, column) for column in range(60)}
 
 
-def test_ctrl_c_leaves_it_as_an_interruption() -> None:
-    with live() as (terminal, program):
+async def test_ctrl_c_leaves_it_as_an_interruption() -> None:
+    async with live() as (terminal, program):
         terminal.press("\x03")
         assert program.wait() == 130
         assert is_given_back(terminal)
 
 
-def test_a_signal_that_ends_it_gives_the_terminal_back() -> None:
-    with live() as (terminal, program):
+async def test_a_signal_that_ends_it_gives_the_terminal_back() -> None:
+    async with live() as (terminal, program):
         program.signal(signal.SIGTERM)
         assert program.wait() == -signal.SIGTERM
         assert is_given_back(terminal)
 
 
-def test_a_crash_gives_the_terminal_back_and_is_seen() -> None:
-    with live("crash") as (terminal, program):
+async def test_a_crash_gives_the_terminal_back_and_is_seen() -> None:
+    async with live("crash") as (terminal, program):
         assert program.wait() == 1
         assert terminal.echoes
         assert terminal.cursor_is_shown
-        assert shows(terminal, "RuntimeError: a defect")()
+        assert terminal.shows("RuntimeError: a defect")
 
 
-def test_ctrl_z_gives_the_terminal_back_until_it_goes_on() -> None:
-    with live() as (terminal, program):
+async def test_ctrl_z_gives_the_terminal_back_until_it_goes_on() -> None:
+    async with live() as (terminal, program):
         terminal.press("\x1a")
-        eventually(lambda: program.is_stopped)
+        await eventually(lambda: program.is_stopped)
         assert is_given_back(terminal)
         program.signal(signal.SIGCONT)
-        eventually(shows(terminal, "stuck"))
+        await shown(terminal, "stuck")
         assert not terminal.echoes
         terminal.press("q")
         assert program.wait() == 0
         assert is_given_back(terminal)
 
 
-def test_keys_select_sort_filter_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_keys_select_sort_filter_and_leave(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)
-    with live() as (terminal, program):
+    async with live() as (terminal, program):
         assert len(colours(terminal, "stuck")) > 1
         assert not terminal.echoes
         assert not terminal.cursor_is_shown
-        assert shows(terminal, ">  look-")()
+        assert terminal.shows(">  look-")
         terminal.press("\x1b[B")
-        eventually(shows(terminal, ">  stuck"))
+        await shown(terminal, ">  stuck")
         terminal.press("\r")
-        eventually(shows(terminal, "why stuck is so"))
+        await shown(terminal, "why stuck is so")
         terminal.press("\x1b[F")
-        eventually(shows(terminal, "line 99"))
+        await shown(terminal, "line 99")
         terminal.press("q")
-        eventually(shows(terminal, ">  stuck"))
+        await shown(terminal, ">  stuck")
         terminal.press("s")
-        eventually(shows(terminal, "sort: name"))
-        eventually(shows(terminal, ">  stuck"))
+        await shown(terminal, "sort: name")
+        await shown(terminal, ">  stuck")
         terminal.press("/q")
-        eventually(shows(terminal, "no jobs match 'q'"))
+        await shown(terminal, "no jobs match 'q'")
         terminal.press("\x7fmni")
-        eventually(shows(terminal, "filter: mni_"))
-        eventually(lambda: not shows(terminal, "job-1")())
+        await shown(terminal, "filter: mni_")
+        await eventually(lambda: not terminal.shows("job-1"))
         terminal.press("\r")
-        eventually(shows(terminal, "1/1   q quit"))
-        assert shows(terminal, "/ filter: mni")()
+        await shown(terminal, "1/1   q quit")
+        assert terminal.shows("/ filter: mni")
         terminal.press("\x1b")
-        eventually(shows(terminal, "/33   q quit"))
-        assert shows(terminal, ">  mnist")()
+        await shown(terminal, "/33   q quit")
+        assert terminal.shows(">  mnist")
         terminal.press("\x1b[F")
-        eventually(shows(terminal, ">  stuck"))
-        assert shows(terminal, "33/33   q quit")()
+        await shown(terminal, ">  stuck")
+        assert terminal.shows("33/33   q quit")
         terminal.press("q")
         assert program.wait() == 0
         assert is_given_back(terminal)
-        assert shows(terminal, "a line on standard error")()
+        assert terminal.shows("a line on standard error")
 
 
-def test_another_size_is_filled_at_once_and_without_colours_if_they_are_unwanted(
+async def test_another_size_is_filled_at_once_and_without_colours_if_they_are_unwanted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.setenv("NO_COLOR", "1")
-    with live() as (terminal, program):
+    async with live() as (terminal, program):
         assert colours(terminal, "stuck") == {"default"}
         terminal.resize(50, 10)
         program.signal(signal.SIGWINCH)
-        eventually(lambda: len(terminal.screen) == 10 and "q quit" in terminal.screen[-1])
+        await eventually(lambda: len(terminal.screen) == 10 and "q quit" in terminal.screen[-1])
         assert all(len(row) <= 50 for row in terminal.screen)
         terminal.resize(120, 40)
         program.signal(signal.SIGWINCH)
-        eventually(lambda: len(terminal.screen) == 40 and "q quit" in terminal.screen[-1])
+        await eventually(lambda: len(terminal.screen) == 40 and "q quit" in terminal.screen[-1])
