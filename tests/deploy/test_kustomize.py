@@ -40,11 +40,6 @@ def configuration_of(objects: dict[tuple[str, str, str], JsonObject], tmp_path: 
     return load_configuration(path)
 
 
-@pytest.mark.parametrize("name", OVERLAYS)
-def test_every_overlay_renders_without_an_object_twice(name: str) -> None:
-    assert overlay(name)
-
-
 @pytest.mark.parametrize("directory", ["crds", "runtimes", "webhooks"])
 def test_directories_of_objects_hold_nothing_else_that_kubectl_or_a_wheel_would_take_for_one(directory: str) -> None:
     """`kubectl apply -f` takes every *.yaml, and so do the command line and the embedded cluster."""
@@ -78,17 +73,31 @@ def test_another_namespace_moves_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_MANAGER)
-def test_webhooks_point_to_the_manager(name: str) -> None:
+def test_webhooks_and_ports_lead_to_the_manager(name: str, tmp_path: Path) -> None:
     objects = overlay(name)
     service = one(objects, "Service")
     configurations = [obj for (kind, *_), obj in objects.items() if kind.endswith("WebhookConfiguration")]
     of_jobs = [] if name == "without-training-operator" else [5]
     assert [len(each["webhooks"]) for each in configurations] == [1, 3, *of_jobs]
     for webhook in (webhook for each in configurations for webhook in each["webhooks"]):
-        client = webhook["clientConfig"]
-        assert client["service"]["name"] == MANAGER
-        assert client["service"]["namespace"] == service["metadata"]["namespace"]
-        assert client["service"].get("port", 443) in {port["port"] for port in service["spec"]["ports"]}
+        client = webhook["clientConfig"]["service"]
+        assert (client["name"], client["namespace"]) == (MANAGER, service["metadata"]["namespace"])
+        assert client.get("port", 443) in {port["port"] for port in service["spec"]["ports"]}
+    (container,) = pod_of(objects)["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    configuration = configuration_of(objects, tmp_path)
+    assert ports == {
+        "health": parse_address(configuration.health.health_probe_bind_address)[1],
+        "metrics": parse_address(configuration.metrics.bind_address)[1],
+        "webhook": configuration.webhook.port,
+        "status-server": configuration.status_server.port,
+    }
+    assert {port["targetPort"] for port in service["spec"]["ports"]} == ports.keys() - {"health"}
+    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
+    assert [probe["port"] for probe in probes] == ["health"] * 3
+    health = configuration.health
+    liveness, readiness = f"/{health.liveness_endpoint_name}", f"/{health.readiness_endpoint_name}"
+    assert [probe["path"] for probe in probes] == [liveness, liveness, readiness]
 
 
 @pytest.mark.defect("S8")
@@ -106,38 +115,9 @@ def test_only_the_managers_pods_are_behind_its_service(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_MANAGER)
-def test_ports_have_the_names_that_refer_to_them(name: str, tmp_path: Path) -> None:
-    objects = overlay(name)
-    (container,) = pod_of(objects)["spec"]["containers"]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    configuration = configuration_of(objects, tmp_path)
-    assert ports == {
-        "health": parse_address(configuration.health.health_probe_bind_address)[1],
-        "metrics": parse_address(configuration.metrics.bind_address)[1],
-        "webhook": configuration.webhook.port,
-        "status-server": configuration.status_server.port,
-    }
-    assert {port["targetPort"] for port in one(objects, "Service")["spec"]["ports"]} == ports.keys() - {"health"}
-    probes = [container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")]
-    assert [probe["port"] for probe in probes] == ["health"] * 3
-    health = configuration.health
-    liveness, readiness = f"/{health.liveness_endpoint_name}", f"/{health.readiness_endpoint_name}"
-    assert [probe["path"] for probe in probes] == [liveness, liveness, readiness]
-
-
-@pytest.mark.parametrize("name", WITH_MANAGER)
-def test_the_configuration_is_read_and_safe(name: str, tmp_path: Path) -> None:
-    configuration = configuration_of(overlay(name), tmp_path)
-    assert configuration.leader_election is not None
-    assert configuration.leader_election.leader_elect
-    assert configuration.metrics.secure_serving
-    assert configuration.metrics.auth.enabled
-    assert configuration.webhook.enabled
-
-
-@pytest.mark.parametrize("name", WITH_MANAGER)
-def test_the_pod_may_do_no_more_than_it_must(name: str) -> None:
-    """The restricted profile of the Pod Security Standards, and a root file system that cannot be written."""
+def test_the_manager_is_safe(name: str, tmp_path: Path) -> None:
+    """The restricted profile of the Pod Security Standards, a root file system that cannot be written, and a
+    configuration that leads one replica and asks who reads metrics."""
     objects = overlay(name)
     spec = pod_of(objects)["spec"]
     (container,) = spec["containers"]
@@ -155,50 +135,34 @@ def test_the_pod_may_do_no_more_than_it_must(name: str) -> None:
     assert all("hostPath" not in volume for volume in spec["volumes"])
     assert one(objects, "ServiceAccount")["automountServiceAccountToken"] is False
     assert spec["automountServiceAccountToken"] is True
+    assert container["image"] == f"trainmaster:{__version__}"
+    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
+    writable = [mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
+    lasting = ["/var/lib/trainmaster"] if name == "history" else []
+    assert [path for path in writable if not path.startswith("/tmp")] == lasting
+    configuration = configuration_of(objects, tmp_path)
+    assert configuration.leader_election is not None
+    assert configuration.leader_election.leader_elect
+    assert configuration.metrics.secure_serving
+    assert configuration.metrics.auth.enabled
+    assert configuration.webhook.enabled
 
 
 @pytest.mark.defect("S10")
-def test_the_manager_has_resources_and_a_disruption_budget() -> None:
+def test_the_manager_has_resources_and_a_disruption_budget_and_a_restricted_namespace() -> None:
     objects = overlay("standalone")
     (container,) = pod_of(objects)["spec"]["containers"]
     assert {"cpu", "memory"} == set(container["resources"]["requests"])
     # One that is throttled renews its lease late.
     assert set(container["resources"]["limits"]) == {"memory"}
-    budget = one(objects, "PodDisruptionBudget")["spec"]
-    assert budget["maxUnavailable"] == 1
-    assert budget["selector"] == one(objects, "Deployment")["spec"]["selector"]
-
-
-@pytest.mark.parametrize("name", WITH_MANAGER)
-def test_every_mounted_volume_is_there(name: str) -> None:
-    spec = pod_of(overlay(name))["spec"]
-    (container,) = spec["containers"]
-    assert {mount["name"] for mount in container["volumeMounts"]} == {volume["name"] for volume in spec["volumes"]}
-    writable = [mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
-    lasting = ["/var/lib/trainmaster"] if name == "history" else []
-    assert [path for path in writable if not path.startswith("/tmp")] == lasting
-
-
-@pytest.mark.parametrize("name", WITH_MANAGER)
-def test_the_image_is_that_of_this_version(name: str) -> None:
-    (container,) = pod_of(overlay(name))["spec"]["containers"]
-    assert container["image"] == f"trainmaster:{__version__}"
-
-
-def test_clients_learn_which_release_is_served() -> None:
-    data = one(overlay("standalone"), "ConfigMap", "kubeflow-trainer-public")["data"]
-    assert data == {"kubeflow_trainer_version": TRAINER_VERSION}
-
-
-def test_the_secret_is_left_to_the_manager() -> None:
-    """Data in the manifest would set back the certificate at each `kubectl apply`."""
-    secret = one(overlay("standalone"), "Secret", "kubeflow-trainer-webhook-cert")
-    assert "data" not in secret
-    assert "stringData" not in secret
-
-
-def test_the_namespace_admits_only_restricted_pods() -> None:
-    labels = one(overlay("standalone"), "Namespace", "kubeflow")["metadata"]["labels"]
+    assert one(objects, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    # Clients learn which release is served.
+    public = one(objects, "ConfigMap", "kubeflow-trainer-public")["data"]
+    assert public == {"kubeflow_trainer_version": TRAINER_VERSION}
+    # Data in the manifest would set back the certificate at each `kubectl apply`.
+    secret = one(objects, "Secret", "kubeflow-trainer-webhook-cert")
+    assert not {"data", "stringData"} & secret.keys()
+    labels = one(objects, "Namespace", "kubeflow")["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
