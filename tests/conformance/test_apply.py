@@ -351,6 +351,7 @@ async def test_a_creator_owns_lists_and_maps_but_not_the_structures_of_a_built_i
     obj = pod("a", containers=containers)
     obj["metadata"]["labels"] = {"l": "1"}
     [fields] = managers(await pods.made(obj)).values()
+    assert "f:status" not in fields, "the first status is the server's own"
     assert fields["f:metadata"]["f:labels"] == {".": {}, "f:l": {}}
     assert "." not in fields["f:spec"]
     assert fields["f:spec"]["f:containers"].keys() == {'k:{"name":"main"}'}

