@@ -28,6 +28,9 @@ from support.training import (
     conditions,
     conditions_of,
     ended,
+    found,
+    log_of,
+    logs,
     pods,
     python,
     runtime,
@@ -37,8 +40,8 @@ from support.training import (
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
-from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.kube.rest.errors import Forbidden
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINJOBS
 from trainmaster.devcluster.cluster import NODE_NAME
@@ -104,26 +107,11 @@ def waiting_for(gate: Path, then: str = "") -> list[str]:
     return python(f"import os, time\nwhile not os.path.exists({str(gate)!r}): time.sleep(0.02)\n{then}")
 
 
-async def log_of(client: KubeClient, pod: str, *, container: str = "node") -> str:
-    path = PODS.path("default", pod, "log")
-    _, _, body = await client.raw("GET", path, params={"container": container}, accept="*/*")
-    return body.decode()
-
-
-async def is_gone(client: KubeClient, resource: Resource, name: str) -> bool:
-    try:
-        await client.get(resource, "default", name)
-    except NotFound:
-        return True
-    return False
-
-
 async def test_the_ranks_of_a_job_meet_and_it_completes(client: KubeClient) -> None:
     await client.create(TRAINJOBS, trainjob("meets", trainer=rendezvous("meets", 3)))
     condition = await ended(client, "meets")
     assert (condition["type"], condition["reason"]) == ("Complete", "AllJobsCompleted")
-    logs = [await log_of(client, pod["metadata"]["name"]) for pod in await pods(client, "meets")]
-    assert sorted(logs) == ["", "", "met [b'meets-1', b'meets-2']\n"]
+    assert await logs(client, "meets") == ["", "", "met [b'meets-1', b'meets-2']\n"]
     (status,) = (await client.get(TRAINJOBS, "default", "meets"))["status"]["jobsStatus"]
     assert (status["name"], status["succeeded"], status["failed"]) == ("node", 1, 0)
 
@@ -175,9 +163,9 @@ async def test_a_gang_starts_as_a_whole_or_not_at_all(client: KubeClient) -> Non
     await client.create(TRAINJOBS, trainjob("too-wide", on="gang", trainer=trainer))
 
     async def unschedulable() -> list[JsonObject]:
-        found = await pods(client, "too-wide")
-        reasons = [each.get("reason") for pod in found for each in pod["status"].get("conditions", [])]
-        return found if reasons.count("Unschedulable") == 3 else []
+        there = await pods(client, "too-wide")
+        reasons = [each.get("reason") for pod in there for each in pod["status"].get("conditions", [])]
+        return there if reasons.count("Unschedulable") == 3 else []
 
     async def is_finished() -> bool:
         return bool((await client.get(POD_GROUPS, "default", "fits")).get("status", {}).get("phase") == "Finished")
@@ -219,8 +207,6 @@ async def test_a_pytorchjob_from_its_creation_to_its_end(client: KubeClient, tmp
     assert [(await log_of(client, name, container="pytorch")).split() for name in names] == [
         [str(rank), "3", "old-master-0", "23456"] for rank in range(3)
     ]
-    await client.delete(PYTORCHJOBS, "default", "old")
-    await until(lambda: is_gone(client, PODS, "old-master-0"))
 
 
 async def test_a_plugin_trains_with_a_job_in_place_of_a_jobset(
@@ -233,9 +219,8 @@ async def test_a_plugin_trains_with_a_job_in_place_of_a_jobset(
     await client.create(TRAINJOBS, job)
     assert (await ended(client, "plain"))["type"] == "Complete"
     assert (await client.get(JOBS, "default", "plain-node-0"))["status"]["succeeded"] == 2
-    assert await is_gone(client, JOBSETS, "plain")
-    (first,) = (pod for pod in await pods(client, "plain") if pod["metadata"]["name"].startswith("plain-node-0-0-"))
-    assert await log_of(client, first["metadata"]["name"]) == "trained with rank 1\n"
+    assert await found(client, JOBSETS, "plain") is None
+    assert await logs(client, "plain") == ["", "trained with rank 1\n"]
     arguments = [word for file in files for word in ("-f", str(file))]
     rendered = (await cli("render", *arguments, PYTHONPATH=str(site_packages))).out
     assert [each["kind"] for each in yaml.safe_load_all(rendered)] == ["ConfigMap", "Service", "Job"]
@@ -284,12 +269,12 @@ async def test_deleted_it_takes_everything_along(client: KubeClient, cli: Callab
 
     async def gone() -> bool:
         left = await pods(client, "short-lived") or processes_of(marker)
-        return not left and await is_gone(client, JOBSETS, "short-lived")
+        return not left and await found(client, JOBSETS, "short-lived") is None
 
     await until(run)
     await cli("delete", "short-lived")
     await until(gone)
-    assert await is_gone(client, TRAINJOBS, "short-lived")
+    assert await found(client, TRAINJOBS, "short-lived") is None
 
 
 async def test_a_wrong_trainjob_is_refused_with_its_field(client: KubeClient) -> None:

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from support.commands import client_of
-from support.training import conditions_of, until
+from support.training import conditions_of, create_namespace, ended, found, logs, pods, trainjob, until
 from support.training import runtime as cluster_runtime
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -29,8 +28,6 @@ IMAGE = os.environ.get("TRAINMASTER_E2E_IMAGE", "python:3.13-slim")
 
 PATIENCE = 300.0
 """Seconds for what a cluster does about a TrainJob, which may have to pull the image first."""
-
-NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 
 
 def python(script: str) -> list[str]:
@@ -58,12 +55,8 @@ class Place:
 
     async def submit(self, name: str, *, on: str, **spec: Any) -> JsonObject:
         """Create a TrainJob."""
-        obj = {
-            "apiVersion": "trainer.kubeflow.org/v1alpha1",
-            "kind": "TrainJob",
-            "metadata": {"name": name, "namespace": self.namespace},
-            "spec": {"runtimeRef": {"kind": "TrainingRuntime", "name": on}, **spec},
-        }
+        obj = trainjob(name, runtimeRef={"kind": "TrainingRuntime", "name": on}, **spec)
+        obj["metadata"]["namespace"] = self.namespace
         return await self.client.create(TRAINJOBS, obj)
 
     async def conditions(self, name: str) -> dict[str, JsonObject]:
@@ -72,27 +65,15 @@ class Place:
 
     async def pods(self, name: str) -> list[JsonObject]:
         """The pods of a TrainJob."""
-        selector = f"jobset.sigs.k8s.io/jobset-name={name}"
-        found: list[JsonObject] = (await self.client.list(PODS, self.namespace, label_selector=selector))["items"]
-        return found
+        return await pods(self.client, name, namespace=self.namespace)
 
     async def logs(self, name: str) -> list[str]:
         """What the pods of a TrainJob printed, sorted."""
-        found = []
-        for pod in await self.pods(name):
-            path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/log"
-            found.append((await self.client.raw("GET", path, accept="*/*"))[2].decode())
-        return sorted(found)
+        return await logs(self.client, name, namespace=self.namespace)
 
     async def ended(self, name: str) -> JsonObject:
         """Wait for the end of a TrainJob; returns the condition."""
-
-        async def final() -> JsonObject | None:
-            held = await self.conditions(name)
-            return held.get("Complete") or held.get("Failed")
-
-        condition: JsonObject = await until(final, timeout=PATIENCE)
-        return condition
+        return await ended(self.client, name, namespace=self.namespace, timeout=PATIENCE)
 
 
 @asynccontextmanager
@@ -100,17 +81,13 @@ async def new_place(kubeconfig: str) -> AsyncIterator[Place]:
     """Make a namespace; delete it afterwards, and wait until it is gone."""
     name = f"trainmaster-e2e-{secrets.token_hex(4)}"
     async with client_of(kubeconfig) as client:
-        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await create_namespace(client, name)
         try:
             yield Place(client, name)
         finally:
             await client.delete(NAMESPACES, None, name)
 
             async def gone() -> bool:
-                try:
-                    await client.get(NAMESPACES, None, name)
-                except NotFound:
-                    return True
-                return False
+                return await found(client, NAMESPACES, name, namespace=None) is None
 
             await until(gone, timeout=PATIENCE)

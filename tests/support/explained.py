@@ -9,8 +9,6 @@ from typing import Any
 from support.commands import trainmaster
 from support.training import runtime, until
 
-from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -64,8 +62,3 @@ def runtime_with(name: str, *, replicas: JsonObject | None = None, **pod: Any) -
     spec["containers"][0] |= {"terminationMessagePolicy": "FallbackToLogsOnError", **pod.pop("container", {})}
     spec |= pod
     return obj
-
-
-async def namespace(client: KubeClient, name: str) -> None:
-    """Create a namespace."""
-    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from support.training import until
+from support.training import conditions_of, log_of, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS, Resource
@@ -52,8 +52,7 @@ async def succeeded(client: KubeClient, kind: str, name: str) -> None:
     """Wait for the end of a job, which is to be success."""
 
     async def final() -> JsonObject | None:
-        status = (await client.get(jobs(kind), "default", name)).get("status") or {}
-        held = {each["type"]: each for each in status.get("conditions", []) if each["status"] == "True"}
+        held = conditions_of(await client.get(jobs(kind), "default", name))
         return held.get("Succeeded") or held.get("Failed")
 
     condition: JsonObject = await until(final, timeout=TIMEOUT)
@@ -63,12 +62,8 @@ async def succeeded(client: KubeClient, kind: str, name: str) -> None:
 async def logs(client: KubeClient, name: str) -> dict[str, str]:
     """What the pods of a job have printed, by the name of the pod without that of the job."""
     found = (await client.list(PODS, "default", label_selector=f"training.kubeflow.org/job-name={name}"))["items"]
-    printed = {}
-    for pod in found:
-        path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/log"
-        _, _, body = await client.raw("GET", path, accept="*/*")
-        printed[pod["metadata"]["name"].removeprefix(f"{name}-")] = body.decode()
-    return printed
+    names = [pod["metadata"]["name"] for pod in found]
+    return {pod.removeprefix(f"{name}-"): await log_of(client, pod) for pod in names}
 
 
 async def all_ended(client: KubeClient, name: str) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 from support.commands import Finished, Running, client_of, started, trainmaster
 from support.running_jobs import job, jobs
 from support.stack import api_server
-from support.training import apply_runtime, runtime, trainjob, until
+from support.training import apply_runtime, conditions_of, create_namespace, pods, runtime, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS
+from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.runtime.jsontree import JsonObject
@@ -75,25 +75,21 @@ class Team:
         """Wait until a TrainJob has a condition; returns it."""
 
         async def held() -> JsonObject | None:
-            job = await self.client.get(TRAINJOBS, self.name, name)
-            listed = (job.get("status") or {}).get("conditions") or ()
-            return next((each for each in listed if each["type"] == kind and each["status"] == "True"), None)
+            return conditions_of(await self.client.get(TRAINJOBS, self.name, name)).get(kind)
 
         found: JsonObject = await until(held)
         return found
 
     async def pods(self, name: str) -> list[JsonObject]:
         """The pods of a TrainJob."""
-        selector = f"jobset.sigs.k8s.io/jobset-name={name}"
-        found: list[JsonObject] = (await self.client.list(PODS, self.name, label_selector=selector))["items"]
-        return found
+        return await pods(self.client, name, namespace=self.name)
 
 
 @asynccontextmanager
 async def team(kubeconfig: Path, name: str, directory: Path) -> AsyncIterator[Team]:
     """A new namespace, with the runtimes `processes` and `IN_PLACE` in its cluster; it is deleted in the end."""
     async with client_of(kubeconfig) as client:
-        await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        await create_namespace(client, name)
         await apply_runtime(client, runtime())
         await apply_runtime(client, runtime(IN_PLACE, backoff_limit=3, restart_policy="OnFailure"))
         yield Team(name, client, kubeconfig, directory)
@@ -107,6 +103,6 @@ async def quiet_team(directory: Path) -> AsyncIterator[tuple[Team, Cluster]]:
         assert stack.cluster is not None
         kubeconfig = directory / "cluster/kubeconfig"
         async with client_of(kubeconfig) as client:
-            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "research"}})
+            await create_namespace(client, "research")
             (directory / "files").mkdir()
             yield Team("research", client, kubeconfig, directory / "files"), stack.cluster

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from support.commands import eventually
+from support.commands import TIMEOUT, eventually
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -80,6 +81,16 @@ async def apply_runtime(client: KubeClient, obj: JsonObject) -> None:
     await client.apply(CLUSTER_TRAINING_RUNTIMES, obj, field_manager="tests")
 
 
+async def found(
+    client: KubeClient, resource: Resource, name: str, *, namespace: str | None = "default"
+) -> JsonObject | None:
+    """An object, if it is there."""
+    try:
+        return await client.get(resource, namespace, name)
+    except NotFound:
+        return None
+
+
 async def conditions(client: KubeClient, name: str) -> dict[str, JsonObject]:
     """The conditions of a TrainJob that hold, by type."""
     return conditions_of(await client.get(TRAINJOBS, "default", name))
@@ -90,19 +101,37 @@ def conditions_of(job: JsonObject) -> dict[str, JsonObject]:
     return {c["type"]: c for c in (job.get("status") or {}).get("conditions", []) if c["status"] == "True"}
 
 
-async def pods(client: KubeClient, name: str) -> list[JsonObject]:
+async def pods(client: KubeClient, name: str, *, namespace: str = "default") -> list[JsonObject]:
     """The pods of a TrainJob."""
     selector = f"jobset.sigs.k8s.io/jobset-name={name}"
-    found: list[JsonObject] = (await client.list(PODS, "default", label_selector=selector))["items"]
-    return found
+    listed: list[JsonObject] = (await client.list(PODS, namespace, label_selector=selector))["items"]
+    return listed
 
 
-async def ended(client: KubeClient, name: str) -> JsonObject:
+async def log_of(client: KubeClient, pod: str, *, namespace: str = "default", **options: str) -> str:
+    """What a container of a pod has printed, the only one or `container`."""
+    status, _, body = await client.raw("GET", PODS.path(namespace, pod, "log"), params=options, accept="*/*")
+    assert status == 200, body
+    return body.decode()
+
+
+async def logs(client: KubeClient, name: str, *, namespace: str = "default") -> list[str]:
+    """What the pods of a TrainJob have printed, sorted."""
+    names = [pod["metadata"]["name"] for pod in await pods(client, name, namespace=namespace)]
+    return sorted([await log_of(client, pod, namespace=namespace) for pod in names])
+
+
+async def create_namespace(client: KubeClient, name: str) -> None:
+    """Create a namespace."""
+    await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+async def ended(client: KubeClient, name: str, *, namespace: str = "default", timeout: float = TIMEOUT) -> JsonObject:
     """Wait for the end of a TrainJob; returns the condition."""
 
     async def final() -> JsonObject | None:
-        held = await conditions(client, name)
+        held = conditions_of(await client.get(TRAINJOBS, namespace, name))
         return held.get("Complete") or held.get("Failed")
 
-    condition: JsonObject = await until(final)
+    condition: JsonObject = await until(final, timeout=timeout)
     return condition

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.commands import client_of
-from support.explained import explained, namespace, runtime_with
-from support.training import apply_runtime, pods, python, trainjob, until
+from support.explained import explained, runtime_with
+from support.training import apply_runtime, create_namespace, pods, python, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
@@ -157,7 +157,7 @@ async def test_the_rank_that_failed_by_itself_is_the_reason_and_not_its_peer(
 
 async def test_a_selector_that_no_node_has_and_a_quota_that_is_used_up(client: KubeClient, cluster_home: Path) -> None:
     """Each rank waits for a reason of its own: both are told."""
-    await namespace(client, FULL)
+    await create_namespace(client, FULL)
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one", "namespace": FULL}}
     await client.create(QUOTAS, {**quota, "spec": {"hard": {"pods": "1"}}})
     await apply_runtime(client, runtime_with("mixed-quota", nodeSelector={"disk": "nvme"}))

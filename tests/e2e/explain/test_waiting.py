@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.commands import client_of
-from support.explained import explained, explanation, namespace, runtime_with
-from support.training import apply_runtime, python, trainjob, until
+from support.explained import explained, explanation, runtime_with
+from support.training import apply_runtime, create_namespace, python, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
@@ -115,7 +115,7 @@ CASES: dict[str, tuple[JsonObject, str, tuple[str, ...]]] = {
 async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
     """A cluster on which all the jobs wait side by side."""
     async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
-        await namespace(client, HERE)
+        await create_namespace(client, HERE)
         await client.create(CLAIMS, claim("fast", storageClassName="fast.invalid"))
         for name, (pod, _, _) in CASES.items():
             await apply_runtime(client, runtime_with(f"waiting-{name}", **pod))
