@@ -9,21 +9,23 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.leases import LeaseClient, LeaseServer
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.clock import Timer
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
-from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, NotFound, NotLeading, TransportError
+from trainmaster.controller.kube.rest.errors import NotLeading, TransportError
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.metrics.controller import LeaderMetrics
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import JsonObject
 
 SEEDS = [*range(4), *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(4, 30))]
 DURATION = 200.0
@@ -112,14 +114,13 @@ class OwnClock:
                 timer.cancel()
 
 
-class World:
+class World(LeaseServer):
     """The server, and everything that may happen."""
 
     def __init__(self, seed: int) -> None:
+        super().__init__()
         self.random = random.Random(seed)
         self.clock = VirtualClock()
-        self.lease: JsonObject | None = None
-        self.versions = itertools.count(1)
         self.tasks: set[asyncio.Task[Any]] = set()
         self.story: list[str] = []
         self.writes = 0
@@ -147,18 +148,17 @@ class World:
         return str((self.lease or {}).get("spec", {}).get("holderIdentity") or "")
 
     def write(self, obj: JsonObject) -> JsonObject:
-        before = self.holder()
-        self.lease = copy_tree(obj)
-        self.lease["metadata"]["resourceVersion"] = str(next(self.versions))
+        before, written = self.holder(), super().write(obj)
         if self.holder() != before:
             self.tell(f"the lease goes from {before or 'nobody'} to {self.holder() or 'nobody'}")
-        return copy_tree(self.lease)  # type: ignore[no-any-return] # a copy of a JSON object
+        return written
 
 
-class Network:
+class Network(LeaseClient):
     """What lies between one candidate and the server; a request that has left arrives, however late."""
 
     def __init__(self, world: World, clock: OwnClock) -> None:
+        super().__init__(world)
         self.world = world
         self.clock = clock
         self.slow = 0.05
@@ -169,13 +169,13 @@ class Network:
         while self.partitioned:
             await self.world.clock.sleep(0.5)
 
-    async def _exchange(self, act: Callable[[], JsonObject]) -> JsonObject:
+    async def _exchange(self, act: Callable[[], Awaitable[JsonObject]]) -> JsonObject:
         answered: asyncio.Future[JsonObject] = asyncio.get_running_loop().create_future()
 
         async def serve() -> None:
             await self._delay()
             try:
-                answer, error = act(), None
+                answer, error = await act(), None
             except Exception as refusal:
                 answer, error = {}, refusal
             await self._delay()
@@ -193,29 +193,13 @@ class Network:
         return answer
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> JsonObject:
-        def act() -> JsonObject:
-            if self.world.lease is None:
-                raise NotFound(status=404)
-            return copy_tree(self.world.lease)  # type: ignore[no-any-return] # a copy of a JSON object
-
-        return await self._exchange(act)
+        return await self._exchange(partial(super().get, resource, namespace, name))
 
     async def create(self, resource: Resource, obj: JsonObject) -> JsonObject:
-        def act() -> JsonObject:
-            if self.world.lease is not None:
-                raise AlreadyExists(status=409)
-            return self.world.write(obj)
-
-        return await self._exchange(act)
+        return await self._exchange(partial(super().create, resource, obj))
 
     async def update(self, resource: Resource, obj: JsonObject) -> JsonObject:
-        def act() -> JsonObject:
-            assert self.world.lease is not None
-            if obj["metadata"].get("resourceVersion") != self.world.lease["metadata"]["resourceVersion"]:
-                raise Conflict(status=409)
-            return self.world.write(obj)
-
-        return await self._exchange(act)
+        return await self._exchange(partial(super().update, resource, obj))
 
 
 class Process:

@@ -1,4 +1,4 @@
-"""What a kind builds besides pods and Services, by the example of MPIJobs: when it is written, and when it stays."""
+"""What a kind builds besides pods and Services (MPIJobs, autoscalers): when it is written, stays and goes."""
 
 from __future__ import annotations
 
@@ -27,16 +27,11 @@ def objects(world: JobWorld) -> list[tuple[str, str]]:
     return sorted(each for each in world.server if each[0] not in ("MPIJob", "Pod"))
 
 
-async def test_they_are_there_before_the_pods() -> None:
+async def test_they_are_there_before_the_pods_follow_what_changes_and_cost_nothing_otherwise() -> None:
     world = JobWorld(mpijob())
     await world.settle()
     written = [request.split()[1] for request in world.requests if request.startswith(("apply", "create"))]
     assert written == ["ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Pod", "Pod", "Pod"]
-
-
-async def test_they_follow_what_changes_and_cost_nothing_otherwise() -> None:
-    world = JobWorld(mpijob())
-    await world.settle()
     world.requests.clear()
     world.run("demo-worker-1")
     await world.settle()
@@ -119,3 +114,63 @@ async def test_what_may_not_be_built_blocks_the_job_and_is_not_tried_all_the_tim
     assert isinstance(outcome, Requeue)
     assert world.names("Pod") == []
     assert "not held" in world.status["conditions"][-1]["message"]
+
+
+HPA = "HorizontalPodAutoscaler"
+METRICS: list[JsonObject] = [{"type": "Resource", "resource": {"name": "cpu"}}]
+POLICY: JsonObject = {"minReplicas": 1, "maxReplicas": 3, "metrics": METRICS}
+
+
+async def scaled_job() -> JobWorld:
+    """An elastic PyTorchJob that metrics scale, settled."""
+    world = JobWorld(job_object("PyTorchJob", {"Worker": replicas(2)}, elasticPolicy=POLICY))
+    await world.settle()
+    assert world.names(HPA) == ["demo"]
+    return world
+
+
+async def test_an_autoscaler_belongs_to_its_job_and_follows_it() -> None:
+    world = await scaled_job()
+    (owner,) = world.server[HPA, "demo"]["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"], owner["controller"]) == ("PyTorchJob", "demo", True)
+    assert world.server[HPA, "demo"]["spec"]["maxReplicas"] == 3
+    world.patch_spec(elasticPolicy={**POLICY, "maxReplicas": 5})
+    await world.settle()
+    assert world.server[HPA, "demo"]["spec"]["maxReplicas"] == 5
+    assert world.requests.count(f"apply {HPA} demo") == 2
+
+
+@pytest.mark.defect("V1-B23")
+@pytest.mark.parametrize("policy", [None, {"minReplicas": 1, "maxReplicas": 3}, {**POLICY, "metrics": None}])
+async def test_without_metrics_the_autoscaler_goes(policy: JsonObject | None) -> None:
+    """V1-B23: it went on scaling a job whose author had taken the metrics away."""
+    world = await scaled_job()
+    world.patch_spec(elasticPolicy=policy)
+    await world.settle()
+    assert world.names(HPA) == []
+    assert len(world.names("Pod")) == 2
+
+
+@pytest.mark.defect("V1-B23")
+async def test_a_suspended_job_is_not_scaled() -> None:
+    """It comes back when the job is resumed."""
+    world = await scaled_job()
+    world.patch_spec(runPolicy={"suspend": True})
+    await world.settle()
+    assert world.names(HPA) == []
+    world.patch_spec(runPolicy={"suspend": False})
+    await world.settle()
+    assert world.names(HPA) == ["demo"]
+
+
+@pytest.mark.defect("V1-B23")
+@pytest.mark.parametrize(("phase", "state"), [("Succeeded", "Succeeded"), ("Failed", "Failed")])
+async def test_a_job_that_has_ended_is_not_scaled(phase: str, state: str) -> None:
+    """V1-B23: the autoscaler went on to edit jobs that had ended."""
+    world = JobWorld(job_object("PyTorchJob", {"Worker": replicas(2, "Never")}, elasticPolicy=POLICY))
+    await world.settle()
+    world.run()
+    world.set_phase("demo-worker-0", phase, exit_code=0 if phase == "Succeeded" else 1)
+    await world.settle()
+    assert world.state == state
+    assert world.names(HPA) == []

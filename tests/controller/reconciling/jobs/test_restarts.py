@@ -47,25 +47,16 @@ async def test_restarts_in_place_of_a_replaced_pod_count_once() -> None:
 
 
 @pytest.mark.defect("V1-B5")
-@pytest.mark.parametrize("policy", ["Never", "OnFailure"])
-async def test_a_pod_that_fails_because_it_is_deleted_is_no_failure(policy: str) -> None:
+@pytest.mark.parametrize(("policy", "limits"), [("Never", {}), ("OnFailure", {}), ("OnFailure", {"backoffLimit": 0})])
+async def test_a_pod_that_fails_because_it_is_deleted_is_no_failure(policy: str, limits: dict[str, int]) -> None:
     """V1-B5: whoever is deleted ends by a signal, and its phase is Failed until it is gone."""
-    world = await running(job(policy))
+    world = await running(job(policy, **limits))
     world.set_phase("demo-worker-0", "Failed", exit_code=143, deleting=True)
     await world.settle()
     assert world.state == "Running"
     world.remove("Pod", "demo-worker-0")
     await world.settle()
     assert "demo-worker-0" in world.names("Pod")
-
-
-@pytest.mark.defect("V1-B5")
-async def test_nor_does_it_count_for_a_limit() -> None:
-    """V1-B5."""
-    world = await running(job("OnFailure", backoffLimit=0))
-    world.set_phase("demo-worker-0", "Failed", exit_code=143, deleting=True)
-    await world.settle()
-    assert world.state == "Running"
 
 
 async def test_a_pod_that_fails_at_once_is_not_replaced_a_thousand_times() -> None:

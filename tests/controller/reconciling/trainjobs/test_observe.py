@@ -12,7 +12,6 @@ from support.world import World
 
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.reconciling.outcomes import DONE, Requeue
-from trainmaster.runtime.jsontree import JsonObject
 
 
 class Bystander:
@@ -35,30 +34,18 @@ async def test_each_object_is_decoded_once_unless_a_plugin_of_others_may_change_
     await world.reconcile()
     reads: list[str] = []
     for (_, kind), store in world.stores.items():
-        original, indexed, encoded = store.get, store.by_index, store.body
 
-        def get(key: str, kind: str = kind, original: Any = original) -> JsonObject | None:
-            found: JsonObject | None = original(key)
-            if found is not None:
-                reads.append(kind)
-            return found
+        def noted(read: Callable[..., Any], kind: str = kind) -> Callable[..., Any]:
+            def reading(*arguments: str) -> Any:
+                found = read(*arguments)
+                found = list(found) if isinstance(found, Iterator) else found
+                reads.extend([kind] * (len(found) if isinstance(found, list) else found is not None))
+                return found
 
-        def by_index(
-            index: str, value: str, kind: str = kind, indexed: Callable[..., Iterator[JsonObject]] = indexed
-        ) -> Iterator[JsonObject]:
-            for obj in indexed(index, value):
-                reads.append(kind)
-                yield obj
+            return reading
 
-        def body(key: str, kind: str = kind, encoded: Any = encoded) -> bytes | None:
-            found: bytes | None = encoded(key)
-            if found is not None:
-                reads.append(kind)
-            return found
-
-        monkeypatch.setattr(store, "get", get)
-        monkeypatch.setattr(store, "by_index", by_index)
-        monkeypatch.setattr(store, "body", body)
+        for method in ("get", "by_index", "body"):
+            monkeypatch.setattr(store, method, noted(getattr(store, method)))
     await world.reconcile()
     assert sorted(reads) == ["ConfigMap", *jobsets, "TrainJob"]
 

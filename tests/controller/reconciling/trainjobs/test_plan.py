@@ -65,11 +65,8 @@ async def test_a_malformed_runtime_is_told_and_not_frozen(runtime: JsonObject, m
 @pytest.mark.parametrize(
     "runtime",
     [
-        _spec(runtime_object(), replicatedJobs=None),
         {**runtime_object(), "spec": None},
-        {**runtime_object(), "spec": {"template": None}},
         {**runtime_object(), "spec": {"template": {"spec": None}}},
-        runtime_object({"name": "node", "template": None}),
         runtime_object({"name": "node", "template": {"spec": {"template": {"spec": {"containers": None}}}}}),
         runtime_object({"name": "node", "template": {"spec": {"parallelism": None, "template": {"spec": None}}}}),
         runtime_object(_with_container(resources=None, env=None, ports=None), policy={"torch": {}}),

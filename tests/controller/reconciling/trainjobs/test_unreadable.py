@@ -35,28 +35,26 @@ async def settled(world: World) -> list[JsonObject]:
     return world.applied
 
 
-async def test_a_jobset_that_cannot_be_read_is_told_and_left_alone() -> None:
-    uid = trainjob_object()["metadata"]["uid"]
-    world = world_with({**jobset_of(uid), "spec": {"odd": DEEP}})
+def snapshot() -> JsonObject:
+    return build_snapshot(parse_trainjob(trainjob_object()), encode_runtime(runtime_object()))
+
+
+@pytest.mark.parametrize(
+    ("objects", "name"),
+    [
+        ([runtime_object(), {**jobset_of("uid-1"), "spec": {"odd": DEEP}}], "JobSet team/demo"),
+        ([runtime_object(), {**snapshot(), "odd": DEEP}], "ConfigMap team/demo-runtime-snapshot"),
+        ([{**runtime_object(), "odd": DEEP}], "TrainingRuntime team/rt"),
+    ],
+)
+async def test_what_cannot_be_read_is_told_and_left_alone(objects: list[JsonObject], name: str) -> None:
+    """It is neither missing nor written anew."""
+    world = World()
+    world.put(trainjob_object(), *objects)
     assert await settled(world) == []
-    assert told(world) == ("ObjectUnreadable", f"JobSet team/demo {WHY}")
+    assert told(world) == ("ObjectUnreadable", f"{name} {WHY}")
     assert world.deleted == []
     assert any(WHY in note for note in world.events)
-
-
-async def test_a_snapshot_that_cannot_be_read_is_told_and_not_written_anew() -> None:
-    world = world_with()
-    snapshot = build_snapshot(parse_trainjob(trainjob_object()), encode_runtime(runtime_object()))
-    world.put({**snapshot, "odd": DEEP})
-    assert await settled(world) == []
-    assert told(world) == ("ObjectUnreadable", f"ConfigMap team/demo-runtime-snapshot {WHY}")
-
-
-async def test_a_runtime_that_cannot_be_read_is_not_said_to_be_missing() -> None:
-    world = World()
-    world.put(trainjob_object(), {**runtime_object(), "odd": DEEP})
-    assert await settled(world) == []
-    assert told(world) == ("ObjectUnreadable", f"TrainingRuntime team/rt {WHY}")
 
 
 async def test_a_trainjob_that_cannot_be_read_is_told_of_by_an_event_and_its_status_stays() -> None:
