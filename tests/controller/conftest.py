@@ -9,7 +9,9 @@ from types import ModuleType
 
 import pytest
 
+from trainmaster.controller.certificates import rotator
 from trainmaster.controller.kube.cache import backoff, reflector
+from trainmaster.controller.kube.rest import retry
 from trainmaster.controller.manager import training_operator
 from trainmaster.controller.server import server
 
@@ -17,6 +19,9 @@ PAUSES: tuple[tuple[ModuleType, str, float], ...] = (
     (backoff, "_FIRST", 0.05),
     (backoff, "_CAP", 0.2),
     (reflector, "_ABSENT_INTERVAL", 0.1),
+    (retry, "_FIRST_PAUSE", 0.01),
+    (retry, "_PAUSE_AT_MOST", 0.1),
+    (rotator, "_NOT_READ_YET", 0.1),
     (server, "FIRST_LOOK_INTERVAL", 0.05),
     (server, "REFRESH_INTERVAL", 0.05),
     (training_operator, "DISCOVERY_INTERVAL", 0.1),

@@ -11,12 +11,10 @@ import pytest
 from support.enforcement import Enforced, enforced, shipped_configuration, shipped_objects
 from support.jobworld import KINDS, job_object, replicas
 from support.stack import manager
-from support.training import until
+from support.training import found, until
 
 from trainmaster.controller.configuration import TrainingOperator
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, SERVICES, Resource
-from trainmaster.controller.manager import training_operator
 from trainmaster.controller.resources import job_resource
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.devcluster.testing.faults import Refuse, StallWatch
@@ -38,8 +36,7 @@ METRICS = [
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Enforced]:
-    monkeypatch.setattr(training_operator, "DISCOVERY_INTERVAL", 0.1)
+async def cluster(tmp_path: Path, impatient: None) -> AsyncIterator[Enforced]:
     async with enforced(tmp_path) as cluster:
         assert cluster.stack.cluster is not None
         await install_definitions(cluster.stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
@@ -73,8 +70,8 @@ async def is_blocked(cluster: Enforced, kind: str, name: str) -> bool:
 
 async def pods_of(cluster: Enforced, name: str) -> list[JsonObject]:
     selector = f"training.kubeflow.org/job-name={name}"
-    found: list[JsonObject] = (await cluster.client.list(PODS, TEAM, label_selector=selector))["items"]
-    return found
+    pods: list[JsonObject] = (await cluster.client.list(PODS, TEAM, label_selector=selector))["items"]
+    return pods
 
 
 async def test_whose_names_are_taken_is_found_out_past_caches_that_lag(cluster: Enforced) -> None:
@@ -88,11 +85,8 @@ async def test_whose_names_are_taken_is_found_out_past_caches_that_lag(cluster: 
         for resource in OWNED
     ]
 
-    async def are_filled() -> bool:
-        return all(fault.count >= 3 for fault in stalled)
-
     async with manager(cluster.access, configuration=shipped_configuration()):
-        await until(are_filled)
+        await until(lambda: all(fault.count >= 3 for fault in stalled))
         pod = {"spec": {"containers": [{"name": "theirs", "image": "image"}]}}
         scaled = {"scaleTargetRef": {"kind": "Theirs", "name": "theirs"}, "maxReplicas": 1}
         await foreign(cluster, PODS, "a-worker-0", **pod)
@@ -115,39 +109,37 @@ async def test_whose_names_are_taken_is_found_out_past_caches_that_lag(cluster: 
         await until(lambda: is_blocked(cluster, "MPIJob", "f"))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-async def test_a_job_lives_and_ends_with_exactly_these_rights(cluster: Enforced, kind: str) -> None:
-    """Its pods are made, and made again; it succeeds, is cleaned up, and is deleted when its time has passed."""
+async def test_jobs_live_and_end_with_exactly_these_rights(cluster: Enforced) -> None:
+    """Their pods are made, and made again; they succeed, are cleaned up, and are deleted when their time has passed."""
     gang = TrainingOperator(gang_scheduler_name="scheduler-plugins-scheduler")
     policy = {"cleanPodPolicy": "All", "ttlSecondsAfterFinished": 1}
-    elastic = (
-        {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2, "metrics": METRICS}} if kind == "PyTorchJob" else {}
-    )
+    elastic = {"PyTorchJob": {"elasticPolicy": {"minReplicas": 1, "maxReplicas": 2, "metrics": METRICS}}}
+    names = {kind: kind.lower() for kind in KINDS}
+    lost = dict[str, JsonObject]()
+
+    async def status_of(kind: str) -> JsonObject:
+        status: JsonObject = (await cluster.client.get(RESOURCES[kind], TEAM, names[kind])).get("status") or {}
+        return status
+
+    async def is_made_again(kind: str) -> bool:
+        first = lost[kind]
+        uids = {each["metadata"]["name"]: each["metadata"]["uid"] for each in await pods_of(cluster, names[kind])}
+        return bool(uids.get(first["name"], first["uid"]) != first["uid"])
+
+    async def is_gone(kind: str) -> bool:
+        return await found(cluster.client, RESOURCES[kind], names[kind], namespace=TEAM) is None
+
     async with manager(cluster.access, configuration=shipped_configuration(training_operator=gang)):
-        await create_job(cluster, kind, "demo", policy=policy, **elastic)
-        first = (await until(lambda: pods_of(cluster, "demo")))[0]["metadata"]
-
-        async def status() -> JsonObject:
-            found: JsonObject = (await cluster.client.get(RESOURCES[kind], TEAM, "demo")).get("status") or {}
-            return found
-
-        await until(status)
-        await cluster.client.delete(PODS, TEAM, first["name"])
-
-        async def is_made_again() -> bool:
-            found = {each["metadata"]["name"]: each["metadata"]["uid"] for each in await pods_of(cluster, "demo")}
-            return bool(found.get(first["name"], first["uid"]) != first["uid"])
-
-        await until(is_made_again)
-        for pod in await pods_of(cluster, "demo"):
-            name, succeeded = pod["metadata"]["name"], {"status": {"phase": "Succeeded"}}
-            await cluster.client.patch(PODS, TEAM, name, succeeded, subresource="status")
-
-        async def is_gone() -> bool:
-            try:
-                await cluster.client.get(RESOURCES[kind], TEAM, "demo")
-            except NotFound:
-                return True
-            return False
-
-        await until(is_gone)
+        for kind, name in names.items():
+            await create_job(cluster, kind, name, policy=policy, **elastic.get(kind, {}))
+        for kind, name in names.items():
+            lost[kind] = (await until(partial(pods_of, cluster, name)))[0]["metadata"]
+            await until(partial(status_of, kind))
+            await cluster.client.delete(PODS, TEAM, lost[kind]["name"])
+        for kind, name in names.items():
+            await until(partial(is_made_again, kind))
+            for pod in await pods_of(cluster, name):
+                succeeded = {"status": {"phase": "Succeeded"}}
+                await cluster.client.patch(PODS, TEAM, pod["metadata"]["name"], succeeded, subresource="status")
+        for kind in names:
+            await until(partial(is_gone, kind))

@@ -6,7 +6,7 @@ The API server enforces RBAC, and OwnerReferencesPermissionEnforcement as OpenSh
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,11 +20,10 @@ from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.series import series
 from support.stack import manager
-from support.training import until
+from support.training import conditions_of, found, until
 
 from trainmaster.controller.condition_types import JOB_CREATION_FAILED
 from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.reconciling.trainjobs import job_creation
@@ -44,7 +43,7 @@ CACHED = (
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Enforced]:
+async def cluster(tmp_path: Path, impatient: None) -> AsyncIterator[Enforced]:
     async with enforced(tmp_path) as cluster:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
         await cluster.client.create(NAMESPACES, namespace)
@@ -90,18 +89,12 @@ async def create(cluster: Enforced, name: str, *, on: str, **spec: Any) -> None:
     await cluster.client.create(TRAINJOBS, obj)
 
 
-async def there(cluster: Enforced, resource: Resource, name: str) -> JsonObject | None:
-    try:
-        return await cluster.client.get(resource, TEAM, name)
-    except NotFound:
-        return None
+def there(cluster: Enforced, resource: Resource, name: str) -> Coroutine[Any, Any, JsonObject | None]:
+    return found(cluster.client, resource, name, namespace=TEAM)
 
 
 async def appears(cluster: Enforced, resource: Resource, name: str) -> None:
-    async def is_there() -> bool:
-        return await there(cluster, resource, name) is not None
-
-    await until(is_there)
+    await until(lambda: there(cluster, resource, name))
 
 
 async def vanishes(cluster: Enforced, resource: Resource, name: str) -> None:
@@ -113,9 +106,8 @@ async def vanishes(cluster: Enforced, resource: Resource, name: str) -> None:
 
 async def has_condition(cluster: Enforced, name: str, type_: str, *, text: str = "") -> None:
     async def holds() -> bool:
-        job = await there(cluster, TRAINJOBS, name) or {}
-        conditions = (job.get("status") or {}).get("conditions") or ()
-        return any(each["type"] == type_ and text in each["message"] for each in conditions)
+        held = conditions_of(await there(cluster, TRAINJOBS, name) or {})
+        return type_ in held and text in held[type_]["message"]
 
     await until(holds)
 
@@ -140,6 +132,9 @@ async def test_with_exactly_its_roles_a_manager_serves_trainjobs_of_all_kinds(
         for name, objects in BUILT.items():
             for resource, pattern in objects:
                 await appears(cluster, resource, pattern.format(f"{name}-job"))
+        secret = await cluster.client.get(SECRETS, TEAM, "mpi-job-mpi-ssh-auth")
+        assert secret["immutable"] is True
+        assert {entry["manager"] for entry in secret["metadata"]["managedFields"]} == {"trainer"}
         lease = await cluster.client.get(LEASES, NAMESPACE, "trainer.kubeflow.org")
         assert lease["spec"]["holderIdentity"]
         await _a_whole_life(cluster)
@@ -243,40 +238,16 @@ async def _a_failing_container(cluster: Enforced, name: str) -> None:
     await show_failure(cluster.client, TEAM, name, message="ValueError: my loss is NaN")
 
 
-async def test_without_the_right_to_list_pods_jobs_fail_as_ever_and_it_is_told_once(cluster: Enforced) -> None:
-    configuration = shipped_configuration(training_operator=TrainingOperator(enabled=False))
-    roles = roles_for(configuration)
-    for role in (role for role in roles if role["kind"] == "ClusterRole"):
-        rest = [{**rule, "resources": [each for each in rule["resources"] if each != "pods"]} for rule in role["rules"]]
-        role["rules"] = [rule for rule in rest if rule["resources"]]
-    await cluster.apply(roles)
-    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
-    with capture_logs() as logs:
-        async with manager(cluster.access, configuration=configuration):
-            for name in ("one", "two"):
-                await _a_failing_container(cluster, name)
-                failed = {
-                    "type": "Failed",
-                    "status": "True",
-                    "reason": "FailedJobs",
-                    "message": "jobset failed due to one or more job failures",
-                    "lastTransitionTime": "2026-01-01T00:05:00Z",
-                }
-                ended = {"status": {"conditions": [failed]}}
-                await cluster.client.patch(JOBSETS, TEAM, name, ended, subresource="status")
-                await has_condition(cluster, name, "Failed", text=failed["message"])
-    assert events_of(logs, "a right is missing") == [("list", "pods")]
-    assert [line["event"] for line in logs if line["log_level"] in ("warning", "error")] == ["a right is missing"]
-
-
-@pytest.mark.parametrize("on", RUNTIMES_BY_NAME)
-async def test_who_undoes_our_writes_is_looked_for_with_exactly_its_roles(cluster: Enforced, on: str) -> None:
+async def test_who_undoes_our_writes_is_looked_for_with_exactly_its_roles(cluster: Enforced) -> None:
     """Whatever somebody keeps deleting is read past the cache before its owner is told; keys are new each time."""
     await cluster.apply(shipped_objects())
-    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME[on])
+    for each in RUNTIMES_BY_NAME.values():
+        await cluster.client.create(TRAINING_RUNTIMES, each)
     before = refused()
     async with manager(cluster.access, configuration=shipped_configuration()):
-        for resource, pattern in ((each, pattern) for each, pattern in BUILT[on] if each != SECRETS):
+        for on, resource, pattern in (
+            (each_on, *each) for each_on, built in BUILT.items() for each in built if each[0] != SECRETS
+        ):
             name = f"{on}-{resource.plural}"
             await create(cluster, name, on=on, suspend=True)
 
@@ -309,7 +280,7 @@ async def test_without_streaming_lists_its_roles_let_it_list(cluster: Enforced, 
     webhook = Webhook(host="127.0.0.1", port=free_port(), cert_dir=str(tmp_path / "certs"))
     async with manager(cluster.access, configuration=shipped_configuration(webhook=webhook)):
         assert all(fault.count for fault in failed[: len(CACHED)])
-        await until(lambda: _true(all(fault.count for fault in listed) and secrets.count >= 2))
+        await until(lambda: all(fault.count for fault in listed) and secrets.count >= 2)
     assert refused() == before
 
 
@@ -368,24 +339,29 @@ async def running(cluster: Enforced, port: int) -> AsyncIterator[None]:
 
 
 async def test_without_any_right_each_is_told_once_and_taken_up_when_granted(cluster: Enforced) -> None:
+    """That to the lease, which a Role grants, by readiness as well."""
     port = free_port()
     await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
     await create(cluster, "patient", on="torch")
+
+    async def says(*parts: str) -> bool:
+        text = await reported(port)
+        return all(part in text for part in parts)
+
     with capture_logs() as logs:
         async with running(cluster, port):
-
-            async def is_reported() -> bool:
-                return "trainjobs.trainer.kubeflow.org (no permission to" in await reported(port)
-
-            await until(is_reported)
-            await until(lambda: _true(len(events_of(logs, "a right is missing")) >= len(CACHED) + 1))
+            await until(lambda: says("trainjobs.trainer.kubeflow.org (no permission to"))
+            await until(lambda: len(events_of(logs, "a right is missing")) >= len(CACHED) + 1)
+            await cluster.apply([each for each in shipped_objects() if each["kind"] != "Role"])
+            await until(lambda: says("leaderElection failed", "leases.coordination.k8s.io"))
             await cluster.apply(shipped_objects())
             await appears(cluster, JOBSETS, "patient")
-            await until(lambda: _true(granted_of(logs) == missing_of(logs)))
+            await until(lambda: granted_of(logs) == missing_of(logs))
             assert await reported(port) == "ok"
     told = events_of(logs, "a right is missing")
     assert len(set(told)) == len(told)
-    assert {resource.partition(".")[0] for _, resource in told} == set(CACHED)
+    assert {resource.partition(".")[0] for _, resource in told} == {*CACHED, "leases"}
+    assert ("get", "leases.coordination.k8s.io") in events_of(logs, "a right was granted")
     assert all(line["needed_by"] for line in logs if line["event"] == "a right is missing")
     loud = [
         line for line in logs if line["log_level"] in ("warning", "error") and line["event"] != "a right is missing"
@@ -401,36 +377,14 @@ def granted_of(logs: list[Any]) -> set[str]:
     return {resource for _, resource in events_of(logs, "a right was granted")}
 
 
-async def _true(condition: bool) -> bool:
-    return condition
-
-
-async def test_a_missing_lease_right_is_told_by_readiness_until_it_is_granted(cluster: Enforced) -> None:
-    port = free_port()
-    await cluster.apply([each for each in shipped_objects() if each["kind"] != "Role"])
-    with capture_logs() as logs:
-        async with running(cluster, port):
-
-            async def is_reported() -> bool:
-                return "leases.coordination.k8s.io" in await reported(port)
-
-            await until(is_reported)
-            assert "leaderElection failed" in await reported(port)
-            await cluster.apply(shipped_objects())
-
-            async def is_ready() -> bool:
-                return await reported(port) == "ok"
-
-            await until(is_ready)
-    assert events_of(logs, "a right is missing") == [("get", "leases.coordination.k8s.io")]
-    assert events_of(logs, "a right was granted") == [("get", "leases.coordination.k8s.io")]
-
-
 async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enforced) -> None:
-    """Events, Secrets, gangs, claims: a TrainJob that needs none of them is served, and each is told once."""
+    """Events, Secrets, gangs, claims, pods: a TrainJob that needs none of them is served, and each is told once.
+
+    Those that fail do so as ever, without the words of their pods.
+    """
     optional = {"secrets", "limitranges", "runtimeclasses", "priorityclasses", "podgroups", "resourceclaims", "events"}
     optional |= {"leases"}  # those of other namespaces: our own is granted by a Role
-    optional |= {"tokenreviews", "subjectaccessreviews"}
+    optional |= {"tokenreviews", "subjectaccessreviews", "pods"}
     metrics = Metrics(
         bind_address=f"127.0.0.1:{(metrics_port := free_port())}",
         secure_serving=False,
@@ -451,8 +405,18 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
                 await has_condition(cluster, f"nowhere-{number}", "Blocked", text="not found")
                 await create(cluster, f"keys-{number}", on="mpi")
                 await has_condition(cluster, f"keys-{number}", "Blocked", text="secrets")
-            await create(cluster, "plain", on="torch")
-            await appears(cluster, JOBSETS, "plain")
+            for name in ("one", "two"):
+                await _a_failing_container(cluster, name)
+                failed = {
+                    "type": "Failed",
+                    "status": "True",
+                    "reason": "FailedJobs",
+                    "message": "jobset failed due to one or more job failures",
+                    "lastTransitionTime": "2026-01-01T00:05:00Z",
+                }
+                ended = {"status": {"conditions": [failed]}}
+                await cluster.client.patch(JOBSETS, TEAM, name, ended, subresource="status")
+                await has_condition(cluster, name, "Failed", text=failed["message"])
             assert await reported(port) == "ok"
     told = events_of(logs, "a right is missing")
     assert len(set(told)) == len(told)

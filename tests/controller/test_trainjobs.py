@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.objects import runtime_object, trainjob_object
+from support.installations import create_namespace
+from support.objects import COMPLETE, runtime_object, trainjob_object
 from support.series import series
 from support.stack import Stack, api_server, manager
+from support.training import found, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, NAMESPACES
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.apiserver.errors import bad_request, unprocessable
 from trainmaster.devcluster.apiserver.resources import GroupResource
@@ -27,11 +27,9 @@ WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
 @pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+async def stack(tmp_path: Path, impatient: None) -> AsyncIterator[Stack]:
     async with api_server(tmp_path) as stack:
-        await stack.client.create(
-            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        )
+        await create_namespace(stack.client, NAMESPACE)
         yield stack
 
 
@@ -42,27 +40,16 @@ async def create(client: KubeClient, **spec: Any) -> JsonObject:
     return await client.create(TRAINJOBS, obj)
 
 
-async def until(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
-    """Ask again until the answer is true."""
-    async with asyncio.timeout(seconds):
-        while not (answer := await condition()):
-            await asyncio.sleep(0.02)
-        return answer
+async def job_status(client: KubeClient) -> JsonObject:
+    return (await client.get(TRAINJOBS, NAMESPACE, "demo")).get("status") or {}
 
 
-async def job_status(client: KubeClient, name: str = "demo") -> JsonObject:
-    return (await client.get(TRAINJOBS, NAMESPACE, name)).get("status") or {}
-
-
-async def conditions(client: KubeClient, name: str = "demo") -> dict[str, str]:
-    return {c["type"]: c["reason"] for c in (await job_status(client, name)).get("conditions", [])}
+async def conditions(client: KubeClient) -> dict[str, str]:
+    return {each["type"]: each["reason"] for each in (await job_status(client)).get("conditions", [])}
 
 
 async def jobset(client: KubeClient, name: str = "demo") -> JsonObject | None:
-    try:
-        return await client.get(JOBSETS, NAMESPACE, name)
-    except NotFound:
-        return None
+    return await found(client, JOBSETS, name, namespace=NAMESPACE)
 
 
 def requests() -> Counter[str]:
@@ -114,15 +101,8 @@ async def test_creation_takes_two_writes_and_a_whole_life_four(stack: Stack) -> 
             status: JsonObject = {"replicatedJobsStatus": [entry | {"active": active, "ready": ready}]}
             await client.patch(JOBSETS, NAMESPACE, "demo", {"status": status}, subresource="status")
         await until(lambda: _equals(lambda: job_status(client), {"jobsStatus": [entry]}))
-        completed = {
-            "type": "Completed",
-            "status": "True",
-            "reason": "AllJobsCompleted",
-            "message": "jobset completed successfully",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }
         ended = entry | {"ready": 0, "active": 0, "succeeded": 1}
-        status = {"replicatedJobsStatus": [ended], "conditions": [completed]}
+        status = {"replicatedJobsStatus": [ended], "conditions": [COMPLETE | {"type": "Completed"}]}
         await client.patch(JOBSETS, NAMESPACE, "demo", {"status": status}, subresource="status")
         await until(lambda: _equals(lambda: conditions(client), {"Complete": "AllJobsCompleted"}))
         assert (await job_status(client))["jobsStatus"] == [ended]
@@ -133,22 +113,23 @@ async def test_creation_takes_two_writes_and_a_whole_life_four(stack: Stack) -> 
 
 
 @pytest.mark.guarantee("C-12")
-@pytest.mark.parametrize("suspend", [False, True])
-async def test_a_restart_writes_nothing(stack: Stack, suspend: bool) -> None:
+async def test_a_restart_writes_nothing(stack: Stack) -> None:
     """Also without the memory of what was applied, and also for suspended jobs, which are always compared."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object(policy={"torch": {}}))
     patch = {"template": {"metadata": {"labels": {"a": "b"}}}}
     patches = [{"manager": "acme.io/x", "time": "2026-01-01T00:00:00Z", "trainingRuntimeSpec": patch}]
     async with manager(stack.access):
-        await create(client, suspend=suspend, runtimePatches=patches, trainer={"numNodes": 3})
-        await until(lambda: jobset(client))
+        for name in ("demo", "suspended"):
+            spec = {"suspend": name == "suspended", "runtimePatches": patches, "trainer": {"numNodes": 3}}
+            await create(client, name=name, **spec)
+            await until(lambda name=name: jobset(client, name))
         await settled(stack)
-    before, revision = requests(), (await jobset(client) or {})["metadata"]["resourceVersion"]
+    before, jobsets = requests(), (await client.list(JOBSETS, NAMESPACE))["items"]
     async with manager(stack.access):
         await settled(stack)
         assert not any((requests() - before)[method] for method in WRITES)
-    assert (await jobset(client) or {})["metadata"]["resourceVersion"] == revision
+    assert (await client.list(JOBSETS, NAMESPACE))["items"] == jobsets
 
 
 @pytest.mark.guarantee("A-2")
@@ -216,50 +197,10 @@ async def test_what_is_ours_is_taken_back_under_one_name(stack: Stack) -> None:
         assert names == {"trainer"}
 
 
-async def _equals(ask: Callable[[], Any], value: Any) -> bool:
-    return bool(await ask() == value)
-
-
-async def test_a_missing_runtime_is_told_and_waited_for(stack: Stack) -> None:
-    client = stack.client
-    async with manager(stack.access):
-        await create(client)
-        await until(lambda: _equals(lambda: conditions(client), {"Blocked": "RuntimeNotFound"}))
-
-        async def events() -> list[str]:
-            return [event["note"] for event in (await client.list(EVENTS, NAMESPACE))["items"]]
-
-        assert "TrainingRuntime specified in TrainJob is not found" in (await until(events))[0]
-        await settled(stack)
-        before = requests()
-        await client.create(TRAINING_RUNTIMES, runtime_object())
-        await until(lambda: jobset(client))
-        await until(lambda: _equals(lambda: job_status(client), {}))
-        assert (requests() - before)["PATCH"] == 3
-
-
-async def test_a_failing_plugin_blocks_its_jobs_by_name_and_no_others(stack: Stack) -> None:
-    class Moody:
-        name = "Moody"
-
-        def enforce_pod_spec(self, info: Any, job: Any) -> None:
-            if job.metadata.name == "unlucky":
-                raise KeyError("mood")
-
-    client = stack.client
-    await client.create(TRAINING_RUNTIMES, runtime_object())
-    async with manager(stack.access, framework=Framework([*load_plugins(), Moody()])):
-        await create(client, name="unlucky")
-        await create(client, name="lucky")
-        await until(lambda: jobset(client, "lucky"))
-        await until(lambda: _equals(lambda: conditions(client, "unlucky"), {"Blocked": "PluginFailed"}))
-        (condition,) = (await job_status(client, "unlucky"))["conditions"]
-        assert condition["message"] == "plugin Moody failed in enforce_pod_spec: KeyError: 'mood'"
-        assert await jobset(client, "unlucky") is None
-
-
-@pytest.mark.defect("B14")
-async def test_the_workload_of_an_expired_job_is_deleted_until_it_is_gone(stack: Stack) -> None:
+@pytest.mark.defect("B14", "B24")
+async def test_the_workload_of_an_expired_job_is_deleted_until_it_is_gone_and_none_is_built_for_a_deleted_one(
+    stack: Stack,
+) -> None:
     """B14: the delete was tried once; when it failed, the pods ran on for ever."""
     client = stack.client
     await client.create(TRAINING_RUNTIMES, runtime_object())
@@ -276,24 +217,18 @@ async def test_the_workload_of_an_expired_job_is_deleted_until_it_is_gone(stack:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
     await client.patch(TRAINJOBS, NAMESPACE, "demo", {"status": {"conditions": [failed]}}, subresource="status")
+    leaving = {"name": "leaving", "namespace": NAMESPACE, "finalizers": ["acme.io/keep"]}
+    await client.create(TRAINJOBS, {**trainjob_object(), "metadata": leaving})
+    await client.delete(TRAINJOBS, NAMESPACE, "leaving")
     async with manager(stack.access):
         await until(lambda: _equals(lambda: jobset(client), None))
-    assert await conditions(client) == {"Failed": "DeadlineExceeded"}
-
-
-@pytest.mark.defect("B24")
-async def test_nothing_is_built_for_a_job_that_is_being_deleted(stack: Stack) -> None:
-    client = stack.client
-    await client.create(TRAINING_RUNTIMES, runtime_object())
-    obj = trainjob_object()
-    obj["metadata"] = {"name": "demo", "namespace": NAMESPACE, "finalizers": ["acme.io/keep"]}
-    await client.create(TRAINJOBS, obj)
-    await client.delete(TRAINJOBS, NAMESPACE, "demo")
-    async with manager(stack.access):
-        await create(client, name="other")
-        await until(lambda: jobset(client, "other"))
         await settled(stack)
-    assert await jobset(client) is None
+    assert await conditions(client) == {"Failed": "DeadlineExceeded"}
+    assert await jobset(client, "leaving") is None
+
+
+async def _equals(ask: Callable[[], Any], value: Any) -> bool:
+    return bool(await ask() == value)
 
 
 @pytest.mark.guarantee("E-5")
