@@ -26,13 +26,8 @@ async def test_unknown_context(tmp_path: Path) -> None:
     ("changes", "fault"),
     [
         ({"contexts": []}, "it has no context; add one with `kubectl config set-context`, for one of: c"),
-        ({"contexts": None}, "it has no context; add one with `kubectl config set-context`, for one of: c"),
         (
             {"current-context": None},
-            "no current-context is set; choose one with `kubectl config use-context`: it has: main",
-        ),
-        (
-            {"current-context": ""},
             "no current-context is set; choose one with `kubectl config use-context`: it has: main",
         ),
         (
@@ -70,20 +65,16 @@ async def test_a_context_without_a_user_is_anonymous(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a: [", "just text", "[1]", "clusters: 5", "current-context: a\ncontexts: [5]", "\x00", "contexts: {}"]
+    ("content", "said"),
+    [
+        *((content, "") for content in (b"", b"a: [", b"clusters: 5", b"\x00", b"\xff\xfe\x00binary")),
+        *((content, " is no kubeconfig, which is a mapping with clusters, users") for content in (b"text", b"[1]")),
+    ],
 )
-async def test_file_that_is_no_kubeconfig(tmp_path: Path, text: str) -> None:
+async def test_file_that_is_no_kubeconfig(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "k"
-    path.write_text(text)
-    with pytest.raises(ConfigurationError, match=str(path)):
-        await load_config(kubeconfig=str(path))
-
-
-@pytest.mark.parametrize("text", ["just text", "[1]", "5"])
-async def test_document_of_another_shape(tmp_path: Path, text: str) -> None:
-    path = tmp_path / "k"
-    path.write_text(text)
-    with pytest.raises(ConfigurationError, match=r"/k is no kubeconfig, which is a mapping with clusters, users"):
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=f"{path}{said}"):
         await load_config(kubeconfig=str(path))
 
 
@@ -91,35 +82,25 @@ async def test_document_of_another_shape(tmp_path: Path, text: str) -> None:
     ("changes", "fault"),
     [
         ({"clusters": {"c": {}}}, "clusters must be a list, but is a mapping"),
-        ({"contexts": ["main"]}, "contexts[0] must be a mapping, but is text"),
         ({"contexts": [None]}, "contexts[0] is empty"),
         ({"current-context": ["main"]}, "current-context must be text, but is a list"),
         ({"users": [{"user": {"token": "hidden"}}]}, "users[0] has no name"),
         ({"users": [{"name": 5, "user": {"token": "hidden"}}]}, "users[0].name must be text, but is a number"),
-        ({"users": [{"name": "u", "user": "hidden"}]}, "users[0].user (user 'u') must be a mapping, but is text"),
         (
             {"users": [{"name": "u", "user": {"token": {"value": "hidden"}}}]},
             "users[0].user.token (user 'u') must be text, but is a mapping",
-        ),
-        (
-            {"users": [{"name": "v"}, {"name": "u", "user": {"exec": {"command": "a", "args": "hidden"}}}]},
-            "users[1].user.exec.args (user 'u') must be a list, but is text",
         ),
         (
             {"users": [{"name": "u", "user": {"exec": {"command": "a", "env": [{"name": "A", "value": 1}]}}}]},
             "users[0].user.exec.env[0].value (user 'u') must be text, but is a number",
         ),
         (
-            {"users": [{"name": "u", "user": {"as-user-extra": {"reason": "hidden"}}}]},
-            "users[0].user.as-user-extra.reason (user 'u') must be a list, but is text",
+            {"users": [{"name": "v"}, {"name": "u", "user": {"as-user-extra": {"reason": "hidden"}}}]},
+            "users[1].user.as-user-extra.reason (user 'u') must be a list, but is text",
         ),
         (
             {"users": [{"name": "u", "user": {"auth-provider": {"name": "oidc", "config": {"id-token": 5}}}}]},
             "users[0].user.auth-provider.config.id-token (user 'u') must be text, but is a number",
-        ),
-        (
-            {"clusters": [{"name": "c", "cluster": {"server": 5}}]},
-            "clusters[0].cluster.server (cluster 'c') must be text, but is a number",
         ),
         (
             {"clusters": [{"name": "c", "cluster": {"insecure-skip-tls-verify": "yes"}}]},
@@ -167,13 +148,6 @@ async def test_an_entry_that_says_nothing_is_named_if_it_is_needed_and_never_sho
         f"kubeconfig {path} (from --kubeconfig): in {path}, the entry of {kind} {entry['name']!r} has no field "
         f"{kind!r}; add it, or have the tool that made the file write it again"
     )
-
-
-async def test_file_that_is_not_text(tmp_path: Path) -> None:
-    path = tmp_path / "k"
-    path.write_bytes(b"\xff\xfe\x00binary")
-    with pytest.raises(ConfigurationError, match=str(path)):
-        await load_config(kubeconfig=str(path))
 
 
 async def test_certificate_authority_is_checked(tmp_path: Path) -> None:

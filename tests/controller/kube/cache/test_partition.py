@@ -208,20 +208,16 @@ async def test_of_an_optional_kind_nothing_is_waited_for_nor_old_nor_failing(
     async with running(Informer(server, PODS, optional=True, clock=clock, name="left out")):
         await clock.advance(600)
         assert cache_metrics("left out") == (1, 0, 0)
-        server.refusals = {}
-        await clock.advance(10)
-        await server.namespaces[None].send(bookmark(1, end=True))
-        await clock.advance(7)
-        assert cache_metrics("left out") == (1, 7, 0)
-
-
-async def test_an_optional_kind_that_may_not_be_read_fails_but_is_not_old(server: Server, clock: VirtualClock) -> None:
-    server.refusals = {None: Forbidden(status=403)}
-    async with running(Informer(server, PODS, optional=True, clock=clock, name="denied")):
-        await clock.advance(600)
-        synced, age, failures = cache_metrics("denied")
+        server.refusals = {None: Forbidden(status=403)}
+        await clock.advance(60)
+        synced, age, failures = cache_metrics("left out")
         assert (synced, age) == (1, 0)
         assert failures
+        server.refusals = {}
+        await clock.advance(60)
+        await server.namespaces[None].send(bookmark(1, end=True))
+        await clock.advance(7)
+        assert cache_metrics("left out") == (1, 7, failures)
 
 
 async def test_a_kind_that_is_needed_is_waited_for(server: Server, clock: VirtualClock) -> None:
@@ -229,10 +225,13 @@ async def test_a_kind_that_is_needed_is_waited_for(server: Server, clock: Virtua
     async with running(Informer(server, PODS, clock=clock, name="needed")):
         await clock.advance(600)
         assert cache_metrics("needed") == (0, 0, 0)
+        server.refusals = {None: Forbidden(status=403)}
+        await clock.advance(600)
+        assert cache_metrics("needed")[1] == 1200, "it is old only if the server serves it"
         server.refusals = {}
-        await clock.advance(10)
+        await clock.advance(60)
         await server.namespaces[None].send(bookmark(1, end=True))
-        assert cache_metrics("needed") == (1, 0, 0)
+        assert cache_metrics("needed")[:2] == (1, 0)
 
 
 async def test_a_cache_that_nobody_has_begun_to_fill_is_not_waited_for(server: Server, clock: VirtualClock) -> None:
@@ -243,13 +242,3 @@ async def test_a_cache_that_nobody_has_begun_to_fill_is_not_waited_for(server: S
     async with running(informer):
         await clock.advance(9)
         assert cache_metrics("dormant") == (0, 9, 0)
-
-
-async def test_what_the_server_does_not_serve_is_not_old(server: Server, clock: VirtualClock) -> None:
-    server.refusals = {None: absent()}
-    async with running(Informer(server, PODS, clock=clock, name="absent")):
-        await clock.advance(600)
-        assert value_of("trainmaster_informer_age_seconds", {"resource": "absent"}) == 0
-        server.refusals = {None: Forbidden(status=403)}
-        await clock.advance(600)
-        assert value_of("trainmaster_informer_age_seconds", {"resource": "absent"}) == 1200

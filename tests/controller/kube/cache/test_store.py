@@ -104,17 +104,6 @@ def test_the_version_that_was_reached_never_goes_back() -> None:
     assert parse_resource_version("²") == parse_resource_version(None) == 0
 
 
-@pytest.mark.guarantee("S-2")
-def test_readers_of_a_replaced_state_keep_it() -> None:
-    """A list handed out before is not changed by a replacement."""
-    store = Store()
-    store.put(thing("a"))
-    before, late = store.list(), store.each()
-    replace(store, [thing("b")])
-    assert names(before) == names(list(late)) == ["a"]
-    assert names(store.list()) == ["b"]
-
-
 OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.sampled_from(["red", "blue"]))
 
 
@@ -216,11 +205,12 @@ def test_an_index_that_comes_between_entry_and_replacement_covers_the_entry() ->
     assert store.index_keys("color", "red") == ["ns/a"]
 
 
-@pytest.mark.guarantee("S-15")
-def test_only_differences_are_returned() -> None:
+@pytest.mark.guarantee("S-2", "S-15")
+def test_only_differences_are_returned_and_earlier_readers_keep_what_they_have() -> None:
     """Deletions come first, so that whoever counts never counts too many."""
     store = Store()
     replace(store, [thing("same"), thing("changed"), thing("gone")])
+    before, late = store.list(), store.each()
     changes = replace(store, [thing("new"), thing("same"), thing("changed", 2)])
     assert [(change.key, change.is_addition, change.is_deletion) for change in changes] == [
         ("ns/gone", False, True),
@@ -232,6 +222,7 @@ def test_only_differences_are_returned() -> None:
         (None, thing("new")),
         (thing("changed"), thing("changed", 2)),
     ]
+    assert names(before) == names(list(late)) == ["same", "changed", "gone"]
 
 
 @pytest.mark.guarantee("S-15")
@@ -274,17 +265,13 @@ def test_an_object_that_is_nested_too_deeply_keeps_its_metadata_and_says_so(leve
     """Nobody could walk it, and the informer goes on with all the others."""
     told: list[str] = []
     store = Store(on_unreadable=lambda key, _obj: told.append(key))
+    store.put(deepest := {**thing("a"), "spec": nested(MAX_DEPTH - 1)})
+    assert (store.get("ns/a"), told) == (deepest, [])
     delta = store.put({**thing("a"), "spec": nested(levels)})
     kept = {**thing("a"), UNREADABLE: "it is nested more than 150 levels deep"}
     assert (store.get("ns/a"), delta.new, told) == (kept, kept, ["ns/a"])
     assert store.get("ns/a") is not None
     assert why_unreadable(kept)
-
-
-def test_an_object_at_the_greatest_depth_is_kept() -> None:
-    store = Store()
-    store.put(deepest := {**thing("a"), "spec": nested(MAX_DEPTH - 1)})
-    assert store.get("ns/a") == deepest
 
 
 def test_managed_fields_that_are_nested_too_deeply_do_not_make_an_object_unreadable() -> None:

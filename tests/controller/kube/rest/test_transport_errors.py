@@ -17,15 +17,14 @@ from support.virtualtime import settle
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import (
-    ApiError,
     CertificateRejected,
     KubeError,
-    MalformedResponse,
     NotConnected,
     TransportError,
 )
 from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.runtime.jsontree import JsonObject
 
 Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
 
@@ -129,14 +128,6 @@ async def test_http_to_a_port_of_https(clock: Any, tmp_path: Path, serve: Serve)
     )
 
 
-async def test_http_to_a_port_of_https_of_a_go_server(clock: Any, server: Any) -> None:
-    server.on("list", server.reply(400, b"Client sent an HTTP request to an HTTPS server.\n"))
-    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
-        "400: the answer is not a Status: Client sent an HTTP request to an HTTPS server.; change the server address "
-        f"in the kubeconfig to https:// (GET {server.url}{PATH})"
-    )
-
-
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 async def test_server_that_demands_a_client_certificate(clock: Any, tmp_path: Path, version: ssl.TLSVersion) -> None:
     """In TLS 1.3 the demand comes only after the handshake, in place of an answer."""
@@ -166,70 +157,6 @@ async def test_server_that_demands_a_client_certificate(clock: Any, tmp_path: Pa
     assert text.endswith("); check the client certificate in the kubeconfig")
 
 
-@pytest.mark.parametrize(
-    ("body", "what"),
-    [
-        (b"", "the answer is empty"),
-        (b"<html><head><title>Sign in</title>", "the answer is an HTML page: Sign in"),
-        (b"<?xml version='1.0'?><error/>", "the answer is markup: <?xml version='1.0'?><error/>"),
-        (b"[1]", "the answer is not an object: [1]"),
-    ],
-)
-async def test_answer_of_something_else(clock: Any, server: Any, body: bytes, what: str) -> None:
-    server.on("list", server.reply(200, body))
-    assert await complaint(MalformedResponse, RestConfig(server=server.url), clock) == (
-        f"GET {server.url}{PATH}: {what}; is the server a Kubernetes API server, and is there a proxy or login page in "
-        "between?"
-    )
-
-
-async def test_page_of_a_proxy(clock: Any, server: Any) -> None:
-    page = b"<html>\n<head><title>502 Bad Gateway</title></head>" + b"x" * 10_000
-    server.on("list", server.reply(502, page))
-    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
-        f"502: the answer is an HTML page: 502 Bad Gateway (GET {server.url}{PATH})"
-    )
-
-
-async def test_redirection_to_a_login_page(clock: Any, server: Any) -> None:
-    """It is not followed: the credentials are for the API server only."""
-    server.on("list", server.reply(302, b"", Location="https://login.example.com/?next=x"))
-    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
-        f"302: the server redirects to https://login.example.com/?next=x (GET {server.url}{PATH})"
-    )
-
-
-async def test_expired_credentials(clock: Any, server: Any) -> None:
-    server.on("list", server.status(401, "Unauthorized", "Unauthorized"))
-    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
-        f"401 Unauthorized: Unauthorized (GET {server.url}{PATH}); the credentials are missing, wrong or expired; "
-        "log in again, or renew them in the kubeconfig"
-    )
-
-
-async def test_expired_credentials_are_named_by_where_they_come_from(clock: Any, server: Any) -> None:
-    server.on("list", server.status(401, "Unauthorized", "Unauthorized"))
-    config = RestConfig(server=server.url, source="kubeconfig k (from $KUBECONFIG)")
-    assert (await complaint(ApiError, config, clock)).endswith(
-        "log in again, or renew those of kubeconfig k (from $KUBECONFIG)"
-    )
-
-
-async def test_missing_rights(clock: Any, server: Any) -> None:
-    message = 'pods "a" is forbidden: User "jane" cannot get resource "pods"'
-    server.on("list", server.status(403, "Forbidden", message))
-    assert await complaint(ApiError, RestConfig(server=server.url), clock) == (
-        f"403 Forbidden: {message} (GET {server.url}{PATH}); ask for a role that allows it; `kubectl auth can-i` tells "
-        "what yours allow"
-    )
-
-
-async def test_what_admission_forbids_no_role_allows(clock: Any, server: Any) -> None:
-    message = 'pods "a" is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2'
-    server.on("list", server.status(403, "Forbidden", message))
-    assert await complaint(ApiError, RestConfig(server=server.url), clock) == f"403 Forbidden: {message}"
-
-
 async def test_proxy_that_is_not_there(clock: Any) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -246,3 +173,69 @@ async def test_reset_in_the_middle_of_an_answer(clock: Any, server: Any) -> None
     config = RestConfig(server=server.url)
     text = await complaint(TransportError, config, clock)
     assert text.startswith(f"GET {server.url}{PATH}: the connection broke before the end")
+
+
+def no_object(what: str) -> str:
+    """What is said of an answer that is no object."""
+    return f"GET {{url}}: {what}; is the server a Kubernetes API server, and is there a proxy or login page in between?"
+
+
+FORBIDDEN = 'pods "a" is forbidden: User "jane" cannot get resource "pods"'
+EXCEEDED = 'pods "a" is forbidden: exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2'
+EXPIRED = "401 Unauthorized: Unauthorized (GET {url}); the credentials are missing, wrong or expired; log in again, or "
+
+
+LOGIN = "https://login.example.com/?next=x"
+
+
+def refusal(reason: str, message: str) -> JsonObject:
+    return {"kind": "Status", "reason": reason, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "text"),
+    [
+        (200, b"", no_object("the answer is empty")),
+        (200, b"<html><head><title>Sign in</title>", no_object("the answer is an HTML page: Sign in")),
+        (200, b"<?xml version='1.0'?><error/>", no_object("the answer is markup: <?xml version='1.0'?><error/>")),
+        (200, b"[1]", no_object("the answer is not an object: [1]")),
+        (
+            502,
+            b"<html>\n<head><title>502 Bad Gateway</title></head>" + b"x" * 10_000,
+            "502: the answer is an HTML page: 502 Bad Gateway (GET {url})",
+        ),
+        (
+            400,
+            b"Client sent an HTTP request to an HTTPS server.\n",
+            (
+                "400: the answer is not a Status: Client sent an HTTP request to an HTTPS server.; change the server "
+                "address in the kubeconfig to https:// (GET {url})"
+            ),
+        ),
+        # It is not followed: the credentials are for the API server only.
+        (302, b"", f"302: the server redirects to {LOGIN} (GET {{url}})"),
+        (401, refusal("Unauthorized", "Unauthorized"), EXPIRED + "renew them in the kubeconfig"),
+        (
+            403,
+            refusal("Forbidden", FORBIDDEN),
+            (
+                f"403 Forbidden: {FORBIDDEN} (GET {{url}}); ask for a role that allows it; `kubectl auth can-i` tells what "
+                "yours allow"
+            ),
+        ),
+        # What admission forbids no role allows.
+        (403, refusal("Forbidden", EXCEEDED), f"403 Forbidden: {EXCEEDED}"),
+    ],
+)
+async def test_answer_of_something_else_or_a_refusal(
+    clock: Any, server: Any, status: int, body: bytes | JsonObject, text: str
+) -> None:
+    server.on("list", server.reply(status, body, Location=LOGIN))
+    assert await complaint(KubeError, RestConfig(server=server.url), clock) == text.format(url=server.url + PATH)
+
+
+async def test_expired_credentials_are_named_by_where_they_come_from(clock: Any, server: Any) -> None:
+    server.on("list", server.status(401, "Unauthorized", "Unauthorized"))
+    config = RestConfig(server=server.url, source="kubeconfig k (from $KUBECONFIG)")
+    text = await complaint(KubeError, config, clock)
+    assert text == EXPIRED.format(url=server.url + PATH) + "renew those of kubeconfig k (from $KUBECONFIG)"
