@@ -23,20 +23,13 @@ def secret(kind: str, **data: str) -> JsonObject:
     ("obj", "mistakes"),
     [
         (secret("kubernetes.io/tls"), {("data[tls.crt]", "Required"), ("data[tls.key]", "Required")}),
-        (secret("kubernetes.io/ssh-auth", **{"ssh-privatekey": ""}), {("data[ssh-privatekey]", "Required")}),
-        (secret("kubernetes.io/basic-auth"), {("data[username]", "Required"), ("data[password]", "Required")}),
         (secret("kubernetes.io/dockercfg"), {("data[.dockercfg]", "Required")}),
         (secret("kubernetes.io/dockercfg", **{".dockercfg": "[]"}), {("data[.dockercfg]", "Invalid")}),
-        (
-            secret("kubernetes.io/dockerconfigjson", **{".dockerconfigjson": "x"}),
-            {("data[.dockerconfigjson]", "Invalid")},
-        ),
         (
             secret("kubernetes.io/service-account-token"),
             {("metadata.annotations[kubernetes.io/service-account.name]", "Required")},
         ),
         (secret("Opaque", a="x" * (BIG + 1)), {("data", "TooLong")}),
-        (secret("Opaque", **{"..": "x"}), {("data[..]", "Invalid")}),
     ],
 )
 async def test_a_secret_holds_what_its_type_promises(api: Api, obj: JsonObject, mistakes: set[tuple[str, str]]) -> None:
