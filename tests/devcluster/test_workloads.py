@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from support.commands import TIMEOUT
+from support.kubectl import Kubectl
 from support.namespaces import FOUND, needs_namespaces
 
-from trainmaster.devcluster.apiserver.admission.webhook import ServiceUnresolvable
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.proxy.resolver import EndpointResolver
 from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, ClusterSettings, KubeletSettings
@@ -105,22 +105,8 @@ class Web:
 
     def __init__(self, cluster: Cluster, state: StateDirectory) -> None:
         self.state = state.path
-        self._kubeconfig = state.kubeconfig
+        self.kubectl = Kubectl(state.kubeconfig, state.path)
         self.resolver = EndpointResolver(cluster.api, cluster.services)
-
-    async def kubectl(self, *arguments: str, stdin: str = "") -> str:
-        """Run kubectl, which has to succeed."""
-        process = await asyncio.create_subprocess_exec(
-            *("kubectl", *arguments),
-            env={**os.environ, "KUBECONFIG": str(self._kubeconfig)},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        async with asyncio.timeout(60):
-            out, err = await process.communicate(stdin.encode())
-        assert process.returncode == 0, err.decode()
-        return out.decode()
 
     async def objects(self, *arguments: str) -> list[Any]:
         """Return what `kubectl get` finds."""
@@ -179,7 +165,7 @@ async def test_kubectl_shows_it_as_of_a_real_cluster(web: Web) -> None:
 
 
 async def test_both_replicas_share_the_requests_at_one_port(web: Web) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         names: set[str] = set()
         while len(names) < 2:
             names.add((await web.answer()).split()[0])
@@ -206,26 +192,17 @@ async def test_a_pod_reaches_the_service_by_its_names(web: Web) -> None:
     assert [line.split()[1] for line in lines] == ["one"] * 3
 
 
-async def test_the_api_server_passes_requests_on_to_a_pod_and_to_the_service(web: Web) -> None:
-    first, second = (each["metadata"]["name"] for each in await web.objects("pods", "-l", "app=web"))
-    for name in (first, second):
-        path = f"/api/v1/namespaces/default/pods/{name}:{PORT}/proxy/"
-        assert await web.kubectl("get", "--raw", path) == f"{name} one"
-    told = await web.kubectl("get", "--raw", "/api/v1/namespaces/default/services/web:18443/proxy/any")
-    assert told in {f"{first} one", f"{second} one"}
-
-
 async def test_a_replica_that_is_not_ready_gets_no_requests(web: Web) -> None:
     first = (await web.objects("pods", "-l", "app=web"))[0]
     uid, name = first["metadata"]["uid"], first["metadata"]["name"]
     marker = web.state / "kubelet" / "pods" / uid / "volumes/data/unready"
     marker.touch()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         while await web.endpoints() != 1:
             await asyncio.sleep(0.05)
     assert name not in {(await web.answer()).split()[0] for _ in range(20)}
     marker.unlink()
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(TIMEOUT):
         while await web.endpoints() != 2:
             await asyncio.sleep(0.05)
 
@@ -254,45 +231,3 @@ async def test_a_rollout_can_be_followed_and_undone_and_loses_no_request(web: We
     stop.set()
     await asking
     assert set(answers) == {"one", "two"}
-
-
-async def test_it_is_paused_resumed_restarted_and_scaled(web: Web) -> None:
-    await web.kubectl("rollout", "pause", "deployment/web")
-    await web.kubectl("rollout", "resume", "deployment/web")
-    before = {pod["metadata"]["uid"] for pod in await web.objects("pods", "-l", "app=web")}
-    await web.kubectl("rollout", "restart", "deployment/web")
-    await web.kubectl("rollout", "status", "deployment/web", "--timeout=50s")
-    running = [
-        each for each in await web.objects("pods", "-l", "app=web") if "deletionTimestamp" not in each["metadata"]
-    ]
-    assert not before & {pod["metadata"]["uid"] for pod in running}
-    await web.kubectl("scale", "deployment/web", "--replicas=1")
-    await web.kubectl("rollout", "status", "deployment/web", "--timeout=50s")
-    assert [each["spec"]["replicas"] for each in await web.objects("rs") if each["spec"]["replicas"]] == [1]
-    scale = json.loads(await web.kubectl("get", "--raw", "/apis/apps/v1/namespaces/default/deployments/web/scale"))
-    assert scale["status"] == {"replicas": scale["status"]["replicas"], "selector": "app=web"}
-    await web.kubectl("scale", "deployment/web", "--replicas=2")
-    await web.kubectl("rollout", "status", "deployment/web", "--timeout=50s")
-
-
-async def test_what_has_no_endpoint_is_told(web: Web) -> None:
-    with pytest.raises(ServiceUnresolvable, match='service "nothing" not found'):
-        web.resolver.resolve(namespace="default", name="nothing", port=443)
-    with pytest.raises(ServiceUnresolvable, match='no service port 443 found for service "web"'):
-        web.resolver.resolve(namespace="default", name="web", port=443)
-    empty = {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "empty"},
-        "spec": {"selector": {"app": "none"}, "ports": [{"port": 443}]},
-    }
-    await web.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(empty))
-    with pytest.raises(ServiceUnresolvable, match='no endpoints available for service "empty"'):
-        web.resolver.resolve(namespace="default", name="empty", port=443)
-
-
-async def test_everything_goes_with_the_deployment(web: Web) -> None:
-    await web.kubectl("delete", "deployment", "web", "--wait=true")
-    await web.kubectl("wait", "--for=delete", "pod", "-l", "app=web", "--timeout=30s")
-    assert await web.objects("rs") == []
-    assert await web.endpoints() == 0

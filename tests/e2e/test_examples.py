@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pytest
 from support.commands import trainmaster
-from support.forked_program import forked_program
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -24,7 +23,7 @@ GUIDES = sorted(path for path in [*DOCS.glob("guides/*.md"), *DOCS.glob("concept
 GUIDES = [path for path in GUIDES if "\n```sh\n" in path.read_text(encoding="utf-8")]
 GUIDES += [DOCS / f"{name}.md" for name in ("first-job", "first-job-on-a-cluster", "support-bundle", "v1-jobs")]
 NEEDED = {"torch-digits": "torch", "jax-digits": "jax", "xgboost-digits": "xgboost", "v1/pytorchjob": "torch"}
-TIMEOUT = 240
+TIMEOUT = 480
 
 pytestmark = [
     pytest.mark.timeout(TIMEOUT),
@@ -96,20 +95,19 @@ def test_the_commands_of_a_guide_work(guide: Path, cluster_home: Path, tmp_path:
     """In their order, from a checkout; what is trained on the way is trained well."""
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "deploy").symlink_to(ROOT / "deploy")
-    with forked_program() as programs:
-        environment = os.environ | {
-            "KUBECONFIG": str(cluster_home / ".trainmaster/kubeconfig"),
-            "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }
-        done = subprocess.run(
-            ["bash", "-euo", "pipefail", "-x", "-c", commands(guide)],
-            check=False,
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT - 20,
-        )
+    environment = os.environ | {
+        "KUBECONFIG": str(cluster_home / ".trainmaster/kubeconfig"),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-x", "-c", commands(guide)],
+        check=False,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT - 20,
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     for example in followed(guide):
         trained(example, done.stdout)

@@ -137,26 +137,23 @@ async def test_of_each_attempt_the_rank_is_told_that_failed_first(
     assert message.endswith(lines[-1])
 
 
-async def test_a_rank_that_is_killed_is_told_with_what_that_means(client: KubeClient) -> None:
-    message, _ = await failed(client, "killed")
-    assert re.search(FAILURE.format(name="killed") + r"137 \(killed: SIGKILL", message)
-
-
-async def test_where_pods_keep_no_words_it_is_told_how_they_would(client: KubeClient) -> None:
-    message, _ = await failed(client, "unsaid")
-    assert re.search(FAILURE.format(name="unsaid") + "1; with terminationMessagePolicy: FallbackToLogsOnError", message)
-
-
-async def test_a_container_that_never_was_ready_is_told_before_its_pod_is_gone(client: KubeClient) -> None:
-    message, _ = await failed(client, "never-ready")
-    assert re.search(r"with exit code 128 \(StartError: the container could not be started\): .*pythn", message)
-
-
-async def test_an_initializer_that_fails_is_told_by_its_name(client: KubeClient) -> None:
-    message, lines = await failed(client, "initializer")
-    assert len(lines) >= 1
-    assert "dataset-initializer (pod initializer-dataset-initializer-0-0-" in message
-    assert message.endswith("exit code 1: RuntimeError: 401: gated")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("killed", FAILURE.format(name="killed") + r"137 \(killed: SIGKILL"),
+        ("unsaid", FAILURE.format(name="unsaid") + "1; with terminationMessagePolicy: FallbackToLogsOnError"),
+        ("never-ready", r"with exit code 128 \(StartError: the container could not be started\): .*pythn"),
+        (
+            "initializer",
+            r"dataset-initializer \(pod initializer-dataset-initializer-0-0-.*exit code 1: RuntimeError: 401: gated$",
+        ),
+    ],
+)
+async def test_what_is_known_of_a_failure_is_told(client: KubeClient, name: str, told: str) -> None:
+    """What a signal means; how pods would keep their words; a pod that never was ready, before it is gone; and the name
+    of an initializer."""
+    message, _ = await failed(client, name)
+    assert re.search(told, message)
 
 
 RECOVERS = """

@@ -10,19 +10,11 @@ import pytest
 from support.commands import client_of
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
 from support.objects import replicated_job
-from support.stack import api_server, manager
-from support.training import RENDEZVOUS, apply_runtime, conditions, ended, pods, python, trainjob, until
+from support.training import RENDEZVOUS, apply_runtime, ended, python, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.devcluster.crds.install import (
-    GANG_DEFINITIONS,
-    JOBSET_DEFINITIONS,
-    TRAINER_DEFINITIONS,
-    install_definitions,
-)
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 SCHEDULERS = pytest.mark.parametrize(
@@ -98,73 +90,3 @@ async def test_a_gang_with_initializers_runs_to_its_end(
         return bool((await client.get(resource, "default", job)).get("status", {}).get("phase") == done)
 
     await until(is_done)
-
-
-@pytest.mark.defect("B10")
-@SCHEDULERS
-async def test_a_launcher_follows_its_gang_of_nodes(
-    client: KubeClient, scheduler: str, resource: Resource, name: str
-) -> None:
-    node = step("node", ["true"], ancestor=None)
-    launcher = step("launcher", ["true"], ancestor="trainer", dependsOn=[{"name": "node", "status": "Ready"}])
-    policy = {"mpi": {"runLauncherAsNode": True}}
-    on = f"launched-{scheduler}"
-    await apply_runtime(client, runtime(on, scheduler, node, launcher, policy=policy, pod_scheduler=name))
-    await client.create(TRAINJOBS, trainjob(on, on=on, trainer={"numNodes": 3}))
-    assert (await ended(client, on))["type"] == "Complete"
-    assert (await client.get(resource, "default", on))["spec"]["minMember"] == 2
-
-
-@SCHEDULERS
-async def test_a_gang_that_does_not_fit_as_a_whole_starts_none_of_its_pods(
-    client: KubeClient, scheduler: str, resource: Resource, name: str
-) -> None:
-    on = f"wide-{scheduler}"
-    await apply_runtime(client, runtime(on, scheduler, step("node", ["true"], ancestor="trainer"), pod_scheduler=name))
-    # Each pod would fit, all together do not.
-    share = {"numNodes": 3, "resourcesPerNode": {"requests": {"memory": f"{await _memory(client) * 2 // 5}"}}}
-    await client.create(TRAINJOBS, trainjob(on, on=on, trainer=share))
-
-    async def told() -> list[JsonObject]:
-        found = await pods(client, on)
-        reasons = [c.get("reason") for pod in found for c in pod.get("status", {}).get("conditions", [])]
-        return found if reasons.count("Unschedulable") == 3 else []
-
-    assert not [pod for pod in await until(told) if pod["spec"].get("nodeName")]
-    await client.delete(TRAINJOBS, "default", on)
-
-
-async def _memory(client: KubeClient) -> int:
-    nodes = await client.list(Resource("", "v1", "Node", "nodes", namespaced=False))
-    amount: str = nodes["items"][0]["status"]["allocatable"]["memory"]
-    return int(amount.removesuffix("Ki")) * (1024 if amount.endswith("Ki") else 1)
-
-
-@pytest.mark.defect("U17")
-async def test_a_scheduler_that_is_installed_later_is_used(tmp_path: Path) -> None:
-    """U17: the original had to be restarted."""
-    async with api_server(tmp_path, definitions=False) as stack:
-        if stack.cluster is None:
-            pytest.skip("definitions are those of the cluster")
-        await install_definitions(stack.cluster.api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS))
-        async with manager(stack.access):
-            on = runtime("late", "coscheduling", step("node", ["true"], ancestor="trainer"))
-            await apply_runtime(stack.client, on)
-            await stack.client.create(TRAINJOBS, trainjob("waits", on="late"))
-
-            async def blocked() -> JsonObject | None:
-                return (await conditions(stack.client, "waits")).get("Blocked")
-
-            served = "the cluster does not serve PodGroup (scheduling.x-k8s.io/v1alpha1); install the CustomResource"
-            assert served in (await until(blocked))["message"]
-            with pytest.raises(NotFound):
-                await stack.client.get(JOBSETS, "default", "waits")
-            await install_definitions(stack.cluster.api, GANG_DEFINITIONS)
-
-            async def built() -> bool:
-                found = (await stack.client.list(JOBSETS, "default"))["items"]
-                return bool(found) and not await blocked()
-
-            await until(built)
-            group = await stack.client.get(POD_GROUPS, "default", "waits")
-            assert group["spec"]["minMember"] == 1

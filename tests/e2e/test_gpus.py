@@ -13,7 +13,7 @@ import pytest_asyncio
 from support.commands import TIMEOUT, client_of, trainmaster
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import EVENTS, PODS
+from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -81,18 +81,6 @@ async def test_two_pods_get_different_gpus_and_a_third_waits_for_them(home: Path
 
         for name in ("a", "c", "none"):
             await client.delete(PODS, "default", name)
-
-
-async def test_more_than_there_are_is_never_there(home: Path) -> None:
-    async with client_of(home / ".trainmaster" / "kubeconfig") as client:
-        await client.create(PODS, pod("many", 5), namespace="default")
-        assert "Insufficient nvidia.com/gpu" in waits(await until(client, "many", waits))
-        async with asyncio.timeout(TIMEOUT):
-            while not (found := (await client.list(EVENTS, "default"))["items"]) or not any(
-                each["reason"] == "FailedScheduling" and each["regarding"]["name"] == "many" for each in found
-            ):
-                await asyncio.sleep(0.05)
-        await client.delete(PODS, "default", "many")
 
 
 async def test_the_status_says_which_there_are(home: Path) -> None:

@@ -34,55 +34,6 @@ async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
         yield client
 
 
-# What TensorFlow's TFConfigClusterResolver and its server make of TF_CONFIG: who is there, who this is, and where it
-# listens. All but the evaluator, which TensorFlow keeps outside of the cluster, meet at the chief.
-TENSORFLOW = """
-import json, os, socket, time
-config = json.loads(os.environ["TF_CONFIG"])
-cluster, task = config["cluster"], config["task"]
-assert config["environment"] == "cloud", config
-assert all(isinstance(each, str) and each.count(":") == 1 for hosts in cluster.values() for each in hosts), config
-own = f"{task['type']}-{task['index']}"
-host, port = cluster[task["type"]][task["index"]].split(":")
-others = sum(len(hosts) for role, hosts in cluster.items() if role not in ("chief", "evaluator"))
-if task["type"] == "chief":
-    with socket.create_server(("", int(port)), backlog=others) as server:
-        came = set()
-        while len(came) < others:
-            peer, _ = server.accept()
-            with peer:
-                came.add(peer.recv(100).decode())
-    print("met", *sorted(came), flush=True)
-elif task["type"] != "evaluator":
-    host, port = cluster["chief"][0].split(":")
-    deadline = time.monotonic() + 100
-    while True:
-        try:
-            with socket.create_connection((host, int(port)), timeout=5) as connection:
-                connection.sendall(own.encode())
-            break
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-print(own, json.dumps({role: len(hosts) for role, hosts in cluster.items()}), flush=True)
-"""
-
-
-async def test_a_tfjob_tells_each_task_the_cluster(client: KubeClient) -> None:
-    command = python(TENSORFLOW)
-    numbers = {"Chief": 1, "PS": 2, "Worker": 2, "Evaluator": 1}
-    replicas = {role: (number, command) for role, number in numbers.items()}
-    await client.create(jobs("TFJob"), job("TFJob", "tasks", replicas))
-    await succeeded(client, "TFJob", "tasks")
-    await all_ended(client, "tasks")
-    sizes = '{"chief": 1, "evaluator": 1, "ps": 2, "worker": 2}'
-    tasks = ("chief-0", "evaluator-0", "ps-0", "ps-1", "worker-0", "worker-1")
-    wanted = {task: f"{task} {sizes}\n" for task in tasks}
-    wanted["chief-0"] = "met ps-0 ps-1 worker-0 worker-1\n" + wanted["chief-0"]
-    assert await logs(client, "tasks") == wanted
-
-
 # What paddle.distributed.launch does with its variables: who has the address of PADDLE_MASTER serves there, the others
 # come to it, until there are PADDLE_NNODES of them.
 PADDLE = """

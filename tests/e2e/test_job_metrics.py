@@ -6,19 +6,15 @@ The managers are processes of their own, as replicas are; what counts are sums o
 from __future__ import annotations
 
 import asyncio
-import json
 import re
-import time
-from asyncio.subprocess import DEVNULL, PIPE, STDOUT
+from asyncio.subprocess import PIPE, STDOUT
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import pytest
 import pytest_asyncio
 from prometheus_client.samples import Sample
@@ -193,53 +189,6 @@ async def test_exemplars_carry_the_job_where_open_metrics_is_asked_for(replicas:
     assert states(plain) == states(samples)
 
 
-async def test_prometheus_takes_the_series_of_all_replicas_and_the_exemplars(
-    replicas: Replicas, tmp_path: Path
-) -> None:
-    server = f"127.0.0.1:{free_port()}"
-    targets = [f"127.0.0.1:{port}" for port in replicas.managers]
-    configuration = {
-        "global": {"scrape_interval": "1s"},
-        "scrape_configs": [{"job_name": "managers", "static_configs": [{"targets": targets}]}],
-    }
-    (tmp_path / "prometheus.yaml").write_text(json.dumps(configuration))
-    running = await asyncio.create_subprocess_exec(
-        *(program("prometheus"), f"--config.file={tmp_path}/prometheus.yaml", f"--storage.tsdb.path={tmp_path}/data"),
-        *(f"--web.listen-address={server}", "--enable-feature=exemplar-storage"),
-        stdout=DEVNULL,
-        stderr=DEVNULL,
-    )
-    try:
-        async with aiohttp.ClientSession(f"http://{server}") as session:
-
-            async def ask(what: str, **parameters: str) -> Any:
-                try:
-                    async with session.get(f"/api/v1/{what}", params=parameters) as answer:
-                        return (await answer.json())["data"] if answer.status == HTTPStatus.OK else None
-                except aiohttp.ClientConnectionError:
-                    return None  # as 503, it has not started yet
-
-            async def has_scraped() -> bool:
-                answer = await ask("query", query='sum(up) + sum(trainmaster_trainjobs{state="Failed"})')
-                return bool(answer) and [each["value"][1] for each in answer["result"]] == ["4"]
-
-            async def exemplars() -> Any:
-                return await ask(
-                    "query_exemplars",
-                    query="trainmaster_trainjob_failures_total",
-                    start=str(time.time() - 600),
-                    end=str(time.time() + 600),
-                )
-
-            await until(has_scraped)
-            found = await until(exemplars)
-            named = {each["labels"]["trainjob"] for series in found for each in series["exemplars"]}
-            assert named == {"default/crashes", "default/restarted"}
-    finally:
-        running.terminate()
-        await running.wait()
-
-
 async def test_a_restart_is_counted_by_the_first_failure_while_pods_are_there_to_tell_of_it(replicas: Replicas) -> None:
     """The others take a moment to stop, as those that write a checkpoint do; only then the JobSet begins anew."""
     before = await replicas.scrape()
@@ -308,41 +257,29 @@ async def test_a_runtime_that_is_deleted_keeps_the_name_under_which_its_jobs_are
     assert total(samples, "trainmaster_trainjobs", runtime="restarting", state="Failed") == 1
 
 
-async def test_names_labels_and_types_are_what_prometheus_recommends(replicas: Replicas) -> None:
-    promtool = program("promtool")
-    for port, manager in replicas.managers.items():
-        if manager.code is not None:
-            continue
-        text, _ = await fetch(port, accept="text/plain;version=0.0.4")
-        checked = await asyncio.create_subprocess_exec(
-            *(promtool, "check", "metrics"), stdin=PIPE, stdout=PIPE, stderr=STDOUT
-        )
-        said, _ = await checked.communicate(text.encode())
-        assert (checked.returncode, said.decode()) == (0, "")
-
-
-async def test_every_replica_exposes_every_family(replicas: Replicas) -> None:
-    for port, manager in replicas.managers.items():
-        if manager.code is None:
-            text, _ = await fetch(port, accept="text/plain;version=0.0.4")
-            assert {each.name for each in families()} == set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
-
-
-async def test_every_series_is_documented_and_there_are_no_more_than_stated(replicas: Replicas) -> None:
+async def test_what_is_exposed_is_well_named_complete_and_documented_and_no_more_than_stated(
+    replicas: Replicas,
+) -> None:
+    """Names, labels and types are what Prometheus recommends."""
     rows = re.findall(
         r"^\| `(\w+)` \|[^|]*\|([^|]*)\| ([^|]+) \|", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE
     )
     bounds = {name: bound for name, _, bound in rows}
     labels = {name: set(re.findall(r"`(\w+)`", named)) for name, named, _ in rows}
-    for port, manager in replicas.managers.items():
-        if manager.code is not None:
-            continue
+    stated = {name: int(bound.replace(",", "")) for name, bound in bounds.items() if re.fullmatch(r"[\d,]+", bound)}
+    assert len(stated) > 20, "where the rest depends on the installation"
+    for port in (port for port, manager in replicas.managers.items() if manager.code is None):
+        text, _ = await fetch(port, accept="text/plain;version=0.0.4")
+        assert {each.name for each in families()} == set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+        checked = await asyncio.create_subprocess_exec(
+            *(program("promtool"), "check", "metrics"), stdin=PIPE, stdout=PIPE, stderr=STDOUT
+        )
+        said, _ = await checked.communicate(text.encode())
+        assert (checked.returncode, said.decode()) == (0, "")
         series: Counter[str] = Counter()
         for each in await scrape(port):
             family = each.name if each.name in bounds else re.sub("_(bucket|sum|count)$", "", each.name)
             assert family in bounds, each.name
             assert each.labels.keys() - {"le"} == labels[family], each
             series[family] += 1
-        stated = {name: int(bound.replace(",", "")) for name, bound in bounds.items() if re.fullmatch(r"[\d,]+", bound)}
-        assert len(stated) > 20, "where the rest depends on the installation"
         assert {name: series[name] for name, bound in stated.items() if series[name] > bound} == {}

@@ -26,15 +26,6 @@ SNIPPET = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" / "status-server.md").read_text(), re.DOTALL
 )[0]
 
-INTRUDER = """
-import os
-os.environ["KUBEFLOW_TRAINER_SERVER_URL"] = os.environ["KUBEFLOW_TRAINER_SERVER_URL"].replace("/stranger/", "/victim/")
-try:
-    {report}
-except urllib.error.HTTPError as error:
-    print(error.code, error.read().decode(), flush=True)
-"""
-
 
 @dataclass(frozen=True)
 class Setting:
@@ -99,50 +90,6 @@ async def test_a_trainer_reports_its_progress(setting: Setting) -> None:
         "estimatedRemainingSeconds": 795,
         "metrics": [{"name": "loss", "value": "0.2347"}],
     }
-
-
-@pytest.mark.defect("S2")
-async def test_a_pod_of_another_trainjob_is_refused(setting: Setting, tmp_path: Path) -> None:
-    """With its own token, and with one that is made for the victim but bound to the pod of another TrainJob."""
-    client = setting.client
-    wait = f"import time, pathlib\nwhile not pathlib.Path({str(tmp_path / 'go')!r}).exists(): time.sleep(0.02)"
-    await client.create(TRAINJOBS, trainjob("victim", trainer={"command": python(wait)}))
-    definitions, call = SNIPPET.rsplit("\n\n\n", 1)
-    script = definitions + INTRUDER.format(report=call.strip())
-    # Pods may ask for tokens of any audience: the one that the plugin gives the victim, here given to another pod.
-    volume = {
-        "name": "forged",
-        "projected": {
-            "sources": [
-                {
-                    "serviceAccountToken": {
-                        "audience": "trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs/victim/status",
-                        "path": "token",
-                    }
-                }
-            ]
-        },
-    }
-    forger = runtime("forging")
-    pod = forger["spec"]["template"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    pod["volumes"] = [volume]
-    pod["containers"][0]["volumeMounts"] = [{"name": "forged", "mountPath": "/forged"}]
-    pod["containers"][0]["env"] = [{"name": "FORGED", "value": "/forged/token"}]
-    await apply_runtime(client, forger)
-    script += 'os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"] = os.environ["FORGED"]\n'
-    script += INTRUDER.format(report=call.strip())
-    await client.create(TRAINJOBS, trainjob("stranger", on="forging", trainer={"command": python(script)}))
-    assert (await ended(client, "stranger"))["type"] == "Complete"
-    (found,) = await pods(client, "stranger")
-    _, _, log = await client.raw(
-        "GET", f"/api/v1/namespaces/default/pods/{found['metadata']['name']}/log", accept="*/*"
-    )
-    lines = log.decode().splitlines()
-    assert len(lines) == 2
-    assert all(line.startswith("403 ") and '"Forbidden"' in line for line in lines), lines
-    (tmp_path / "go").touch()
-    await ended(client, "victim")
-    assert "trainerStatus" not in (await client.get(TRAINJOBS, "default", "victim"))["status"]
 
 
 @pytest.mark.defect("S6")

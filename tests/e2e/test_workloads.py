@@ -16,7 +16,7 @@ import pytest
 from support.commands import client_of, trainmaster
 from support.distributions import Distributions
 from support.kubectl import Kubectl
-from support.otherworkloads import CHOICE, WORKER_SETS, WorkerSet, indexed_job
+from support.otherworkloads import indexed_job
 from support.rights import declare
 from support.training import until
 
@@ -27,12 +27,10 @@ from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.resources import JOBSETS
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, load_plugins
-from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.testing import builders
 from trainmaster.testing.conformance import Right, used_rights
-from trainmaster.testing.embedded import MANAGER_USER, MANAGERS_NAMESPACE, QUIET, WHOLE, EmbeddedCluster
+from trainmaster.testing.embedded import MANAGERS_NAMESPACE, QUIET, WHOLE, EmbeddedCluster
 
 TRAINJOB = ("trainer.kubeflow.org/v1alpha1", "TrainJob")
 JOB = ("batch/v1", "Job")
@@ -154,56 +152,6 @@ def pods_of(cluster: EmbeddedCluster, job: str) -> list[JsonObject]:
     ]
 
 
-DEFINITION: JsonObject = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": WORKER_SETS.name},
-    "spec": {
-        "group": WORKER_SETS.group,
-        "scope": "Namespaced",
-        "names": {
-            "kind": WORKER_SETS.kind,
-            "plural": WORKER_SETS.plural,
-            "singular": "workerset",
-            "listKind": "WorkerSetList",
-        },
-        "versions": [
-            {
-                "name": WORKER_SETS.version,
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
-
-
-def test_a_workload_whose_definition_is_installed_later_is_waited_for_and_then_built(tmp_path: Path) -> None:
-    """By the TrainJobs that choose it; JobSet is absent and switched off, so nothing else is needed."""
-    framework = Framework([*load_plugins(disabled=["jobset"]), WorkerSet()])
-    health = f"127.0.0.1:{free_port()}"
-    configuration = QUIET.model_copy(update={"health": Health(health_probe_bind_address=health)})
-    with EmbeddedCluster(tmp_path, rbac=True, patience=60) as cluster:
-        cluster.remove_definition("jobsets.jobset.x-k8s.io")
-        cluster.apply(torch_runtime(metadata={"annotations": {CHOICE: "worker-set"}}))
-        with cluster.manager(framework, configuration=configuration, own_rights=True):
-            cluster.apply(trainjob("early", WAIT))
-            cluster.wait_for(lambda: "Blocked" in conditions(cluster, "early"), "what it waits for")
-            assert conditions(cluster, "early")["Blocked"]["reason"] == "KindNotServed"
-            assert is_ready(f"http://{health}/readyz")
-            cluster.apply(DEFINITION)
-            kind = (WORKER_SETS.api_version, WORKER_SETS.kind)
-            built = cluster.wait_for_object(*kind, "early-node-0", "team")
-            assert built["spec"]["size"] == 2
-            cluster.wait_for(lambda: not conditions(cluster, "early"), "the end of the wait")
-            ended = {"conditions": [{"type": "Complete", "status": "True", "reason": "AllDone"}]}
-            metadata = {"name": "early-node-0", "namespace": "team"}
-            cluster.apply({"apiVersion": kind[0], "kind": kind[1], "metadata": metadata, "status": ended})
-            cluster.wait_for(lambda: "Complete" in conditions(cluster, "early"), "its end")
-            assert conditions(cluster, "early")["Complete"]["reason"] == "AllDone"
-
-
 QUEUES = '''
 from trainmaster.runtime.sdk import Watch
 
@@ -223,13 +171,16 @@ class Queues:
     def enforce_ml_policy(self, info):
         info.labels["queue"] = "blue"
 '''
-QUEUE_DEFINITION = {
-    **DEFINITION,
+OPEN = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+QUEUE_DEFINITION: JsonObject = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
     "metadata": {"name": "queues.acme.example"},
     "spec": {
-        **DEFINITION["spec"],
         "group": "acme.example",
+        "scope": "Namespaced",
         "names": {"kind": "Queue", "plural": "queues", "singular": "queue", "listKind": "QueueList"},
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": OPEN}],
     },
 }
 
@@ -272,36 +223,3 @@ async def found(client: KubeClient, name: str) -> JsonObject | None:
         return await client.get(JOBSETS, "default", name)
     except NotFound:
         return None
-
-
-class Reading:
-    """A plugin that reads a kind in one namespace."""
-
-    name = "reading"
-
-    def watch_extension(self) -> list[Watch]:
-        return [Watch("policy/v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaces=("team",))]
-
-    def enforce_pod_spec(self, info: Info) -> None:
-        budgets = info.listers.list("policy/v1", "PodDisruptionBudget")
-        info.labels["budgets"] = ".".join(sorted(each["metadata"]["namespace"] for each in budgets))
-
-
-def test_a_plugin_that_chose_a_namespace_is_shown_that_by_a_role_in_it_and_no_other(tmp_path: Path) -> None:
-    framework = Framework([*load_plugins(), Reading()])
-    audit_log = tmp_path / "audit.log"
-    budget = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "spec": {"minAvailable": 1}}
-    with EmbeddedCluster(tmp_path, rbac=True, audit_log=audit_log, patience=60) as cluster:
-        for namespace in ("team", "other"):
-            cluster.apply({**budget, "metadata": {"name": "held", "namespace": namespace}})
-        cluster.apply(torch_runtime(), trainjob("reads", WAIT))
-        with cluster.manager(framework, own_rights=True):
-            jobset = cluster.wait_for_object("jobset.x-k8s.io/v1alpha2", "JobSet", "reads", "team")
-    assert jobset["metadata"]["labels"]["budgets"] == "team"
-    asked = [
-        event["objectRef"].get("namespace")
-        for event in map(json.loads, audit_log.read_text().splitlines())
-        if (event.get("objectRef") or {}).get("resource") == "poddisruptionbudgets"
-        and event["user"]["username"] == MANAGER_USER
-    ]
-    assert set(asked) == {"team"}

@@ -90,14 +90,6 @@ async def until_closed(proxy: FaultProxy) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_without_faults_it_is_not_there(proxy: FaultProxy, connect: Connect, echo: Echo) -> None:
-    peer = await connect(proxy)
-    assert await say(peer, b"x" * 60_000) == b"x" * 60_000
-    assert proxy.connections == echo.open == proxy.accepted == 1
-    peer[1].close()
-    await until_closed(proxy)
-
-
 async def test_bytes_that_are_delayed_arrive_later_in_order_and_complete(
     proxy: FaultProxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,21 +112,6 @@ async def test_bytes_that_are_delayed_arrive_later_in_order_and_complete(
     started = time.monotonic()
     assert await say(peer, b"third") == b"third"
     assert time.monotonic() - started >= 0.1
-
-
-async def test_a_reset_is_an_error_at_the_client_and_ends_the_connection_at_the_server(
-    proxy: FaultProxy, connect: Connect, echo: Echo
-) -> None:
-    peers = [await connect(proxy) for _ in range(3)]
-    for peer in peers:
-        await say(peer, b"hello")
-    proxy.reset_all()
-    for peer in peers:
-        with pytest.raises(ConnectionResetError):
-            await peer[0].read(1)
-    await until_closed(proxy)
-    assert await say(await connect(proxy), b"again") == b"again"
-    assert echo.open == 1
 
 
 async def test_a_black_hole_accepts_and_says_nothing_also_afterwards(
@@ -187,12 +164,3 @@ async def test_refused_it_answers_on_the_same_port_again(proxy: FaultProxy, conn
         await connect(proxy)
     proxy.cut(False)
     assert await say(await connect(proxy), b"back") == b"back"
-
-
-async def test_a_server_that_is_gone_ends_the_connections_to_it(connect: Connect) -> None:
-    server = await asyncio.start_server(Echo().serve, "127.0.0.1", 0)
-    async with server, await FaultProxy.start("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy:
-        server.close()
-        await server.wait_closed()
-        peer = await connect(proxy)
-        assert await peer[0].read() == b""

@@ -30,6 +30,11 @@ MODES = [
 ]
 """Parameters for tests that have to pass in both modes of networking."""
 
+RESOLVING = pytest.mark.parametrize(
+    "node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True
+)
+"""For tests of names: where names are rewritten, that of a pod is an address from the beginning."""
+
 
 def sh(script: str, **container: Any) -> JsonObject:
     return {"name": "c", "image": "any", "command": ["/bin/sh", "-c", script], **container}

@@ -60,3 +60,11 @@ class Machine:
 
 def two(**spec: Any) -> Machine:
     return Machine(containers=[{"name": "a"}, {"name": "b"}], **spec)
+
+
+def running(**spec: Any) -> Machine:
+    """A pod whose only container runs."""
+    machine = Machine(**spec)
+    machine.actions()
+    machine.start("main")
+    return machine

@@ -152,14 +152,6 @@ async def test_roles_are_enforced_if_asked_for_and_tokens_outlive_a_restart(home
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
 
 
-async def test_in_the_foreground_it_runs_until_a_signal(tmp_path: Path) -> None:
-    async with started("cluster", "up", "--kubeconfig", "here", *BARE, cwd=tmp_path) as cluster:
-        await eventually(lambda: "Press Ctrl-C" in "".join(cluster.out))
-        assert f"export KUBECONFIG={tmp_path / 'here'}\n" in "".join(cluster.out)
-        cluster.process.send_signal(signal.SIGTERM)
-        assert (await cluster.finish()).code == 0
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
 async def test_killed_it_leaves_no_process_and_finds_every_object_again(home: Path) -> None:
     state, marker = home / ".trainmaster", f"pod-of-{home.name}"
@@ -190,17 +182,6 @@ async def test_killed_it_leaves_no_process_and_finds_every_object_again(home: Pa
         await eventually(lambda: bool(processes_of(marker)))
     status = await trainmaster("cluster", "status", cwd=home)
     assert re.search(r"trainjobs: +0 running of 0", status.out)
-
-
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")
-async def test_a_manager_that_dies_is_started_again(home: Path) -> None:
-    up = await trainmaster("cluster", "up", "--detach", "--without", "kubelet", cwd=home)
-    assert up.code == 0, up.err
-    marker = f"--kubeconfig\0{home / '.trainmaster' / 'kubeconfig'}"
-    await eventually(lambda: len(processes_of(marker)) == 1)
-    (first,) = processes_of(marker)
-    os.kill(first, signal.SIGKILL)
-    await eventually(lambda: bool(processes_of(marker) - {first}))
 
 
 async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
@@ -321,16 +302,6 @@ async def test_a_directory_without_write_permission_is_explained(tmp_path: Path)
     up = await trainmaster("cluster", "up", "--state-dir", "locked/state", *BARE, cwd=tmp_path)
     assert up.code == 1
     assert "Permission denied; make it writable" in up.err
-
-
-async def test_a_start_in_the_background_that_fails_shows_the_reason(tmp_path: Path) -> None:
-    state = tmp_path / ".trainmaster"
-    state.mkdir()
-    (state / "journal").write_text("not a journal\n")
-    up = await trainmaster("cluster", "up", "--detach", *BARE, cwd=tmp_path)
-    assert up.code == 1
-    assert "the cluster did not start" in up.err
-    assert "journal holds no line of a journal; restore it from a backup" in up.err
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 from support.node import MODES, Node
 
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
+from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 
 
@@ -18,6 +21,16 @@ async def node(tmp_path: Path, request: pytest.FixtureRequest) -> Node:
     node = Node(tmp_path / "state", request.param)
     await create_system_namespaces(node.api)
     return node
+
+
+@pytest.fixture
+async def endpoints(node: Node) -> AsyncIterator[None]:
+    """The controller that says where the pods of each Service are."""
+    task = asyncio.create_task(EndpointSliceController(node.api).run())
+    yield
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 @pytest.fixture

@@ -41,34 +41,6 @@ async def test_a_registry_that_cannot_exist_keeps_the_container_waiting(node: No
     await eventually(lambda: all(event in node.events() for event in wanted))
 
 
-@pytest.mark.nightly
-async def test_an_init_container_waits_in_the_same_way_also_without_a_command(node: Node, kubelet: Kubelet) -> None:
-    await node.create(sh("true"), initContainers=[{"name": "fetch", "image": IMAGE}])
-    pod = await node.reached(lambda pod: pod["status"].get("initContainerStatuses"))
-    assert pod["status"]["initContainerStatuses"][0]["state"]["waiting"]["reason"] == "ErrImagePull"
-    assert waiting(pod) == {"reason": "PodInitializing"}
-
-
-@pytest.mark.nightly
-async def test_what_is_no_reference_of_an_image_is_refused(node: Node, kubelet: Kubelet) -> None:
-    await node.create({**sh("true"), "image": "Team/Trainer:1"})
-    pod = await node.reached(lambda pod: pod["status"].get("containerStatuses"))
-    text = (
-        'Failed to apply default image tag "Team/Trainer:1": couldn\'t parse image name "Team/Trainer:1": '
-        "invalid reference format: repository name (Team/Trainer) must be lowercase"
-    )
-    assert waiting(pod) == {"reason": "InvalidImageName", "message": text}
-    await eventually(lambda: ("Warning", "InspectFailed", text) in node.events())
-
-
-@pytest.mark.nightly
-async def test_missing_pull_secrets_are_told_and_waited_for_by_nobody(node: Node, kubelet: Kubelet) -> None:
-    await node.create(sh("true"), imagePullSecrets=[{"name": "regcred"}])
-    await node.phase("Succeeded")
-    text = "Unable to retrieve some image pull secrets (regcred); attempting to pull the image may not succeed."
-    await eventually(lambda: ("Warning", "FailedToRetrieveImagePullSecret", text) in node.events())
-
-
 @pytest.mark.parametrize(
     "image",
     [

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-from collections.abc import AsyncIterator
-
 import pytest
 from support.commands import eventually
-from support.namespaces import FOUND, needs_namespaces
-from support.node import Node, sh
+from support.node import RESOLVING, Node, sh
 
 from trainmaster.devcluster.apiserver.registry import pod_summary
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICES
-from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("endpoints")]
 
 GETENT = "until getent hosts master; do echo waiting for master; sleep 0.05; done"
 NSLOOKUP = (
@@ -27,24 +21,8 @@ NSLOOKUP = (
 """The script of the training operator, but for the pauses."""
 
 
-@pytest.fixture(autouse=True)
-async def endpoints(node: Node) -> AsyncIterator[None]:
-    """The controller that says where the pods of each Service are."""
-    task = asyncio.create_task(EndpointSliceController(node.api).run())
-    yield
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
-
-
 def init(script: str) -> JsonObject:
     return {"name": "init-pytorch", "image": "alpine:3", "command": ["sh", "-c", script]}
-
-
-RESOLVING = pytest.mark.parametrize(
-    "node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True
-)
-"""Where names are rewritten, that of a pod is an address from the beginning."""
 
 
 @RESOLVING
@@ -76,29 +54,6 @@ async def test_a_worker_waits_for_its_master(node: Node, kubelet: Kubelet, scrip
     assert address in text.splitlines()[-1 if script == GETENT else -2]
     started = [message for _, reason, message in node.events("worker") if reason == "Started"]
     assert "Started container init-pytorch" in started
-
-
-@RESOLVING
-async def test_a_worker_whose_master_never_comes_says_so(node: Node, kubelet: Kubelet) -> None:
-    script = NSLOOKUP.replace("seq 100", "seq 2")
-    await node.create(sh("echo trains"), name="worker", initContainers=[init(script)])
-    pod = await node.phase("Failed", name="worker")
-    assert pod_summary.state(pod) == "Init:Error"
-    ended = pod["status"]["initContainerStatuses"][0]["state"]["terminated"]
-    assert (ended["exitCode"], ended["reason"]) == (1, "Error")
-    assert pod["status"]["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
-    text = await node.log(kubelet, name="worker", container="init-pytorch")
-    assert text.count("** server can't find master: NXDOMAIN\n") == 2
-
-
-async def test_an_init_container_that_fails_is_restarted_unless_never(node: Node, kubelet: Kubelet) -> None:
-    mark = node.directory / "tried"
-    script = f"test -e {mark} || {{ touch {mark}; exit 1; }}"
-    await node.create(sh("true"), initContainers=[init(script)], restartPolicy="OnFailure")
-    pod = await node.phase("Succeeded")
-    status = pod["status"]["initContainerStatuses"][0]
-    assert (status["restartCount"], status["lastState"]["terminated"]["exitCode"]) == (1, 1)
-    assert pod_summary.restarts(pod, node.clock()) == "0", "those of the containers proper"
 
 
 async def test_the_lookup_programs_of_pods_come_first(node: Node, kubelet: Kubelet) -> None:

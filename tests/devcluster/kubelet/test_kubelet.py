@@ -12,14 +12,12 @@ from typing import Any
 
 import pytest
 from support.commands import TIMEOUT, eventually
-from support.disk import full_disk
 from support.node import Node, alive, first_line, sh, terminated
 
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
-from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, PatchType
-from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, SECRETS
+from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
 from trainmaster.devcluster.apiserver.storage import Journal, Store
 from trainmaster.devcluster.kubelet import pod_worker
 from trainmaster.devcluster.kubelet.directories import RootDirectory
@@ -111,15 +109,6 @@ async def test_working_directory_inside_and_outside_of_volumes(node: Node, kubel
     assert private_directory.endswith("/root/app")
 
 
-async def test_a_missing_program_fails_the_container(node: Node, kubelet: Kubelet) -> None:
-    await node.create({"name": "c", "image": "any", "command": ["no-such-program"]})
-    ended = terminated(await node.phase("Failed"))
-    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
-    problem = 'unable to start container process: exec: "no-such-program": executable file not found in $PATH: '
-    assert ended["message"].startswith(problem)
-    assert (await node.event_message("Failed")).startswith(f"Error: {problem}")
-
-
 async def test_a_container_without_a_command_fails_the_pod(node: Node, kubelet: Kubelet) -> None:
     await node.create(sh("sleep 60"), {"name": "image-only", "image": "docker.io/any:1"}, restartPolicy="Never")
     status = (await node.phase("Failed"))["status"]
@@ -134,29 +123,6 @@ async def test_a_pod_that_is_always_restarted_waits_instead(node: Node, kubelet:
     waiting = pod["status"]["containerStatuses"][0]["state"]["waiting"]
     assert (pod["status"]["phase"], waiting["reason"]) == ("Pending", "ImageEntrypointUnknown")
     assert "set `command`" in waiting["message"]
-
-
-async def test_a_missing_secret_is_waited_for(node: Node, kubelet: Kubelet) -> None:
-    reference = {"secretKeyRef": {"name": "late", "key": "k"}}
-    await node.create(sh("echo $KEY", env=[{"name": "KEY", "valueFrom": reference}]))
-    waiting = await node.reached(lambda pod: pod["status"].get("containerStatuses"))
-    assert waiting["status"]["containerStatuses"][0]["state"]["waiting"] == {
-        "reason": "CreateContainerConfigError",
-        "message": 'secret "late" not found',
-    }
-    secret = {"metadata": {"name": "late", "namespace": "default"}, "stringData": {"k": "here"}}
-    await node.api.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **secret})
-    await node.phase("Succeeded")
-    assert await node.log(kubelet) == "here\n"
-
-
-async def test_a_missing_config_map_volume_is_waited_for(node: Node, kubelet: Kubelet) -> None:
-    volumes = [{"name": "v", "configMap": {"name": "cm"}}]
-    await node.create(sh("cat /etc/cm/key", volumeMounts=[{"name": "v", "mountPath": "/etc/cm"}]), volumes=volumes)
-    await node.reached(lambda pod: pod["status"].get("containerStatuses"))
-    await node.create_data(key="value")
-    await node.phase("Succeeded")
-    assert await node.log(kubelet) == "value"
 
 
 async def test_claims_are_bound_shared_and_removed(node: Node, kubelet: Kubelet) -> None:
@@ -227,21 +193,6 @@ async def test_ports_of_a_job_are_kept_over_a_restart_and_freed_with_its_last_po
         await eventually(lambda: "default/train" not in ports.read_text())
 
 
-async def test_after_a_restart_lost_containers_fail_or_restart(node: Node) -> None:
-    async with node.running():
-        await node.create(sh("sleep 60"), name="never")
-        await node.create(sh("test -f again || { touch again; sleep 60; }"), name="again", restartPolicy="OnFailure")
-        await node.phase("Running", name="never")
-        await node.phase("Running", name="again")
-        await eventually(lambda: list(node.directory.glob("pods/*/container-c/work/again")))
-    async with node.running():
-        pod = await node.phase("Failed", name="never")
-        assert terminated(pod)["exitCode"] == 137
-        assert "embedded cluster stopped" in terminated(pod)["message"]
-        pod = await node.phase("Succeeded", name="again")
-        assert pod["status"]["containerStatuses"][0]["restartCount"] == 1
-
-
 async def test_an_idle_node_is_not_written_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A real kubelet writes the Node when it has changed; what was read back is what was written."""
     monkeypatch.setattr("trainmaster.devcluster.kubelet.kubelet._HEARTBEAT_INTERVAL", 0.001)
@@ -266,34 +217,6 @@ async def test_an_idle_node_is_not_written_again(node: Node, monkeypatch: pytest
     assert written == ["ADDED", "MODIFIED"], "nor does a restart write it"
     status = node.api.get(NODES, None, "laptop")["status"]
     assert status["capacity"]["pods"] == "1k"
-
-
-async def test_on_a_full_disk_pods_run_on_and_their_end_is_told_when_there_is_space(tmp_path: Path) -> None:
-    node = Node(tmp_path / "state")
-    node.store = Store(journal=Journal(tmp_path / "journal"))
-    node.api = Api(node.store, builtin_registry())
-    await create_system_namespaces(node.api)
-    hello = tmp_path / "hello"
-    async with node.running() as kubelet:
-        await node.create(sh(f"until test -e {hello}; do sleep 0.01; done; echo hello"))
-        await node.create(sh("sleep 60"), name="doomed")
-        await node.phase("Running")
-        await node.phase("Running", name="doomed")
-        await node.api.delete(PODS, "default", "doomed", options=DeleteOptions(grace_seconds=1))
-        with full_disk(room=(tmp_path / "journal").stat().st_size):
-            with pytest.raises(StatusError) as caught:
-                await node.create(sh("true"), name="refused")
-            assert caught.value.code == 507
-            hello.touch()
-            uid = node.api.get(PODS, "default", "p")["metadata"]["uid"]
-            log = node.directory / "pods" / uid / "logs/c/0.log"
-            await eventually(lambda: b"hello" in log.read_bytes())
-            assert node.api.get(PODS, "default", "p")["status"]["phase"] == "Running", "nobody could note that it ended"
-            assert node.api.list(NODES)[0]
-        await node.phase("Succeeded")
-        assert await node.log(kubelet) == "hello\n"
-        await node.gone("doomed")
-    node.store.close()
 
 
 async def test_a_node_and_claims_that_a_full_disk_refuses_are_written_when_there_is_space(

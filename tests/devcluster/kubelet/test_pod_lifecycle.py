@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from support.podlifecycle import Machine, at, two
+from support.podlifecycle import Machine, at, running, two
 
 from trainmaster.devcluster.kubelet.container import LOST_REASON
 
@@ -132,9 +132,7 @@ def test_a_container_that_ran_long_restarts_soon_again() -> None:
 
 
 def test_deletion_terminates_once_and_kills_after_the_grace_period() -> None:
-    machine = Machine(restartPolicy="Always")
-    machine.actions()
-    machine.start("main")
+    machine = running(restartPolicy="Always")
     machine.lifecycle.delete(grace=10, now=machine.now)
     actions = machine.actions()
     assert (actions.terminate, actions.kill, actions.wake_at) == (["main"], [], at(10))
@@ -147,9 +145,7 @@ def test_deletion_terminates_once_and_kills_after_the_grace_period() -> None:
 
 
 def test_a_second_deletion_may_shorten_the_grace_period_only() -> None:
-    machine = Machine()
-    machine.actions()
-    machine.start("main")
+    machine = running()
     machine.lifecycle.delete(grace=10, now=machine.now)
     machine.lifecycle.delete(grace=60, now=machine.now)
     assert machine.actions().wake_at == at(10)
@@ -258,9 +254,7 @@ def restarted(machine: Machine) -> Machine:
 
 
 def test_a_lost_container_fails_the_pod_that_may_not_restart() -> None:
-    machine = Machine(restartPolicy="Never")
-    machine.actions()
-    machine.start("main")
+    machine = running(restartPolicy="Never")
     again = restarted(machine)
     assert again.actions().start == []
     terminated = again.status()["containerStatuses"][0]["state"]["terminated"]
@@ -362,9 +356,7 @@ def test_a_stopped_container_ends_with_grace_and_restarts_by_the_policy() -> Non
 
 
 def test_a_stopped_container_fails_the_pod_that_may_not_restart() -> None:
-    machine = Machine(restartPolicy="Never")
-    machine.actions()
-    machine.start("main")
+    machine = running(restartPolicy="Never")
     machine.lifecycle.stop_container("main", "because", now=machine.now)
     machine.actions()
     machine.exit("main", 143)
@@ -373,9 +365,7 @@ def test_a_stopped_container_fails_the_pod_that_may_not_restart() -> None:
 
 
 def test_a_deletion_may_shorten_the_time_of_a_stopped_container() -> None:
-    machine = Machine(restartPolicy="Always")
-    machine.actions()
-    machine.start("main")
+    machine = running(restartPolicy="Always")
     machine.lifecycle.stop_container("main", "because", now=machine.now, grace=60)
     machine.actions()
     machine.lifecycle.delete(grace=1, now=machine.now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from support.podlifecycle import Machine, two
+from support.podlifecycle import Machine, running, two
 
 
 def test_back_off_is_visible_with_the_last_termination() -> None:
@@ -68,9 +68,7 @@ def test_conditions_and_fields_of_others_stay() -> None:
 
 
 def test_readiness_gates_hold_back_ready() -> None:
-    machine = Machine(readinessGates=[{"conditionType": "example.com/gate"}])
-    machine.actions()
-    machine.start("main")
+    machine = running(readinessGates=[{"conditionType": "example.com/gate"}])
     assert machine.condition("ContainersReady")["status"] == "True"
     assert machine.condition("Ready")["reason"] == "ReadinessGatesNotReady"
     machine.pod["status"]["conditions"].append({"type": "example.com/gate", "status": "True"})

@@ -139,15 +139,6 @@ async def test_a_manager_that_crashes_later_is_told_of_and_so_is_its_return(home
             await eventually(lambda: any("embedded cluster runs again" in line for line in run.err))
 
 
-async def test_ready_means_that_trainjobs_are_judged(home: Path) -> None:
-    """Neither defaulted nor validated is what a TrainJob would be that comes before the webhooks do."""
-    up = await trainmaster("cluster", "up", "--detach", *WITHOUT_PODS, cwd=home)
-    assert (up.code, up.err) == (0, "")
-    assert "must be created before the TrainJob is created" in await refusal_of(home, JOB)
-    status = await trainmaster("cluster", "status", cwd=home)
-    assert re.search(r"manager: +ready", status.out)
-
-
 async def test_status_does_not_call_a_cluster_ready_before_its_webhooks_are(home: Path) -> None:
     async with started("cluster", "up", *WITHOUT_PODS, cwd=home) as cluster:
         while (await trainmaster("cluster", "status", cwd=home)).code != 0:
@@ -172,39 +163,24 @@ async def test_a_manager_is_ready_however_it_is_configured(home: Path, content: 
     assert "Cluster is ready" in up.out
 
 
-async def test_a_manager_that_only_waits_is_given_up_on_ctrl_c(home: Path) -> None:
+async def test_a_manager_that_only_waits_is_told_of_and_given_up_on_ctrl_c(home: Path) -> None:
     """It has no certificate, so that it is never ready; nobody has to wait until that counts as a failure."""
     (home / "empty").mkdir()
     file = configuration(home, webhook={"certDir": str(home / "empty")})
+    assert "manager:" not in (await trainmaster("cluster", "status", cwd=home)).out
+    waits = re.compile(r"^manager: +starting\n  waits for: .+\n  log: +.*manager\.log$", re.MULTILINE)
     async with started("cluster", "up", *WITHOUT_PODS, "--config", file, cwd=home) as cluster:
         log = home / ".trainmaster" / "manager.log"
         await eventually(lambda: log.exists() and "there is no certificate" in log.read_text())
         status = await trainmaster("cluster", "status", cwd=home)
-        assert status.code == 3
+        while not waits.search(status.out):
+            status = await trainmaster("cluster", "status", cwd=home)
+        assert (status.code, status.err) == (3, "")
         assert re.search(r"^cluster: +starting \(pid \d+\)", status.out)
         cluster.process.send_signal(signal.SIGINT)
         done = await cluster.finish()
     assert done.code == 0
     assert "Cluster is ready" not in done.out
-
-
-async def test_the_status_of_a_cluster_that_is_starting_tells_what_its_manager_waits_for(home: Path) -> None:
-    (home / "empty").mkdir()
-    file = configuration(home, webhook={"certDir": str(home / "empty")})
-    before = await trainmaster("cluster", "status", cwd=home)
-    assert "manager:" not in before.out
-
-    async with started("cluster", "up", *WITHOUT_PODS, "--config", file, cwd=home):
-
-        async def tells() -> bool:
-            status = await trainmaster("cluster", "status", cwd=home)
-            assert (status.code, status.err) == (3, "")
-            return bool(
-                re.search(r"^manager: +starting\n  waits for: .+\n  log: +.*manager\.log$", status.out, re.MULTILINE)
-            )
-
-        while not await tells():
-            pass
 
 
 async def test_a_manager_that_is_only_starting_is_waited_for(home: Path) -> None:

@@ -26,16 +26,12 @@ from trainmaster.runtime.jsontree import JsonObject
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
-PRIORITY_CLASSES = Resource("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", namespaced=False)
 SLEEPS = python("import time; time.sleep(600)")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
     async with client_of(cluster_home / ".trainmaster" / "kubeconfig") as client:
-        for name, value in (("explained-low", 1), ("explained-high", 100)):
-            body = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}}
-            await client.create(PRIORITY_CLASSES, {**body, "value": value})
         yield client
 
 
@@ -83,49 +79,6 @@ async def test_an_eviction_by_the_api(client: KubeClient, cluster_home: Path) ->
         status, _, _ = await client.raw("POST", path, body=json.dumps(eviction).encode())
         assert status == 201
         await explained(cluster_home, "evicted", "Evicted", "EvictionByEvictionAPI")
-
-
-async def test_an_eviction_by_a_taint_of_somebody(client: KubeClient, cluster_home: Path) -> None:
-    async with job(client, "drained"):
-        await running(client, "drained")
-        async with node_with(client, {"taints": [{"key": "maintenance", "effect": "NoExecute"}]}):
-            await explained(cluster_home, "drained", "Evicted", "TaintManager")
-
-
-async def test_a_node_that_does_not_answer(client: KubeClient, cluster_home: Path) -> None:
-    unreachable = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-    toleration = {**unreachable, "operator": "Exists", "tolerationSeconds": 1}
-    async with job(client, "lost", tolerations=[toleration]):
-        await running(client, "lost")
-        async with node_with(client, {"taints": [unreachable]}):
-            await explained(cluster_home, "lost", "NodeLost", "TaintManager")
-
-
-async def test_a_preemption(client: KubeClient, cluster_home: Path) -> None:
-    node = await client.get(NODES, None, NODE_NAME)
-    whole = {"resources": {"requests": {"cpu": node["status"]["allocatable"]["cpu"]}}}
-    async with job(client, "preempted", container=whole, priorityClassName="explained-low"):
-        await running(client, "preempted")
-        async with job(client, "urgent", container=whole, priorityClassName="explained-high"):
-            await explained(cluster_home, "preempted", "Preempted", "PreemptionByScheduler", "higher priority")
-            await running(client, "urgent")
-
-
-async def test_pressure_on_a_node(client: KubeClient, cluster_home: Path) -> None:
-    """Never happens on the embedded cluster: the status is written as a kubelet of a real one would write it."""
-    async with job(client, "pressed"):
-        pod = await running(client, "pressed")
-        message = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 512Mi."
-        condition = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet", "message": message}
-        conditions = [*pod["status"]["conditions"], {**condition, "lastTransitionTime": pod["status"]["startTime"]}]
-        status = {"phase": "Failed", "reason": "Evicted", "message": message, "conditions": conditions}
-        await client.patch(PODS, "default", pod["metadata"]["name"], {"status": status}, subresource="status")
-        await explained(cluster_home, "pressed", "Evicted", "low on resource: ephemeral-storage", "ask for the ephem")
-
-
-async def test_a_cordoned_node(client: KubeClient, cluster_home: Path) -> None:
-    async with node_with(client, {"unschedulable": True}), job(client, "cordoned"):
-        await explained(cluster_home, "cordoned", "Unschedulable", "it is cordoned", f"kubectl uncordon {NODE_NAME}")
 
 
 async def test_a_tainted_node_takes_the_job_when_the_taint_is_gone(client: KubeClient, cluster_home: Path) -> None:

@@ -7,21 +7,19 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.commands import client_of, trainmaster
-from support.explained import explained, namespace, runtime_with
+from support.commands import client_of
+from support.explained import explained, runtime_with
 from support.training import apply_runtime, python, trainjob
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import NODE_NAME
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FULL = "explain-full"
 NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
-QUOTAS = Resource("", "v1", "ResourceQuota", "resourcequotas", namespaced=True)
 SLEEPS = python("import time; time.sleep(600)")
 FAILS = python("raise ValueError('my loss is NaN')")
 
@@ -47,7 +45,6 @@ async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
         await apply_runtime(client, gang("whole-volcano", {"volcano": {}}, "volcano", cpus))
         for name, on, spec in (
             ("on-hold", "whole", {"suspend": True}),
-            ("by-command", "whole", {}),
             ("too-slow", "whole", {"activeDeadlineSeconds": 1}),
             ("too-often", "whole-again", {"trainer": {"command": FAILS}}),
             ("elsewhere", "whole", {"managedBy": "kueue.x-k8s.io/multikueue"}),
@@ -57,7 +54,7 @@ async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
         ):
             await client.create(TRAINJOBS, trainjob(name, on=on, **{"trainer": {"command": SLEEPS}, **spec}))
         yield client
-        for name in ("on-hold", "by-command", "too-slow", "too-often", "elsewhere", "together", "at-once"):
+        for name in ("on-hold", "too-slow", "too-often", "elsewhere", "together", "at-once"):
             await client.delete(TRAINJOBS, "default", name)
 
 
@@ -78,29 +75,7 @@ async def test_the_reason_comes_first(
     await explained(cluster_home, name, cause, *words)
 
 
-async def test_who_has_suspended_a_job_is_told(client: KubeClient, cluster_home: Path) -> None:
-    done = await trainmaster("suspend", "by-command", cwd=cluster_home)
-    assert done.code == 0, done.err
-    await explained(cluster_home, "by-command", "Suspended", "trainmaster suspend", "trainmaster resume by-command")
-
-
 async def test_a_limit_of_restarts_comes_after_what_failed_each_time(client: KubeClient, cluster_home: Path) -> None:
     said = await explained(cluster_home, "too-often", "ContainerFailed", "my loss is NaN")
     said = await explained(cluster_home, "too-often", "BackoffLimitExceeded", among=2)
     assert said["causes"][0]["cause"] == "ContainerFailed"
-
-
-async def test_a_quota_of_the_namespace(client: KubeClient, cluster_home: Path) -> None:
-    await namespace(client, FULL)
-    quota: JsonObject = {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {"name": "small", "namespace": FULL},
-    }
-    await client.create(QUOTAS, {**quota, "spec": {"hard": {"pods": "1"}}})
-    job = trainjob("full", on="whole", trainer={"numNodes": 2, "command": SLEEPS})
-    job["metadata"]["namespace"] = FULL
-    await client.create(TRAINJOBS, job)
-    words = ("exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1",)
-    await explained(cluster_home, "full", "QuotaExceeded", *words, namespace=FULL)
-    await client.delete(NAMESPACES, None, FULL)

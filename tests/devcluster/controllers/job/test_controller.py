@@ -225,12 +225,6 @@ async def test_suspension_removes_pods_without_counting_them_and_resets_the_cloc
     assert {"Suspended", "Resumed"} <= set(cluster.reasons("train"))
 
 
-async def test_a_job_created_suspended_has_no_pods(cluster: Stepper) -> None:
-    await create(cluster, suspend=True)
-    assert cluster.objects(PODS) == []
-    assert conditions(cluster) == [("Suspended", "True", "JobSuspended")]
-
-
 async def test_a_deleted_pod_is_a_failure_and_is_replaced(cluster: Stepper) -> None:
     await create(cluster)
     await cluster.delete(PODS, active(cluster)[0]["metadata"]["name"])
@@ -272,23 +266,6 @@ async def test_pods_of_an_orphaning_deletion_lose_the_tracking_finalizer(cluster
     assert not pod["metadata"].get("ownerReferences")
 
 
-async def test_pods_of_a_job_deleted_in_the_background_go(cluster: Stepper) -> None:
-    cluster.start(GarbageCollector(cluster.api))
-    await create(cluster, completions=2, parallelism=2)
-    await cluster.delete(JOBS, "train", propagation="Background")
-    assert cluster.objects(PODS) == []
-
-
-async def test_a_restarted_controller_goes_on_where_the_old_one_stopped(cluster: Stepper) -> None:
-    await create(cluster, completions=2, parallelism=2)
-    cluster.stop()
-    await cluster.set_pods("Succeeded")
-    assert conditions(cluster) == []
-    cluster.start(JobController(cluster.api, pod_backoff=NO_BACKOFF))
-    await cluster.settle()
-    assert conditions(cluster)[-1] == ("Complete", "True", "CompletionsReached")
-
-
 async def test_a_crash_between_status_and_release_counts_each_failure_once(cluster: Stepper) -> None:
     await create(cluster, backoffLimit=5)
     cluster.stop()
@@ -301,16 +278,6 @@ async def test_a_crash_between_status_and_release_counts_each_failure_once(clust
     await cluster.settle()
     assert status(cluster)["failed"] == 1
     assert not status(cluster).get("uncountedTerminatedPods")
-
-
-async def test_settled_jobs_cause_no_writes(cluster: Stepper) -> None:
-    await create(cluster, completions=2, parallelism=2)
-    await cluster.set_pods("Running")
-    revision = cluster.store.revision
-    cluster.stop()
-    cluster.start(JobController(cluster.api, pod_backoff=NO_BACKOFF))
-    assert await cluster.settle() > 0
-    assert cluster.store.revision == revision
 
 
 async def test_non_indexed_jobs_count_successes(cluster: Stepper) -> None:

@@ -364,18 +364,6 @@ async def test_a_restarted_controller_writes_nothing_for_a_settled_jobset(cluste
     assert cluster.store.revision == revision
 
 
-async def test_a_restarted_controller_continues_a_restart(cluster: Stepper) -> None:
-    await create(cluster, replicated("a"), replicated("b"), failurePolicy={"maxRestarts": 3})
-    cluster.stop()
-    await finish(cluster, "js-a-0", "Failed")
-    jobset = get(cluster)
-    await cluster.api.update(JOBSETS, {**jobset, "status": {**jobset["status"], "restarts": 1}}, subresource="status")
-    start(cluster)
-    await cluster.settle()
-    assert {job["metadata"]["labels"][f"{PREFIX}restart-attempt"] for job in cluster.objects(JOBS)} == {"1"}
-    assert status(cluster)["restarts"] == 1
-
-
 async def test_the_coordinator_is_told_to_every_pod(cluster: Stepper) -> None:
     await create(cluster, replicated("a"), replicated("b", pods=2), coordinator={"replicatedJob": "b", "podIndex": 1})
     labels = {pod["metadata"]["labels"][f"{PREFIX}coordinator"] for pod in cluster.objects(PODS)}

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import sys
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.commands import eventually
 from support.namespaces import FOUND, needs_namespaces
-from support.node import MODES, Node, sh
+from support.node import MODES, RESOLVING, Node, sh
 
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, PODS, SERVICES
-from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.nightly
-
-RESOLVING = pytest.mark.parametrize(
-    "node", [pytest.param(FOUND, id="namespaces", marks=needs_namespaces)], indirect=True
-)
-"""Where names are rewritten, that of a pod is an address from the beginning."""
+pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("endpoints")]
 
 SHARING = pytest.param(
     replace(FOUND, own_addresses=False), id="namespaces-without-own-addresses", marks=needs_namespaces
@@ -32,16 +23,6 @@ SHARING = pytest.param(
 """On older kernels and other machines."""
 
 PORT = 23456
-
-
-@pytest.fixture(autouse=True)
-async def endpoints(node: Node) -> AsyncIterator[None]:
-    """The controller that says where the pods of each Service are."""
-    task = asyncio.create_task(EndpointSliceController(node.api).run())
-    yield
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
 
 
 def labels(job: str, kind: str, index: int) -> dict[str, str]:
@@ -113,18 +94,6 @@ async def test_a_name_resolves_when_its_pod_is_ready_in_pods_that_ran_before(nod
     address = (await node.phase("Running", name="pytest-master-0"))["status"]["podIP"]
     assert address != own
     assert (await node.log(kubelet, name="pytest-worker-0")).splitlines() == [f"{name} {address}" for name in NAMES]
-
-
-@RESOLVING
-async def test_addresses_that_are_not_ready_are_published_if_asked_for(node: Node, kubelet: Kubelet) -> None:
-    """A master whose readiness takes the workers, and workers that wait for the name of the master."""
-    await service(node, publishNotReadyAddresses=True)
-    probe = {"exec": {"command": ["false"]}}
-    await replica(node, {**sh("sleep 600"), "readinessProbe": probe})
-    await replica(node, python(_RESOLVE, "pytest-master-0"), kind="worker")
-    await node.phase("Succeeded", name="pytest-worker-0")
-    address = (await node.phase("Running", name="pytest-master-0"))["status"]["podIP"]
-    assert (await node.log(kubelet, name="pytest-worker-0")).split() == ["pytest-master-0", address]
 
 
 @RESOLVING

@@ -173,15 +173,6 @@ async def test_events_tell_what_happens(node: Node, kubelet: Kubelet) -> None:
     assert await node.event_message("Killing", name="ends") == "Stopping container c"
 
 
-async def test_events_tell_what_is_missing(node: Node, kubelet: Kubelet) -> None:
-    await node.create(sh("true"), volumes=[{"name": "v", "configMap": {"name": "none"}}])
-    text = 'MountVolume.SetUp failed for volume "v" : configmap "none" not found'
-    assert await node.event_message("FailedMount") == text
-    reference = {"secretKeyRef": {"name": "none", "key": "k"}}
-    await node.create(sh("true", env=[{"name": "KEY", "valueFrom": reference}]), name="env")
-    assert await node.event_message("Failed", name="env") == 'Error: secret "none" not found'
-
-
 class Terminations:
     """Stands in for the supervisor and notes what is terminated."""
 

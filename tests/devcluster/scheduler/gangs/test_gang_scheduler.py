@@ -142,17 +142,6 @@ async def test_two_groups_that_do_not_fit_together_run_one_after_the_other(clust
     assert status(cluster, "left")["phase"] == "Finished"
 
 
-async def test_deleted_members_make_room(cluster: Stepper) -> None:
-    await group(cluster, "left", minMember=1)
-    await group(cluster, "right", minMember=2)
-    await pod(cluster, "left-0", of="left", gpus=4)
-    await pod(cluster, "right-0", of="right", gpus=2)
-    await pod(cluster, "right-1", of="right", gpus=2)
-    assert bound(cluster) == ["left-0"]
-    await cluster.delete(PODS, "left-0")
-    assert bound(cluster) == ["right-0", "right-1"]
-
-
 async def test_the_resources_of_the_group_have_to_be_free_together(cluster: Stepper) -> None:
     await group(cluster, minMember=1, minResources={GPU: "5"})
     await pod(cluster, "a")
@@ -198,12 +187,6 @@ async def test_pods_wait_for_their_group(cluster: Stepper) -> None:
     assert condition(cluster, "a")["message"] == "0/1 nodes are available: PodGroup default/train not found."
     await group(cluster, minMember=1)
     assert bound(cluster) == ["a"]
-
-
-async def test_pods_of_another_scheduler_are_left_alone(cluster: Stepper) -> None:
-    await group(cluster, minMember=1)
-    await pod(cluster, "a", schedulerName="acme")
-    assert (bound(cluster), condition(cluster, "a")) == ([], {})
 
 
 async def test_the_more_important_group_comes_first(cluster: Stepper) -> None:
