@@ -15,6 +15,7 @@ from aiohttp import web
 
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
+from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.testing.envtest import Environment
 
 SERVICE_HOST = "hooks.kube-system.svc"
@@ -103,7 +104,7 @@ def rule(*resources: str, group: str = "", operations: tuple[str, ...] = ("CREAT
 class Configurer:
     """Creates configurations for one webhook server."""
 
-    def __init__(self, served: Environment, hooks: WebhookServer) -> None:
+    def __init__(self, served: Environment | Cluster, hooks: WebhookServer) -> None:
         self.served = served
         self._hooks = hooks
 

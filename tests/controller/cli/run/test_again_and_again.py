@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 import yaml
-from support.team import Team, team
+from support.team import Team
 
 pytestmark = pytest.mark.nightly
 
 RUNS = 6
-
-
-@pytest.fixture
-async def mine(cluster_home: Path, tmp_path: Path) -> AsyncIterator[Team]:
-    async with team(cluster_home / ".trainmaster/kubeconfig", "again-and-again", tmp_path) as mine:
-        yield mine
 
 
 def ran(mine: Team, name: str) -> Path:

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 import yaml
 from support.commands import eventually
-from support.team import Team, quiet_team
+from support.team import Team
 from support.terminals import Terminal
 
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.devcluster.cluster import Cluster
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.nightly
@@ -23,12 +22,6 @@ TOLD = (
     "  what next: --if-exists attach follows it, --if-exists replace deletes it and runs this one, "
     "--if-exists rename runs this one under a new name"
 )
-
-
-@pytest.fixture
-async def team(tmp_path: Path) -> AsyncIterator[Team]:
-    async with quiet_team(tmp_path) as (team, _):
-        yield team
 
 
 def write(team: Team, *objects: JsonObject) -> str:
@@ -42,7 +35,8 @@ async def names(team: Team) -> dict[str, str]:
     return {item["metadata"]["name"]: item["metadata"]["uid"] for item in found["items"]}
 
 
-async def test_elsewhere_than_on_a_terminal_it_fails_and_names_the_ways_out(team: Team) -> None:
+async def test_elsewhere_than_on_a_terminal_it_fails_and_names_the_ways_out(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
     await team.submit("digits", "true")
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script", "namespace": team.name}}
     file = write(team, config_map, team.manifest("digits", "false"), team.manifest("more", "true"))
@@ -57,8 +51,9 @@ async def test_elsewhere_than_on_a_terminal_it_fails_and_names_the_ways_out(team
     assert (await team.client.list(CONFIGMAPS, team.name, field_selector="metadata.name=script"))["items"] == []
 
 
-async def test_another_one_takes_its_place(team: Team) -> None:
+async def test_another_one_takes_its_place(quiet: tuple[Team, Cluster]) -> None:
     """What belongs to it is not lost: it may be applied again a moment later, before the garbage collector comes."""
+    team, _ = quiet
     old = await team.submit("digits", "true")
     metadata = old["metadata"]
     owner = {"apiVersion": old["apiVersion"], "kind": "TrainJob", "name": "digits", "uid": metadata["uid"]}
@@ -74,7 +69,8 @@ async def test_another_one_takes_its_place(team: Team) -> None:
     assert "ownerReferences" not in (await team.client.get(CONFIGMAPS, team.name, "script"))["metadata"]
 
 
-async def test_nothing_is_replaced_by_what_would_be_refused(team: Team) -> None:
+async def test_nothing_is_replaced_by_what_would_be_refused(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
     await team.submit("digits", "true")
     before = await names(team)
     wrong = team.manifest("digits", "echo new", activeDeadlineSeconds=0)
@@ -84,7 +80,8 @@ async def test_nothing_is_replaced_by_what_would_be_refused(team: Team) -> None:
     assert await names(team) == before
 
 
-async def test_a_new_name_is_found_beside_those_that_are_there(team: Team) -> None:
+async def test_a_new_name_is_found_beside_those_that_are_there(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
     for name in ("digits", "digits-2", "digits-4", "run-7"):
         await team.submit(name, "true")
     wanted = ("digits", "digits-2", "run-7", "own")
@@ -95,7 +92,8 @@ async def test_a_new_name_is_found_beside_those_that_are_there(team: Team) -> No
     assert set(await names(team)) == {*wanted, "digits-3", "digits-4", "digits-5", "run-8"}
 
 
-async def test_a_program_takes_what_belongs_to_it_along_under_the_new_name(team: Team) -> None:
+async def test_a_program_takes_what_belongs_to_it_along_under_the_new_name(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
     (team.directory / "train.py").write_text("print(1)\n")
     command = ["run", "train.py", "--name", "digits", "--no-follow", "--image", "python:3.13"]
     for options in ([], ["--if-exists", "rename"]):
@@ -111,29 +109,25 @@ async def test_a_program_takes_what_belongs_to_it_along_under_the_new_name(team:
     assert sorted(owners) == sorted(jobs.values())
 
 
-async def test_who_attaches_follows_the_old_one_and_runs_only_the_others(team: Team) -> None:
+async def test_who_attaches_follows_the_old_one_and_runs_only_the_others(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
     old = await team.submit("digits", "true")
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "script", "namespace": team.name}}
     file = write(team, config_map, team.manifest("digits", "echo new"))
     async with team.started("run", file, "--if-exists", "attach") as running:
         await eventually(lambda: any("is followed in place of a new one" in line for line in running.err))
-        await complete(team, "digits")
+        await team.tell("digits", "Complete")
         done = await running.finish()
     assert done.code == 0, done.err
     assert await names(team) == {"digits": old["metadata"]["uid"]}
     assert (await team.client.list(CONFIGMAPS, team.name, field_selector="metadata.name=script"))["items"] == []
 
     file = write(team, config_map, team.manifest("digits", "echo new"), team.manifest("more", "true"))
+    assert "trainmaster:   it has ended (Complete)\n" in (await team.cli("run", file)).err
     done = await team.cli("run", file, "--if-exists", "attach", "--no-follow")
     assert done.code == 0, done.err
     assert set(await names(team)) == {"digits", "more"}
     assert (await names(team))["digits"] == old["metadata"]["uid"]
-
-
-async def complete(team: Team, name: str) -> None:
-    ended = {"type": "Complete", "status": "True", "reason": "Done", "message": ""}
-    ended["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-    await team.client.patch(TRAINJOBS, team.name, name, {"status": {"conditions": [ended]}}, subresource="status")
 
 
 def answered(team: Team, file: str, *answers: str) -> tuple[int, str]:
@@ -148,7 +142,8 @@ def answered(team: Team, file: str, *answers: str) -> tuple[int, str]:
         return code, terminal.output
 
 
-async def test_on_a_terminal_it_asks(team: Team) -> None:
+async def test_on_a_terminal_it_asks(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
     await team.submit("digits", "true")
     file = write(team, team.manifest("digits", "echo new"))
 

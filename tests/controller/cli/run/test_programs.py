@@ -358,44 +358,6 @@ async def test_a_dry_run_for_a_cluster_that_does_not_answer_has_the_files(projec
     assert job["spec"]["trainer"]["image"] == "example.com/mine:1"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "told"),
-    [
-        (["train.py", "job.yaml"], "train.py is a program and runs alone, without job.yaml"),
-        (["train.py", "0.1"], "arguments of the program stand behind --, as in `trainmaster run train.py -- 0.1`"),
-        (["-m", "package.task", "train.py"], "-m package.task runs a module, and train.py is too much"),
-        (
-            ["-m", "package/task.py"],
-            "-m package/task.py: this is no name of a module, such as package.train; run it as",
-        ),
-        (["job.yaml", "--nodes", "2"], "--nodes is for programs, such as train.py; a manifest says it itself"),
-        (["job.yaml", "--dry-run"], "--dry-run is for programs, such as train.py; `trainmaster diff` shows"),
-        (["job.yaml", "--", "x"], "what stands behind -- are arguments of a program, and there is none"),
-        (["train.py", "-o", "yaml"], "--output is the form of --dry-run, which is not there"),
-        (["missing.py"], "missing.py: cannot be read: No such file or directory"),
-        ([], "nothing to run: name a program, such as train.py, or files with TrainJobs"),
-        (["train.py", "--lr", "0.1"], "unrecognized arguments: --lr 0.1; what is meant for a program stands behind --"),
-        (["train.py", "--nnodes", "2"], "usage: trainmaster run [options] PROGRAM"),
-        (["-m", "lib.nosuch"], "-m lib.nosuch: lib has no module nosuch: lib/nosuch.py does not exist\n"),
-        (["-m", "lib"], "-m lib: lib has no module __main__: lib/__main__.py does not exist\n"),
-        (["-m", "nosuch"], "-m nosuch: there is no module nosuch: nosuch.py does not exist in "),
-        (["trian.py"], "trian.py: cannot be read: No such file or directory; did you mean train.py?\n"),
-        (["lib"], "trainmaster:   what next: `trainmaster run lib/beside.py` runs a program"),
-        (["train.py", "--env", "=x"], "argument --env: '=x' is not NAME=VALUE"),
-        (["train.py", "--env", "NO_SUCH_VARIABLE"], "argument --env: NO_SUCH_VARIABLE has no value here to take"),
-        (["train.py", "--nodes", "0"], "argument --nodes: '0' is no whole number from 1 on"),
-        (["train.py", "--nproc", "many"], "argument --nproc: 'many' is neither auto nor a whole number from 1 on"),
-        (["train.py", "--memory", "8GB"], "argument --memory: '8GB' is not a quantity"),
-    ],
-)
-async def test_what_makes_no_sense_is_refused(project: Path, arguments: list[str], told: str) -> None:
-    (project / "job.yaml").write_text("apiVersion: v1\n")
-    done = await trainmaster("run", *arguments, cwd=project)
-    assert done.code == 2
-    assert told in done.err
-    assert not (project / ".trainmaster").exists()
-
-
 async def test_programs_run_where_names_are_rewritten_as_well(project: Path) -> None:
     """Without namespaces the paths are the same, and the script of a notebook is where its volume is."""
     up(project, "--networking", "rewriting")
