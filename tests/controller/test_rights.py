@@ -278,7 +278,9 @@ async def test_without_streaming_lists_its_roles_let_it_list(cluster: Enforced, 
     listed = [faults.add(Delay(0.0), verb="list", resource=plural, user_agent="trainmaster/") for plural in by_name]
     secrets = faults.add(Delay(0.0), verb="list", resource="secrets", user_agent="trainmaster/")
     webhook = Webhook(host="127.0.0.1", port=free_port(), cert_dir=str(tmp_path / "certs"))
-    async with manager(cluster.access, configuration=shipped_configuration(webhook=webhook)):
+    async with manager(
+        cluster.access, configuration=shipped_configuration(webhook=webhook, shutdown_delay_duration="0s")
+    ):
         assert all(fault.count for fault in failed[: len(CACHED)])
         await until(lambda: all(fault.count for fault in listed) and secrets.count >= 2)
     assert refused() == before

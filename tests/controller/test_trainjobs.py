@@ -15,7 +15,7 @@ from support.stack import Stack, api_server, manager
 from support.training import found, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.apiserver.errors import bad_request, unprocessable
 from trainmaster.devcluster.apiserver.resources import GroupResource
@@ -254,6 +254,21 @@ async def test_a_job_waits_for_the_leftovers_of_its_predecessor(stack: Stack) ->
             return found["metadata"]["ownerReferences"][0]["uid"] if found else None
 
         await until(lambda: _equals(owner, new["metadata"]["uid"]))
+
+
+async def test_a_missing_runtime_is_told_and_waited_for(stack: Stack) -> None:
+    client = stack.client
+    async with manager(stack.access):
+        await create(client)
+        await until(lambda: _equals(lambda: conditions(client), {"Blocked": "RuntimeNotFound"}))
+        await settled(stack)
+        (event,) = (await client.list(EVENTS, NAMESPACE))["items"]
+        assert "TrainingRuntime specified in TrainJob is not found" in event["note"]
+        before = requests()
+        await client.create(TRAINING_RUNTIMES, runtime_object())
+        await until(lambda: jobset(client))
+        await until(lambda: _equals(lambda: job_status(client), {}))
+        assert (requests() - before)["PATCH"] == 3
 
 
 async def test_a_refused_object_is_told_with_the_servers_words_and_tried_again(stack: Stack) -> None:

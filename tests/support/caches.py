@@ -20,6 +20,7 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
 JOBSET = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, writes=True, workload=True, required=True)
+PODGROUPS = "podgroups.scheduling.x-k8s.io"
 GANG = ("scheduling.x-k8s.io/v1alpha1", "PodGroup", "podgroups")
 QUEUE = ("acme.io/v1", "Queue", "queues")
 

@@ -74,38 +74,31 @@ async def test_an_index_that_nobody_declared_is_refused_by_name(cluster: Cluster
     assert not listers.is_served("acme.io/v1", "Nothing")
 
 
-async def test_who_indexes_what_it_builds_reads_all_of_it(cluster: Cluster, clock: VirtualClock) -> None:
-    """It declared that; without an index, foreign objects would be kept by name and owners alone."""
-    watch = Watch("v1", "Secret", "secrets", writes=True, indexes={"type": lambda obj: [obj["type"]]})
-    caches = Caches(cluster, [watch], clock=clock)
-    metadata = {"name": "a", "namespace": "ns", "resourceVersion": "2"}
-    async with running(caches):
-        foreign = {"kind": "Secret", "apiVersion": "v1", "metadata": metadata, "type": "Opaque"}
-        await cluster.kinds["secrets"].send(event("ADDED", foreign), bookmark(3, end=True))
-        found = list(caches.listers().by_index("v1", "Secret", "type", "Opaque"))
-    assert [obj["metadata"]["name"] for obj in found] == ["a"]
-
-
 async def test_an_index_function_is_called_with_what_its_plugin_declared_and_nothing_less(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
-    """Another informer of the kind has foreign objects by name and owners alone, which no function expects."""
+    """Also of what it builds. Another informer has foreign objects by name and owners alone, which nobody expects."""
+    metadata = {"name": "a", "namespace": "ns", "resourceVersion": "2"}
+    foreign = {"kind": "Secret", "apiVersion": "v1", "metadata": metadata, "type": "Opaque"}
     seen: list[JsonObject] = []
 
     def kind_of(obj: JsonObject) -> list[str]:
         seen.append(obj)
         return [obj["type"]]
 
+    built = Watch("v1", "Secret", "secrets", writes=True, indexes={"type": kind_of})
+    caches = Caches(cluster, [built], clock=clock)
+    async with running(caches):
+        await cluster.kinds["secrets"].send(event("ADDED", foreign), bookmark(3, end=True))
+        found = list(caches.listers().by_index("v1", "Secret", "type", "Opaque"))
+    assert [obj["metadata"]["name"] for obj in found] == ["a"]
+
+    seen.clear()
     keys = Watch("v1", "Secret", "secrets", writes=True, metadata_only=True)
     selected = Watch("v1", "Secret", "secrets", label_selector="acme=1", indexes={"type": kind_of})
     caches = Caches(cluster, [keys, selected], clock=clock)
     metadata_of_all, whole = (each for each in caches.informers() if each.resource.plural == "secrets")
-    foreign = {
-        "kind": "Secret",
-        "apiVersion": "v1",
-        "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"},
-    }
-    metadata_of_all.store.put(foreign)
-    whole.store.put({**foreign, "type": "Opaque"})
+    metadata_of_all.store.put({key: value for key, value in foreign.items() if key != "type"})
+    whole.store.put(foreign)
     assert [obj["type"] for obj in seen] == ["Opaque"]
     assert [obj["type"] for obj in caches.listers().by_index("v1", "Secret", "type", "Opaque")] == ["Opaque"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from support.caches import GANG, QUEUE, Cluster, Watching, keep_waiting, running
+from support.caches import GANG, PODGROUPS, QUEUE, Cluster, Watching, keep_waiting, running
+from support.commands import eventually
 from support.informers import bookmark, event
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
@@ -23,32 +24,10 @@ from trainmaster.runtime.listers import Watch
 
 @pytest.mark.guarantee("S-18", "S-19", "S-21")
 @pytest.mark.parametrize(
-    ("watches", "metadata_only", "selector"),
-    [
-        ([Watch(*GANG, metadata_only=True, label_selector="a")], True, "a"),
-        ([Watch(*GANG, metadata_only=True), Watch(*GANG)], False, None),
-        ([Watch(*GANG, label_selector="a"), Watch(*GANG, label_selector="a")], False, "a"),
-        ([Watch(*GANG, label_selector="a"), Watch(*GANG)], False, None),
-    ],
-)
-async def test_one_informer_serves_all_who_declare_a_kind(
-    cluster: Cluster, clock: VirtualClock, watches: list[Watch], metadata_only: bool, selector: str | None
-) -> None:
-    """It is as wide as the one that asks for most."""
-    async with running(Caches(cluster, watches, clock=clock)):
-        (asked,) = cluster.kinds["podgroups.scheduling.x-k8s.io"].opened
-    assert asked["metadata_only"] is metadata_only
-    assert asked["label_selector"] == selector
-
-
-@pytest.mark.guarantee("S-18", "S-19")
-@pytest.mark.parametrize(
     ("watch", "opened"),
     [
         (Watch("v1", "Secret", "secrets", label_selector="acme=1"), [(True, None), (False, "acme=1")]),
-        (Watch("v1", "Secret", "secrets", metadata_only=True), [(True, None)]),
         (Watch("v1", "Secret", "secrets"), [(False, None)]),
-        (Watch("v1", "ConfigMap", "configmaps", label_selector="acme=1"), [(False, None), (False, "acme=1")]),
         (Watch("v1", "ConfigMap", "configmaps", metadata_only=True), [(False, None), (True, None)]),
     ],
 )
@@ -63,25 +42,11 @@ async def test_a_plugins_watch_does_not_widen_what_others_declared(
     assert sorted(asked, key=str) == sorted(opened, key=str)
 
 
-@pytest.mark.guarantee("S-19")
-async def test_config_maps_that_match_no_selector_are_not_kept_whole_for_a_plugin_with_one(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
-    watch = Watch("v1", "ConfigMap", "configmaps", label_selector="acme=1")
-    caches = Caches(cluster, [watch], clock=clock)
-    foreign = {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"}, "data": {}}
-    async with running(caches):
-        await cluster.send(CONFIGMAPS, event("ADDED", foreign), bookmark(3, end=True))
-    stored = caches.stores()["v1", "ConfigMap"][1].get("ns/a")
-    assert stored is not None
-    assert "data" not in stored
-
-
 async def test_two_informers_of_one_kind_have_metrics_of_their_own(cluster: Cluster, clock: VirtualClock) -> None:
     watches = [Watch(*GANG, label_selector=selector) for selector in ("a", "b")]
     async with running(Caches(cluster, watches, clock=clock)):
         pass
-    for name in ("podgroups.scheduling.x-k8s.io", "podgroups.scheduling.x-k8s.io[b]"):
+    for name in (PODGROUPS, f"{PODGROUPS}[b]"):
         assert value_of("trainmaster_informer_objects", {"resource": name}) == 0
 
 
@@ -100,37 +65,30 @@ async def test_a_kind_of_the_controller_itself_is_shared_with_plugins(cluster: C
         assert {name: len(script.opened) for name, script in cluster.kinds.items()} == dict.fromkeys(cluster.kinds, 1)
 
 
+@pytest.mark.guarantee("S-19")
 @pytest.mark.defect("S1")
-@pytest.mark.parametrize("read", [True, False])
-async def test_only_a_plugin_that_reads_config_maps_gets_them_whole(
-    cluster: Cluster, clock: VirtualClock, read: bool
+@pytest.mark.parametrize(("fields", "whole"), [({}, True), ({"writes": True}, False), ({"label_selector": "a"}, False)])
+async def test_only_a_plugin_that_reads_all_config_maps_gets_them_whole(
+    cluster: Cluster, clock: VirtualClock, fields: dict[str, Any], whole: bool
 ) -> None:
-    """Otherwise of those that are no TrainJob's hardly anything is kept."""
-    watch = Watch("v1", "ConfigMap", "configmaps", writes=not read)
-    caches = Caches(cluster, [watch], clock=clock)
-    metadata = {"name": "a", "namespace": "ns", "resourceVersion": "2"}
+    """Otherwise of those that are no TrainJob's, and match no selector, hardly anything is kept."""
+    caches = Caches(cluster, [Watch("v1", "ConfigMap", "configmaps", **fields)], clock=clock)
+    foreign = {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"}, "data": {}}
     async with running(caches):
-        await cluster.send(
-            CONFIGMAPS, event("ADDED", {"kind": "ConfigMap", "metadata": metadata, "data": {}}), bookmark(3, end=True)
-        )
+        await cluster.send(CONFIGMAPS, event("ADDED", foreign), bookmark(3, end=True))
     stored = caches.stores()["v1", "ConfigMap"][1].get("ns/a")
     assert stored is not None
-    assert ("data" in stored) == read
+    assert ("data" in stored) == whole
 
 
 @pytest.mark.guarantee("E-8")
 async def test_an_api_server_that_is_away_is_told_once_by_all_caches() -> None:
     """Thirteen collections have one reason; each of them would bury what else is in the log."""
-    clock = VirtualClock()
     with capture_logs() as logged:
         async with KubeClient(RestConfig(server=f"http://127.0.0.1:{free_port()}"), user_agent="tests") as client:
-            caches = Caches(client, Framework(load_plugins()).watches(), clock=clock)
-            running = asyncio.create_task(caches.run())
-            async with asyncio.timeout(30):
-                while not all(informer.failure for informer in caches.informers()):
-                    await asyncio.sleep(0.01)
-            running.cancel()
-            await asyncio.wait([running])
+            caches = Caches(client, Framework(load_plugins()).watches(), clock=VirtualClock())
+            async with running(caches):
+                await eventually(lambda: all(informer.failure for informer in caches.informers()))
     assert len(caches.informers()) > 10
     (told,) = [entry for entry in logged if entry["log_level"] == "warning"]
     assert told["event"] == "collection cannot be read, trying again"

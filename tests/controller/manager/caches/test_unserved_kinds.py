@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from structlog.testing import capture_logs
-from support.caches import GANG, JOBSET, Cluster, Recorder, keep_waiting, running
+from support.caches import GANG, JOBSET, PODGROUPS, Cluster, Recorder, keep_waiting, running
 from support.informers import bookmark, event
 from support.objects import trainjob_object
 from support.virtualtime import VirtualClock
@@ -14,25 +12,6 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.listers import Watch
-
-
-@pytest.mark.guarantee("E-7")
-async def test_an_optional_kind_that_is_not_served_holds_nobody_up(cluster: Cluster, clock: VirtualClock) -> None:
-    """It is looked for every ten seconds, and read when it is there."""
-    cluster.absent = {"podgroups.scheduling.x-k8s.io"}
-    caches = Caches(cluster, [JOBSET, Watch(*GANG, optional=True)], clock=clock)
-    _, store = caches.stores()[GANG[:2]]
-    async with running(caches):
-        await cluster.fill()
-        assert caches.not_synced() == []
-        await asyncio.wait_for(caches.wait_for_sync(), 1)
-        cluster.absent = set()
-        await clock.advance(10.1)
-        await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(
-            event("ADDED", {"kind": "PodGroup", "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"}}),
-            bookmark(3, end=True),
-        )
-        assert store.keys() == ["ns/a"]
 
 
 @pytest.mark.guarantee("E-7")
@@ -61,7 +40,7 @@ async def test_without_jobset_it_is_not_ready_tells_whose_trainjobs_need_it_and_
         await cluster.fill()
         (not_synced,) = caches.not_synced()
         assert "install the CustomResourceDefinition jobsets.jobset.x-k8s.io" in not_synced
-        await asyncio.wait_for(caches.wait_for_sync(), 1)
+        assert not await keep_waiting(caches)
         queue.news()
         cluster.absent = set()
         await clock.advance(10.1)
@@ -72,18 +51,21 @@ async def test_without_jobset_it_is_not_ready_tells_whose_trainjobs_need_it_and_
 
 @pytest.mark.guarantee("E-7")
 @pytest.mark.defect("U17")
-async def test_an_optional_kind_that_comes_goes_and_comes_again_is_told_once_each_time_it_can_be_read(
+async def test_an_optional_kind_that_comes_goes_and_comes_again_holds_nobody_up_and_is_told_each_time_it_can_be_read(
     cluster: Cluster, clock: VirtualClock
 ) -> None:
-    """Its absence is nobody's matter but of those who use it."""
-    cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+    """It is looked for every ten seconds. Its absence is nobody's matter but of those who use it."""
+    cluster.absent = {PODGROUPS}
     caches, queue = Caches(cluster, [JOBSET, Watch(*GANG, optional=True)], clock=clock), Recorder(clock)
     caches.add_trainjob_handlers(queue)
-    podgroups = cluster.kinds["podgroups.scheduling.x-k8s.io"]
+    _, store = caches.stores()[GANG[:2]]
+    podgroups = cluster.kinds[PODGROUPS]
+    gang = {"kind": "PodGroup", "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"}}
     with capture_logs() as logs:
         async with running(caches):
             await cluster.send(TRAINJOBS, event("ADDED", trainjob_object()))
             await cluster.fill()
+            assert not await keep_waiting(caches)
             await clock.advance(3600)
             told = [each for each in logs if "podgroups" in str(each) and each["log_level"] != "debug"]
             assert told == []
@@ -91,9 +73,10 @@ async def test_an_optional_kind_that_comes_goes_and_comes_again_is_told_once_eac
             for _ in range(2):
                 cluster.absent = set()
                 await clock.advance(10.1)
-                await podgroups.send(bookmark(3, end=True))
+                await podgroups.send(event("ADDED", gang), bookmark(3, end=True))
                 assert queue.news() == [("team/demo", -100)]
-                cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+                assert store.keys() == ["ns/a"]
+                cluster.absent = {PODGROUPS}
                 await podgroups.send(event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired"}))
                 await clock.advance(30)
                 assert queue.news() == []
@@ -105,7 +88,7 @@ async def test_a_kind_that_one_plugin_needs_is_told_of_with_that_plugin_and_hold
     cluster: Cluster, clock: VirtualClock
 ) -> None:
     """The manager is ready: who is to install the definition may need its webhooks."""
-    cluster.absent = {"podgroups.scheduling.x-k8s.io"}
+    cluster.absent = {PODGROUPS}
     watches = [Watch(*GANG, optional=True, declared_by="easy"), Watch(*GANG, declared_by="strict")]
     caches, queue = Caches(cluster, watches, clock=clock), Recorder(clock)
     caches.add_trainjob_handlers(queue)
@@ -114,7 +97,7 @@ async def test_a_kind_that_one_plugin_needs_is_told_of_with_that_plugin_and_hold
             await cluster.send(TRAINJOBS, event("ADDED", trainjob_object()))
             await cluster.fill()
             assert caches.not_synced() == []
-            await asyncio.wait_for(caches.wait_for_sync(), 1)
+            assert not await keep_waiting(caches)
             assert not caches.listers().is_served(*GANG[:2])
             (told,) = caches.waited_for()
             assert told.startswith(
@@ -124,7 +107,7 @@ async def test_a_kind_that_one_plugin_needs_is_told_of_with_that_plugin_and_hold
             queue.news()
             cluster.absent = set()
             await clock.advance(10.1)
-            await cluster.kinds["podgroups.scheduling.x-k8s.io"].send(bookmark(3, end=True))
+            await cluster.kinds[PODGROUPS].send(bookmark(3, end=True))
             assert caches.listers().is_served(*GANG[:2])
             assert caches.waited_for() == []
             assert queue.news() == [("team/demo", -100)]
