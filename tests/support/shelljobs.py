@@ -6,39 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from support.training import runtime as cluster_runtime
+from support.training import trainjob as made
 
 from trainmaster.runtime.jsontree import JsonObject
 
 
-def runtime(name: str, *, nodes: int = 1, restart_policy: str = "Never", backoff_limit: int = 0) -> JsonObject:
-    container = {"name": "node", "image": "none", "command": ["true"]}
-    pod = {"spec": {"restartPolicy": restart_policy, "containers": [container]}}
-    template = {
-        "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-        "spec": {"backoffLimit": backoff_limit, "template": pod},
-    }
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainingRuntime",
-        "metadata": {"name": name},
-        "spec": {
-            "mlPolicy": {"numNodes": nodes},
-            "template": {"spec": {"replicatedJobs": [{"name": "node", "template": template}]}},
-        },
-    }
+def runtime(name: str, *, nodes: int = 1, **options: Any) -> JsonObject:
+    obj = cluster_runtime(name, **options)
+    obj |= {"kind": "TrainingRuntime", "metadata": {"name": name}}
+    obj["spec"]["mlPolicy"] = {"numNodes": nodes}
+    return obj
 
 
 def trainjob(name: str, script: str, *, runtime: str = "shell", **spec: Any) -> JsonObject:
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": name},
-        "spec": {
-            "runtimeRef": {"name": runtime, "kind": "TrainingRuntime"},
-            "trainer": {"command": ["sh", "-c", script]},
-            **spec,
-        },
-    }
+    reference = {"name": runtime, "kind": "TrainingRuntime"}
+    job = made(name, runtimeRef=reference, trainer={"command": ["sh", "-c", script]}, **spec)
+    del job["metadata"]["namespace"]
+    return job
 
 
 def write(directory: Path, *objects: JsonObject) -> str:
