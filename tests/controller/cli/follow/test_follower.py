@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import client_of, eventually, started, trainmaster
+from support.commands import TIMEOUT, eventually, started, trainmaster
+from support.embedded import embedded
 from support.shelljobs import runtime, trainjob, write
+from support.team import Team
 
 from trainmaster.controller.cli.follow.follower import Follower
 from trainmaster.controller.cli.follow.job_status import followed_job
@@ -21,31 +21,10 @@ from trainmaster.controller.cli.follow.reporter import PlainReporter
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
-from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.listener import free_port
-from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.api.constants import MANAGED_BY_MULTIKUEUE
-from trainmaster.runtime.jsontree import JsonObject
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The directory of a cluster for all tests of this module."""
-    home = tmp_path_factory.mktemp("cluster")
-    # Not the port that other clusters try first: one of them might have it when this one comes back.
-    _cluster(home, "up", "--detach", "--port", str(free_port()))
-    yield home
-    _cluster(home, "down")
-
-
-@pytest.fixture(scope="module")
-def kubeconfig(home: Path) -> str:
-    return str(home / ".trainmaster" / "kubeconfig")
-
-
-def _cluster(home: Path, *arguments: str) -> None:
-    command = [sys.executable, "-m", "trainmaster.controller.cli", "cluster", *arguments]
-    subprocess.run(command, cwd=home, check=True, capture_output=True, timeout=100)
 
 
 class Report(PlainReporter):
@@ -78,12 +57,12 @@ exit 1
 
 
 @pytest.mark.nightly
-async def test_the_first_failure_is_told_while_others_wait_for_it(kubeconfig: str, tmp_path: Path) -> None:
+async def test_the_first_failure_is_told_while_others_wait_for_it(mine: Team, tmp_path: Path) -> None:
     """Its container is restarted at once, and rank 0 waits in a barrier; what it ends with later says nothing."""
     gate = tmp_path / "gate"
     job = trainjob("nan", RANK_ONE_RAISES.format(gate=gate), runtime="restarts")
     file = write(tmp_path, runtime("restarts", nodes=2, restart_policy="OnFailure", backoff_limit=3), job)
-    async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
+    async with mine.started("run", file) as running:
         await eventually(lambda: "  it ended with the same lines as rank 1 in attempt 0\n" in running.err)
         gate.touch()
         done = await running.finish()
@@ -97,7 +76,7 @@ async def test_the_first_failure_is_told_while_others_wait_for_it(kubeconfig: st
     assert re.search(rf"\nrank 1 failed: exit code 1; attempt 0, restart 1, {pod}\n", done.err)
     # It is told twice: when it is seen, and at the end.
     assert done.err.count("ValueError: my loss is NaN") == 2
-    assert "TrainJob default/nan: started again (restart 1)" in told
+    assert f"TrainJob {mine.name}/nan: started again (restart 1)" in told
     # What follows from that is not told as well.
     assert not re.search("BackOff|ContainerFailed|BackoffLimit|warning: ", done.err)
     assert (
@@ -107,14 +86,14 @@ async def test_the_first_failure_is_told_while_others_wait_for_it(kubeconfig: st
 
 
 @pytest.mark.nightly
-async def test_each_attempt_tells_its_first_failure(kubeconfig: str, tmp_path: Path) -> None:
+async def test_each_attempt_tells_its_first_failure(mine: Team, tmp_path: Path) -> None:
     """The pods of the first attempt are gone when the second one fails."""
     gate = tmp_path / "gate"
     restarted = runtime("recreates")
     restarted["spec"]["template"]["spec"]["failurePolicy"] = {"maxRestarts": 1}
     script = f"echo out of memory soon; while ! rm {gate} 2>/dev/null; do sleep 0.05; done; sh -c 'kill -9 $PPID'; :"
     file = write(tmp_path, restarted, trainjob("twice", script, runtime="recreates"))
-    async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
+    async with mine.started("run", file) as running:
         for attempt in (0, 1):
             await eventually(lambda attempt=attempt: len(running.out) == attempt + 1)  # type: ignore[misc]
             gate.touch()
@@ -123,7 +102,7 @@ async def test_each_attempt_tells_its_first_failure(kubeconfig: str, tmp_path: P
     told = r"rank 0 failed: exit code 137 \(killed: SIGKILL[^)]*\); attempt {}, pod twice-node-0-0-\w+\n"
     for attempt in (0, 1):
         assert re.search(told.format(attempt), done.err)
-    end = done.err[done.err.index("TrainJob default/twice: Failed") :]
+    end = done.err[done.err.index(f"TrainJob {mine.name}/twice: Failed") :]
     assert re.search(r"attempt 1, .*\n  its last lines:\n  \| out of memory soon\n", end)
 
 
@@ -136,30 +115,32 @@ seq 5; touch {gate}; exec sleep 1000
 
 
 @pytest.mark.nightly
-async def test_the_log_of_rank_0_is_there_though_another_rank_fails_at_once(kubeconfig: str, tmp_path: Path) -> None:
+async def test_the_log_of_rank_0_is_there_though_another_rank_fails_at_once(mine: Team, tmp_path: Path) -> None:
     """Its pod is deleted while its log is opened."""
     job = trainjob("cut", RANK_ONE_FAILS_AT_ONCE.format(gate=tmp_path / "gate"), runtime="pair")
     file = write(tmp_path, runtime("pair", nodes=2), job)
-    done = await trainmaster("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path)
+    done = await mine.cli("run", file)
     assert (done.code, done.out) == (1, "1\n2\n3\n4\n5\n")
     assert re.search(r"\nrank 1 failed: exit code 3; attempt 0, pod cut-node-0-1-\w+\n", done.err)
 
 
 @pytest.mark.nightly
-async def test_a_cluster_that_is_away_is_waited_for(home: Path, kubeconfig: str, tmp_path: Path) -> None:
+async def test_a_cluster_that_is_away_is_waited_for(tmp_path: Path) -> None:
     """Afterwards the log is that of another run of the container: no line is missing or told twice."""
     gate = tmp_path / "gate"
     script = f"echo begins; seq 5; while ! [ -e {gate} ]; do sleep 0.05; done; echo ends; exit 0"
     again = runtime("again", restart_policy="OnFailure", backoff_limit=3)
     file = write(tmp_path, again, trainjob("patient", script, runtime="again"))
-    async with started("run", "--kubeconfig", kubeconfig, file, cwd=tmp_path) as running:
-        await eventually(lambda: running.out[1:] == [f"{number}\n" for number in range(1, 6)])
-        await asyncio.to_thread(_cluster, home, "down")
-        await eventually(lambda: any(line.startswith("the cluster cannot be reached: ") for line in running.err))
-        await asyncio.to_thread(_cluster, home, "up", "--detach")
-        await eventually(lambda: running.err.count("the cluster can be reached again\n") == 1)
-        gate.touch()
-        done = await running.finish()
+    # Not the port that other clusters try first: one of them might have it when this one comes back.
+    with embedded(tmp_path, "--port", str(free_port())):
+        async with started("run", file, cwd=tmp_path) as running:
+            await eventually(lambda: running.out[1:] == [f"{number}\n" for number in range(1, 6)])
+            await trainmaster("cluster", "down", cwd=tmp_path)
+            await eventually(lambda: any(line.startswith("the cluster cannot be reached: ") for line in running.err))
+            assert (await trainmaster("cluster", "up", "--detach", cwd=tmp_path)).code == 0
+            await eventually(lambda: running.err.count("the cluster can be reached again\n") == 1)
+            gate.touch()
+            done = await running.finish()
     assert done.code == 0, done.err
     run = "begins\n1\n2\n3\n4\n5\n"
     assert done.out == f"{run}{run}ends\n"
@@ -168,115 +149,94 @@ async def test_a_cluster_that_is_away_is_waited_for(home: Path, kubeconfig: str,
     assert "[warn" not in done.err
 
 
-async def submitted(client: KubeClient, name: str, script: str = "true") -> JsonObject:
-    return await client.create(TRAINJOBS, trainjob(name, script), namespace="default")
-
-
 @pytest.mark.nightly
-async def test_a_job_that_has_ended_is_told_with_its_logs(kubeconfig: str, tmp_path: Path) -> None:
-    async with client_of(kubeconfig) as client:
-        await client.apply(
-            TRAINING_RUNTIMES,
-            {**runtime("shell", nodes=2), "metadata": {"name": "shell", "namespace": "default"}},
-            field_manager="test",
-        )
-        await submitted(client, "ended", "seq -f $JOB_COMPLETION_INDEX%g 4; exit $JOB_COMPLETION_INDEX")
-        async with asyncio.timeout(60):
-            while not (job := await client.get(TRAINJOBS, "default", "ended")).get("status", {}).get("conditions"):
-                await asyncio.sleep(0.05)
+async def test_a_job_that_has_ended_is_told_with_its_logs(mine: Team) -> None:
+    script = "seq -f $JOB_COMPLETION_INDEX%g 4; exit $JOB_COMPLETION_INDEX"
+    job = await mine.submit("ended", script, nodes=2)
+    await mine.condition("ended", "Failed")
 
-        async def follow(**options: Any) -> tuple[Follower, Report]:
-            reporter = Report()
-            follower = Follower(client, [followed_job(job)], reporter, **options)
-            async with asyncio.timeout(60):
-                await follower.run()
-            return follower, reporter
-
-        follower, reporter = await follow()
-        # Of the ranks that another one took with it nothing may be left.
-        assert reporter.printed in (["01", "02", "03", "04"], [])
-        assert reporter.tracked <= {"default/ended"}
-        [status] = follower.jobs
-        assert (status.outcome, status.nodes, status.restarts) == ("Failed", 2, 0)
-        first = status.first_failure
-        assert first is not None
-        assert (first.failure.rank, first.failure.exit_code, first.lines) == (1, 1, ["11", "12", "13", "14"])
-        assert status.job.created <= str(status.started) <= str(status.ended)
-
-        _, reporter = await follow(ranks={1}, tail_lines=2)
-        assert (reporter.printed, reporter.tracked) == (["13", "14"], {""})
-        _, reporter = await follow(ranks=None)
-        assert {"rank 1 | 11", "rank 1 | 14"} <= set(reporter.printed)
-        assert not [line for line in reporter.told if line.startswith("  |")]
-
-
-async def test_what_happened_to_a_predecessor_of_the_same_name_is_not_told(served: Environment) -> None:
-    """Its events and pods may be there for a while, and even be made after the new job was."""
-    async with client_of(served.kubeconfig) as client:
-        old = await submitted(client, "again")
-        await client.delete(TRAINJOBS, "default", "again")
-        job = await submitted(client, "again")
+    async def follow(**options: Any) -> tuple[Follower, Report]:
         reporter = Report()
-        following = asyncio.create_task(Follower(client, [followed_job(job)], reporter).run())
-        labels = {"jobset.sigs.k8s.io/jobset-name": "again", "jobset.sigs.k8s.io/jobset-uid": "old"}
-        pod = {
-            "metadata": {"name": "again-node-0-0-xxxxx", "labels": labels},
-            "spec": {"containers": [{"name": "node", "image": "none"}]},
-        }
-        await client.create(PODS, pod, namespace="default")
-        await event(client, "again-node-0", kind="Job", uid="gone", note="the old one")
-        await event(client, "again", kind="TrainJob", uid=old["metadata"]["uid"], note="the old one")
-        await event(client, "again", kind="TrainJob", uid=job["metadata"]["uid"], note="the new one")
-        await eventually(lambda: bool(reporter.told))
-        await client.delete(TRAINJOBS, "default", "again")
-        await following
+        follower = Follower(mine.client, [followed_job(job)], reporter, **options)
+        async with asyncio.timeout(TIMEOUT):
+            await follower.run()
+        return follower, reporter
+
+    follower, reporter = await follow()
+    # Of the ranks that another one took with it nothing may be left.
+    assert reporter.printed in (["01", "02", "03", "04"], [])
+    assert reporter.tracked <= {f"{mine.name}/ended"}
+    [status] = follower.jobs
+    assert (status.outcome, status.nodes, status.restarts) == ("Failed", 2, 0)
+    first = status.first_failure
+    assert first is not None
+    assert (first.failure.rank, first.failure.exit_code, first.lines) == (1, 1, ["11", "12", "13", "14"])
+    assert status.job.created <= str(status.started) <= str(status.ended)
+    _, reporter = await follow(ranks={1}, tail_lines=2)
+    assert (reporter.printed, reporter.tracked) == (["13", "14"], {""})
+    _, reporter = await follow(ranks=None)
+    assert {"rank 1 | 11", "rank 1 | 14"} <= set(reporter.printed)
+    assert not [line for line in reporter.told if line.startswith("  |")]
+
+
+async def test_what_happened_to_a_predecessor_of_the_same_name_is_not_told(quiet: tuple[Team, Cluster]) -> None:
+    """Its events and pods may be there for a while, and even be made after the new job was."""
+    team, _ = quiet
+    client = team.client
+    old = await team.submit("again", "true")
+    await client.delete(TRAINJOBS, team.name, "again")
+    job = await team.submit("again", "true")
+    reporter = Report()
+    following = asyncio.create_task(Follower(client, [followed_job(job)], reporter).run())
+    labels = {"jobset.sigs.k8s.io/jobset-name": "again", "jobset.sigs.k8s.io/jobset-uid": "old"}
+    pod = {
+        "metadata": {"name": "again-node-0-0-xxxxx", "labels": labels},
+        "spec": {"containers": [{"name": "node", "image": "none"}]},
+    }
+    await client.create(PODS, pod, namespace="research")
+    await event(client, "again-node-0", kind="Job", uid="gone", note="the old one")
+    await event(client, "again", kind="TrainJob", uid=old["metadata"]["uid"], note="the old one")
+    await event(client, "again", kind="TrainJob", uid=job["metadata"]["uid"], note="the new one")
+    await eventually(lambda: bool(reporter.told))
+    await client.delete(TRAINJOBS, team.name, "again")
+    await following
     assert reporter.told == ["warning: TrainJob again: Odd: the new one"]
 
 
-async def test_a_job_that_is_given_up_is_told_where_no_failure_was_seen(served: Environment) -> None:
-    async with client_of(served.kubeconfig) as client:
-        job = await submitted(client, "lost")
-        reporter = Report()
-        following = asyncio.create_task(Follower(client, [followed_job(job)], reporter).run())
-        uid = job["metadata"]["uid"]
-        await event(client, "lost", kind="TrainJob", uid=uid, note="pods are gone", reason="BackoffLimitExceeded")
-        await eventually(lambda: bool(reporter.told))
-        await client.delete(TRAINJOBS, "default", "lost")
-        await following
+async def test_a_job_that_is_given_up_is_told_where_no_failure_was_seen(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
+    client = team.client
+    job = await team.submit("lost", "true")
+    reporter = Report()
+    following = asyncio.create_task(Follower(client, [followed_job(job)], reporter).run())
+    uid = job["metadata"]["uid"]
+    await event(client, "lost", kind="TrainJob", uid=uid, note="pods are gone", reason="BackoffLimitExceeded")
+    await eventually(lambda: bool(reporter.told))
+    await client.delete(TRAINJOBS, team.name, "lost")
+    await following
     assert reporter.told == ["warning: TrainJob lost: BackoffLimitExceeded: pods are gone"]
 
 
 async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str, reason: str = "Odd") -> None:
-    regarding = {"kind": kind, "name": name, "namespace": "default", "uid": uid}
-    await client.create(
-        EVENTS,
-        {
-            "metadata": {"generateName": "odd-"},
-            "eventTime": "2026-01-01T00:00:00.000000Z",
-            "action": "Look",
-            "reportingController": "test",
-            "reportingInstance": "test",
-            "type": "Warning",
-            "reason": reason,
-            "note": note,
-            "regarding": regarding,
-        },
-        namespace="default",
-    )
+    regarding = {"kind": kind, "name": name, "namespace": "research", "uid": uid}
+    reporting = {"action": "Look", "reportingController": "test", "reportingInstance": "test", "type": "Warning"}
+    told = {"eventTime": "2026-01-01T00:00:00.000000Z", "reason": reason, "note": note, "regarding": regarding}
+    await client.create(EVENTS, {"metadata": {"generateName": "odd-"}, **reporting, **told}, namespace="research")
 
 
 async def test_nothing_ends_in_the_background_without_a_word(
-    served: Environment, monkeypatch: pytest.MonkeyPatch
+    quiet: tuple[Team, Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
         raise RuntimeError("a mistake of ours")
 
     monkeypatch.setattr(Ownership, "of_event", fail)
-    async with client_of(served.kubeconfig) as client:
-        job = await submitted(client, "mistaken")
-        await event(client, "mistaken", kind="TrainJob", uid=job["metadata"]["uid"], note="odd")
-        with pytest.raises(RuntimeError, match="a mistake of ours"):
-            await Follower(client, [followed_job(job)], Report()).run()
+    team, _ = quiet
+    client = team.client
+    job = await team.submit("mistaken", "true")
+    await event(client, "mistaken", kind="TrainJob", uid=job["metadata"]["uid"], note="odd")
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        await Follower(client, [followed_job(job)], Report()).run()
 
 
 class Hasty(SystemClock):
@@ -288,34 +248,26 @@ class Hasty(SystemClock):
 
 
 @pytest.mark.nightly
-async def test_a_job_that_no_controller_looks_at_is_told(served: Environment) -> None:
-    async with client_of(served.kubeconfig) as client:
-        job = await submitted(client, "lonely")
-        elsewhere = trainjob("elsewhere", "true", managedBy=MANAGED_BY_MULTIKUEUE)
-        elsewhere = await client.create(TRAINJOBS, elsewhere, namespace="default")
-        looked_at = await submitted(client, "looked-at")
-        condition = {
-            "type": "Suspended",
-            "status": "True",
-            "reason": "Suspended",
-            "message": "it is suspended",
-            "lastTransitionTime": "2026-01-01T00:00:00Z",
-        }
-        await client.patch(
-            TRAINJOBS, "default", "looked-at", {"status": {"conditions": [condition]}}, subresource="status"
-        )
-        reporter = Report()
-        jobs = [followed_job(each) for each in (job, elsewhere, looked_at)]
-        following = asyncio.create_task(Follower(client, jobs, reporter, clock=Hasty()).run())
-        await eventually(lambda: len(reporter.told) == 6)
-        for each in jobs:
-            await client.delete(TRAINJOBS, "default", each.name)
-        await following
+async def test_a_job_that_no_controller_looks_at_is_told(quiet: tuple[Team, Cluster]) -> None:
+    team, _ = quiet
+    client = team.client
+    job = await team.submit("lonely", "true")
+    elsewhere = trainjob("elsewhere", "true", managedBy=MANAGED_BY_MULTIKUEUE)
+    elsewhere = await client.create(TRAINJOBS, elsewhere, namespace="research")
+    looked_at = await team.submit("looked-at", "true")
+    await team.tell("looked-at", "Suspended")
+    reporter = Report()
+    jobs = [followed_job(each) for each in (job, elsewhere, looked_at)]
+    following = asyncio.create_task(Follower(client, jobs, reporter, clock=Hasty()).run())
+    await eventually(lambda: len(reporter.told) == 6)
+    for each in jobs:
+        await client.delete(TRAINJOBS, team.name, each.name)
+    await following
     text = "nothing has become of it in 5 s"
     elsewhere_text = f'spec.managedBy leaves it to "{MANAGED_BY_MULTIKUEUE}", which does not seem to run here'
     assert sorted(line for line in reporter.told if text in line) == [
-        f"TrainJob default/elsewhere: {text}; {elsewhere_text}",
-        f"TrainJob default/lonely: {text}: no controller seems to look at TrainJobs in this cluster",
+        f"TrainJob research/elsewhere: {text}; {elsewhere_text}",
+        f"TrainJob research/lonely: {text}: no controller seems to look at TrainJobs in this cluster",
     ]
     assert any("kubectl -n kubeflow get deployments" in line for line in reporter.told)
     assert any("trainmaster doctor" in line for line in reporter.told)

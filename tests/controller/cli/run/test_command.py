@@ -232,7 +232,7 @@ async def test_a_refusal_half_way_leaves_the_others_running_and_says_so(
         await team.tell("first", "Complete")
         done = await running.finish()
     assert done.code == 2
-    assert "job.yaml:41: TrainJob second: " in done.err
+    assert "job.yaml:42: TrainJob second: " in done.err
     assert "the budget was spent a moment ago" in done.err
     assert "trainmaster: not submitted: TrainJob second, TrainJob third\n" in done.err
     assert "TrainJob research/first: Complete" in done.err
