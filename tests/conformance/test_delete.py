@@ -154,7 +154,9 @@ async def test_a_policy_in_two_forms_is_refused(configmaps: Collection) -> None:
 
 async def test_options_of_the_wrong_type_are_a_bad_request(configmaps: Collection) -> None:
     await configmaps.made(configmap("a"))
-    (await configmaps.delete("a", _options(gracePeriodSeconds="soon"))).refused(400, "BadRequest")
+    for options in ({"gracePeriodSeconds": "soon"}, {"preconditions": ["x"]}):
+        (await configmaps.delete("a", _options(**options))).refused(400, "BadRequest")
+    await configmaps.read("a")
 
 
 @pytest.mark.parametrize(("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")])

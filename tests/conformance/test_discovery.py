@@ -69,6 +69,7 @@ async def test_the_core_group_names_its_versions(client: Client) -> None:
 async def test_the_groups_are_listed_with_their_preferred_versions(client: Client) -> None:
     document = (await client.send("GET", "/apis")).ok(200)
     assert (document["kind"], document["apiVersion"]) == ("APIGroupList", "v1")
+    assert "authorization.k8s.io" in {group["name"] for group in document["groups"]}
     batch = next(group for group in document["groups"] if group["name"] == "batch")
     assert batch["preferredVersion"] == {"groupVersion": "batch/v1", "version": "v1"}
     assert {"groupVersion": "batch/v1", "version": "v1"} in batch["versions"]

@@ -51,6 +51,7 @@ async def test_a_row_carries_the_metadata(configmaps: Collection) -> None:
     assert (row["object"]["kind"], row["object"]["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
     assert row["object"]["metadata"]["uid"] == made["metadata"]["uid"]
     assert "data" not in row["object"]
+    (await configmaps.list(accept=TABLE, includeObject="Everything")).refused(400, "BadRequest")
 
 
 @pytest.mark.parametrize(

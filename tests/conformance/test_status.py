@@ -100,6 +100,7 @@ async def test_the_status_of_a_pod_is_written_apart(pods: Collection) -> None:
     assert "example.com/Ready" in {each["type"] for each in obj["status"]["conditions"]}
     (await pods.patch("a", {"status": {"phase": "Failed"}})).ok(200)
     assert (await pods.read("a"))["status"]["phase"] == "Pending"
+    (await pods.client.send("DELETE", pods.at("a", "status"))).refused(405, "MethodNotAllowed")
 
 
 async def test_the_conditions_of_a_pod_are_merged_by_type(pods: Collection) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import ssl
 
 import pytest
+from support.commands import TIMEOUT
 from yarl import URL
 
 from trainmaster.devcluster.apiserver.filters.authentication import Authenticator
@@ -32,7 +33,7 @@ async def raw(server: Environment, *lines: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(url.host, url.port, ssl=context)
     try:
         writer.write(b"\r\n".join((*lines, b"Host: localhost", b"Connection: close", b"", b"")))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(TIMEOUT):
             return await reader.read()
     finally:
         writer.close()

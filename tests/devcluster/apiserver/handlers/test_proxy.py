@@ -15,6 +15,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from multidict import CIMultiDict
+from support.commands import TIMEOUT
 from yarl import URL
 
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, PODS, SERVICES
@@ -256,7 +257,7 @@ async def test_a_response_that_ends_too_early_breaks_the_connection(server: Envi
 async def test_a_client_that_goes_away_ends_the_request(server: Environment, pod: Pod) -> None:
     async with server.session() as session, session.get(path_of("web", "/endless")) as answer:
         assert await answer.content.read(5) == b"first", "what has come is passed on before the end"
-    await asyncio.wait_for(pod.gone.wait(), 20)
+    await asyncio.wait_for(pod.gone.wait(), TIMEOUT)
 
 
 async def test_upgrades_are_not_pretended(server: Environment, pod: Pod) -> None:

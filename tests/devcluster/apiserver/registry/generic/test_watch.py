@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, NAMESPACES
-from trainmaster.devcluster.apiserver.storage import Store
 
 
 async def put(api: Api, name: str, app: str, namespace: str = "default") -> None:
@@ -28,15 +24,6 @@ async def test_a_bookmark_is_never_ahead_of_what_was_delivered(api: Api) -> None
     await anext(watch)
     await api.create(NAMESPACES, {"metadata": {"name": "other"}})
     assert watch.revision == api.revision
-
-
-async def test_a_forgotten_version_is_expired() -> None:
-    api = Api(Store(history=2), builtin_registry())
-    for name in ("a", "b", "c", "d"):
-        await api.create(NAMESPACES, {"metadata": {"name": name}})
-    with pytest.raises(StatusError, match="too old resource version") as caught:
-        api.watch(NAMESPACES, since=1)
-    assert (caught.value.code, caught.value.reason) == (410, "Expired")
 
 
 async def test_a_watch_from_a_version_of_the_future_is_silent_until_it_comes(api: Api) -> None:
