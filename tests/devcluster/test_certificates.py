@@ -22,20 +22,18 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_only_the_owner_can_read_them(tmp_path: Path) -> None:
-    files = ensure_certificates(tmp_path / "new" / "directory", now=_NOW)
-    assert _mode(tmp_path / "new" / "directory") == 0o700
+def test_a_set_is_private_kept_and_has_no_key_of_its_authority(tmp_path: Path) -> None:
+    directory = tmp_path / "new" / "directory"
+    files = ensure_certificates(directory, now=_NOW)
+    assert _mode(directory) == 0o700
     assert [_mode(path) for path in (files.authority, files.certificate, files.key)] == [0o600] * 3
-
-
-def test_the_key_of_the_authority_is_not_kept(tmp_path: Path) -> None:
-    ensure_certificates(tmp_path, now=_NOW)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["ca.crt", "server.crt", "server.key"]
-
-
-def test_a_good_set_is_kept(tmp_path: Path) -> None:
-    before = ensure_certificates(tmp_path, now=_NOW).authority_pem
-    assert ensure_certificates(tmp_path, now=_NOW + timedelta(days=200)).authority_pem == before
+    assert sorted(path.name for path in directory.iterdir()) == ["ca.crt", "server.crt", "server.key"]
+    names = x509.load_pem_x509_certificate(files.certificate.read_bytes()).extensions.get_extension_for_class(
+        x509.SubjectAlternativeName
+    )
+    assert "kubernetes.default.svc" in names.value.get_values_for_type(x509.DNSName), "pods may use that"
+    before = files.authority_pem
+    assert ensure_certificates(directory, now=_NOW + timedelta(days=200)).authority_pem == before
 
 
 @pytest.mark.parametrize("damage", ["missing", "garbage", "other key", "late", "early", "other hosts", "mixed"])
@@ -83,12 +81,6 @@ def test_strict_clients_accept_the_certificate(tmp_path: Path) -> None:
             except ssl.SSLWantReadError:
                 continue
     assert finished == {client_side, server_side}
-
-
-def test_pods_may_use_the_name_of_the_service(tmp_path: Path) -> None:
-    certificate = x509.load_pem_x509_certificate(ensure_certificates(tmp_path, now=_NOW).certificate.read_bytes())
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert "kubernetes.default.svc" in names.get_values_for_type(x509.DNSName)
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -66,32 +66,3 @@ print("last", flush=True)
     assert 'trainjob.trainer.kubeflow.org "by-hand" deleted' in await kubectl("delete", "trainjob", "by-hand")
     await kubectl("wait", "--for=delete", "jobset/by-hand", "--timeout=60s")
     assert "by-hand" not in await kubectl("get", "trainjobs,jobsets,jobs,pods,configmaps", "-o", "name")
-
-
-@pytest.mark.defect("U1")
-async def test_the_state_is_what_holds(kubectl: Kubectl, tmp_path: Path) -> None:
-    """A job that was resumed is not shown as suspended any more, and one that has ended not as suspended again."""
-    go = tmp_path / "go"
-    command = python(f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.02)")
-    job = trainjob("by-turns", on="by-turns", suspend=True, trainer={"command": command})
-    manifest = tmp_path / "job.yaml"
-    manifest.write_text(yaml.safe_dump_all([runtime("by-turns"), job]))
-
-    async def state() -> list[str]:
-        return (await kubectl("get", "trainjob", "by-turns", "--no-headers")).split()[1:2]
-
-    async def suspend(value: str) -> None:
-        await kubectl("patch", "trainjob", "by-turns", "--type=merge", "-p", f'{{"spec":{{"suspend":{value}}}}}')
-        await kubectl("wait", f"--for=condition=Suspended={value}", "trainjob/by-turns", "--timeout=60s")
-
-    await kubectl("apply", "--server-side", "-f", str(manifest))
-    await kubectl("wait", "--for=condition=Suspended", "trainjob/by-turns", "--timeout=60s")
-    assert await state() == ["Suspended"]
-    await suspend("false")
-    await kubectl("wait", "--for=jsonpath={.status.jobsStatus[0].active}=1", "trainjob/by-turns", "--timeout=60s")
-    assert await state() == ["node"], "no state, but the replicated job that is active"
-    go.touch()
-    await kubectl("wait", "--for=condition=Complete", "trainjob/by-turns", "--timeout=60s")
-    await suspend("true")
-    assert await state() == ["Complete"]
-    await kubectl("delete", "trainjob", "by-turns")

@@ -84,12 +84,6 @@ async def until_heard(echo: Echo, line: bytes) -> None:
             await asyncio.sleep(0.01)
 
 
-async def until_closed(proxy: FaultProxy) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while proxy.connections:
-            await asyncio.sleep(0.01)
-
-
 async def test_bytes_that_are_delayed_arrive_later_in_order_and_complete(
     proxy: FaultProxy, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainmaster.devcluster.apiserver.resources import DEPLOYMENTS, PODS, REPLICA_SETS
+from trainmaster.devcluster.apiserver.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 LABELS = {"app": "web"}
+GPU = "nvidia.com/gpu"
+
+
+async def add_node(cluster: Stepper, name: str, *, labels: JsonObject | None = None, **allocatable: str) -> None:
+    """Add a node of which pods may take so much."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels or {}}}
+    created = await cluster.api.create(NODES, node)
+    await cluster.api.update(NODES, {**created, "status": {"allocatable": allocatable}}, subresource="status")
+
+
+def bound(cluster: Stepper) -> list[str]:
+    """Return the names of the pods that have a node."""
+    return [each["metadata"]["name"] for each in cluster.objects(PODS) if each["spec"].get("nodeName")]
+
+
+def scheduling(cluster: Stepper, name: str) -> JsonObject:
+    """Return the condition that says whether a pod was scheduled."""
+    conditions = cluster.api.get(PODS, "default", name)["status"].get("conditions", [])
+    found: JsonObject = next((each for each in conditions if each["type"] == "PodScheduled"), {})
+    return found
 
 
 def template(*, image: str = "img:1", labels: JsonObject | None = None, **container: Any) -> JsonObject:

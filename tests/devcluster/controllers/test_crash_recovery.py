@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import pytest
 from structlog.testing import capture_logs
 from support.brittle_store import BrittleStore
+from support.workloads import add_node
 
-from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, NODES, PODS, SERVICES
+from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, PODS, SERVICES
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
@@ -80,8 +81,7 @@ async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int, jobset_d
     cluster = Stepper(store=store)
     await cluster.namespace("default")
     await cluster.api.create(CRDS, jobset_definition)
-    node = await cluster.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
-    await cluster.api.update(NODES, {**node, "status": {"allocatable": {"cpu": "64"}}}, subresource="status")
+    await add_node(cluster, "n", cpu="64")
     start(cluster)
     await cluster.api.create(JOBSETS, manifest(), namespace="default")
     await unsteady(cluster, store)

@@ -63,43 +63,23 @@ def logs(tmp_path: Path) -> Logs:
     return Logs(tmp_path)
 
 
-async def test_the_whole_log(logs: Logs) -> None:
-    logs.write(1, 2)
-    assert await logs.read() == "line 1\nline 2\n"
-    assert await logs.read(timestamps=True) == (
-        "2026-11-20T12:00:01.000000000Z line 1\n2026-11-20T12:00:02.000000000Z line 2\n"
-    )
-
-
-@pytest.mark.parametrize(("count", "expected"), [(0, ""), (1, "line 3\n"), (2, "line 2\nline 3\n"), (9, None)])
-async def test_the_last_lines(logs: Logs, count: int, expected: str | None) -> None:
-    logs.write(1, 2, 3)
-    assert await logs.read(tail_lines=count) == (await logs.read() if expected is None else expected)
+async def test_the_options_of_kubectl_logs(logs: Logs) -> None:
+    logs.write(1, 5, 9)
+    assert await logs.read() == "line 1\nline 5\nline 9\n"
+    stamp = "2026-11-20T12:00:0{}.000000000Z line {}\n"
+    assert await logs.read(timestamps=True) == "".join(stamp.format(second, second) for second in (1, 5, 9))
+    for count, expected in ((0, ""), (1, "line 9\n"), (2, "line 5\nline 9\n"), (9, await logs.read())):
+        assert await logs.read(tail_lines=count) == expected
+    assert await logs.read(since_seconds=5) == "line 5\nline 9\n"
+    assert await logs.read(since_time=datetime(2026, 11, 20, 12, 0, 6, tzinfo=UTC)) == "line 9\n"
+    assert await logs.read(since_seconds=3600, tail_lines=1) == "line 9\n"
+    for size, expected in ((0, ""), (9, "line 1\nli"), (14, "line 1\nline 5\n")):
+        assert await logs.read(limit_bytes=size) == expected
 
 
 async def test_the_last_lines_of_a_log_of_many_blocks(logs: Logs) -> None:
     logs.write(*(number % 60 for number in range(20_000)))
     assert (await logs.read(tail_lines=10_000)).count("\n") == 10_000
-
-
-async def test_lines_since(logs: Logs) -> None:
-    logs.write(1, 5, 9)
-    assert await logs.read(since_seconds=5) == "line 5\nline 9\n"
-    assert await logs.read(since_time=datetime(2026, 11, 20, 12, 0, 6, tzinfo=UTC)) == "line 9\n"
-    assert await logs.read(since_seconds=3600, tail_lines=1) == "line 9\n"
-
-
-async def test_no_more_bytes_than_wanted(logs: Logs) -> None:
-    logs.write(1, 2)
-    assert await logs.read(limit_bytes=9) == "line 1\nli"
-    assert await logs.read(limit_bytes=14) == "line 1\nline 2\n"
-    assert await logs.read(limit_bytes=0) == ""
-
-
-async def test_parts_of_a_long_line_are_joined(logs: Logs) -> None:
-    logs.write(1, tag="P")
-    logs.write(2)
-    assert await logs.read() == "line 1line 2\n"
 
 
 async def test_what_the_supervisor_writes_is_what_comes_out(logs: Logs) -> None:
@@ -165,24 +145,17 @@ async def test_following_ends_with_the_container_and_misses_nothing(logs: Logs) 
 
 
 async def test_the_newest_attempt_and_the_one_before(logs: Logs) -> None:
-    logs.write(1)
-    logs.write(2, attempt=1)
-    logs.status |= ended(0)
-    assert await logs.read() == "line 2\n"
-    assert await logs.read(previous=True) == "line 1\n"
-
-
-async def test_the_attempt_before_stays_the_previous_one_while_the_next_is_being_started(logs: Logs) -> None:
-    logs.write(1)
-    logs.write(attempt=1)
-    logs.status = {"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 1, **ended(0)}
-    assert await logs.read(previous=True) == "line 1\n"
-
-
-async def test_while_waiting_for_a_restart_the_last_attempt_is_both(logs: Logs) -> None:
+    """While one waits for its restart it is both; while the next is being started it stays the previous one."""
     logs.write(1)
     logs.status = {"name": "c", "state": {"waiting": {"reason": "CrashLoopBackOff"}}, **ended(0)}
     assert await logs.read() == await logs.read(previous=True) == "line 1\n"
+    logs.write(attempt=1)
+    logs.status = {"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}, "restartCount": 1, **ended(0)}
+    assert await logs.read(previous=True) == "line 1\n"
+    logs.write(2, attempt=1)
+    logs.status = {"name": "c", "state": {"running": {}}, **ended(0)}
+    assert await logs.read() == "line 2\n"
+    assert await logs.read(previous=True) == "line 1\n"
 
 
 @pytest.mark.parametrize(

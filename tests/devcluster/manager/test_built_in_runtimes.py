@@ -55,7 +55,14 @@ async def change(api: Api, patch: JsonObject, name: str = TORCH) -> None:
     await api.patch(CLUSTER_TRAINING_RUNTIMES, None, name, patch, patch_type=PatchType.MERGE, options=options)
 
 
-async def test_all_are_installed_as_they_are_deployed(api: Api) -> None:
+def own(name: str) -> JsonObject:
+    """What somebody else makes under the name of one of ours."""
+    made: JsonObject = next(copy_tree(each) for each in built_in_runtimes() if each["metadata"]["name"] == name)
+    made["spec"]["mlPolicy"]["numNodes"] = 3
+    return made
+
+
+async def test_all_are_installed_as_they_are_deployed_and_not_written_again(api: Api) -> None:
     await install_runtimes(api, built_in_runtimes())
     found = {record.object["metadata"]["name"]: record.object for record in api.list(CLUSTER_TRAINING_RUNTIMES)[0]}
     assert set(found) == NAMES
@@ -64,71 +71,37 @@ async def test_all_are_installed_as_they_are_deployed(api: Api) -> None:
         assert installed["metadata"]["labels"] == runtime["metadata"]["labels"]
         assert image_of(installed) == image_of(runtime)
         assert {entry["manager"] for entry in installed["metadata"]["managedFields"]} == {"trainmaster-cluster"}
-
-
-async def test_a_later_start_writes_nothing(api: Api) -> None:
-    await install_runtimes(api, built_in_runtimes())
     before = api.revision
     await install_runtimes(api, built_in_runtimes())
     assert api.revision == before
 
 
-async def test_what_was_deleted_stays_away(api: Api) -> None:
+async def test_what_somebody_did_is_kept_and_the_rest_is_brought_up_to_date(
+    api: Api, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One was there before any of ours, in a cluster of an earlier version; one was deleted and made anew, so that it
+    has the name and the generation of ours; a label of ours that was changed is a change, a label of others is none."""
+    framework = "trainer.kubeflow.org/framework"
+    await api.create(CLUSTER_TRAINING_RUNTIMES, own("mlx-distributed"))
     await install_runtimes(api, built_in_runtimes())
     await api.delete(CLUSTER_TRAINING_RUNTIMES, None, TORCH)
+    await api.delete(CLUSTER_TRAINING_RUNTIMES, None, "deepspeed-distributed")
+    await api.create(CLUSTER_TRAINING_RUNTIMES, own("deepspeed-distributed"))
+    await change(api, {"spec": {"mlPolicy": {"numNodes": 7}}}, "jax-distributed")
+    await change(api, {"metadata": {"labels": {framework: "own"}}}, "xgboost-distributed")
+    await change(api, {"metadata": {"labels": {"team": "blue"}}}, "torchtune-llama3.2-1b")
+    names = ("mlx-distributed", "deepspeed-distributed", "jax-distributed", "xgboost-distributed")
+    kept = [live(api, name) for name in names]
     for runtimes in (built_in_runtimes(), later()):
         await install_runtimes(api, runtimes)
+        assert [live(api, name) for name in names] == kept
         with pytest.raises(StatusError, match="not found"):
             live(api)
-    assert image_of(live(api, "jax-distributed")) == "example.com/later:2"
-
-
-async def test_what_was_changed_stays_as_it_is(api: Api) -> None:
-    await install_runtimes(api, built_in_runtimes())
-    await change(api, {"spec": {"mlPolicy": {"numNodes": 7}}})
-    for runtimes in (built_in_runtimes(), later()):
-        before = live(api)
-        await install_runtimes(api, runtimes)
-        assert live(api) == before
-    assert image_of(live(api, "jax-distributed")) == "example.com/later:2"
-
-
-async def test_what_was_deleted_and_made_anew_belongs_to_its_maker(api: Api) -> None:
-    """It has the name and the generation of ours."""
-    await install_runtimes(api, built_in_runtimes())
-    own = next(copy_tree(each) for each in built_in_runtimes() if each["metadata"]["name"] == TORCH)
-    own["spec"]["mlPolicy"]["numNodes"] = 3
-    await api.delete(CLUSTER_TRAINING_RUNTIMES, None, TORCH)
-    made = await api.create(CLUSTER_TRAINING_RUNTIMES, own)
-    await install_runtimes(api, later())
-    assert live(api) == made
-
-
-async def test_a_runtime_that_was_there_before_is_left_alone(api: Api) -> None:
-    """In a cluster of an earlier version, which brought none."""
-    own = next(copy_tree(each) for each in built_in_runtimes() if each["metadata"]["name"] == TORCH)
-    own["spec"]["mlPolicy"]["numNodes"] = 3
-    made = await api.create(CLUSTER_TRAINING_RUNTIMES, own)
-    for runtimes in (built_in_runtimes(), later()):
-        await install_runtimes(api, runtimes)
-        assert live(api) == made
-
-
-async def test_a_label_of_others_stays_when_the_rest_is_brought_up_to_date(api: Api) -> None:
-    await install_runtimes(api, built_in_runtimes())
-    await change(api, {"metadata": {"labels": {"team": "blue"}}})
-    await install_runtimes(api, later())
-    assert image_of(live(api)) == "example.com/later:2"
-    assert live(api)["metadata"]["labels"] == {"team": "blue", "trainer.kubeflow.org/framework": "torch"}
-
-
-async def test_a_label_of_ours_that_was_changed_is_a_change(api: Api, capsys: pytest.CaptureFixture[str]) -> None:
-    await install_runtimes(api, built_in_runtimes())
-    await change(api, {"metadata": {"labels": {"trainer.kubeflow.org/framework": "own"}}})
-    before = live(api)
-    await install_runtimes(api, later())
-    assert live(api) == before
     assert "a built-in runtime is not installed" in capsys.readouterr().out
+    for name in ("torchtune-llama3.2-1b", "torchtune-llama3.2-3b"):
+        assert image_of(live(api, name)) == "example.com/later:2"
+    labels = live(api, "torchtune-llama3.2-1b")["metadata"]["labels"]
+    assert labels == {"team": "blue", framework: own("torchtune-llama3.2-1b")["metadata"]["labels"][framework]}
 
 
 async def test_a_start_that_ended_before_its_note_is_made_good(api: Api) -> None:

@@ -34,14 +34,8 @@ def test_one_end_may_be_an_accident_and_two_are_a_crash() -> None:
     health.ended(-9, "no", worked=False)
     assert (health.status.phase, health.status.message) == (CRASHING, "no")
     assert health.status.summary == "crashing (it ended 2 times, the last time by SIGKILL)"
-
-
-def test_what_a_crashing_manager_waits_for_does_not_hide_why_it_crashes() -> None:
-    health = ManagerHealth("manager.log")
-    health.ended(1, "oh", worked=False)
-    health.ended(1, "oh", worked=False)
     health.waits("it does not answer yet")
-    assert (health.status.phase, health.status.message) == (CRASHING, "oh")
+    assert (health.status.phase, health.status.message) == (CRASHING, "no"), "why it crashes stays visible"
 
 
 def test_what_works_only_for_moments_crashes_and_what_worked_for_long_is_forgiven() -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.workloads import add_node
 
 from trainmaster.devcluster.apiserver.admission.plugins import priority
-from trainmaster.devcluster.apiserver.resources import EVENTS, NODES, PODS, PRIORITY_CLASSES
+from trainmaster.devcluster.apiserver.resources import EVENTS, PODS, PRIORITY_CLASSES
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
@@ -16,9 +17,7 @@ from trainmaster.runtime.jsontree import JsonObject
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
     for name in ("n1", "n2"):
-        node = await cluster.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
-        allocatable = {"cpu": "4", "pods": "10"}
-        await cluster.api.update(NODES, {**node, "status": {"allocatable": allocatable}}, subresource="status")
+        await add_node(cluster, name, cpu="4", pods="10")
     for name, value, policy in (("low", 1, None), ("high", 100, None), ("polite", 100, "Never")):
         body = {"metadata": {"name": name}, "value": value, **({"preemptionPolicy": policy} if policy else {})}
         await cluster.api.create(PRIORITY_CLASSES, body)

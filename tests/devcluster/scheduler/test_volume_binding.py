@@ -5,16 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.workloads import add_node, scheduling
 
-from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS
+from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.testing.stepper import Stepper
 
 
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
-    node = await cluster.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}})
-    await cluster.api.update(NODES, {**node, "status": {"allocatable": {"pods": "10"}}}, subresource="status")
+    await add_node(cluster, "n", pods="10")
     cluster.start(Scheduler(cluster.api))
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": volumes}}
@@ -25,9 +25,7 @@ async def cluster(cluster: Stepper) -> Stepper:
 
 def pod(cluster: Stepper) -> tuple[str | None, str]:
     found = cluster.api.get(PODS, "default", "p")
-    conditions = found["status"].get("conditions") or ()
-    message = next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
-    return found["spec"].get("nodeName"), message
+    return found["spec"].get("nodeName"), scheduling(cluster, "p").get("message", "")
 
 
 async def test_a_pod_waits_until_its_claim_exists_and_is_bound(cluster: Stepper) -> None:

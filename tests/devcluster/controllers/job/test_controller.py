@@ -178,35 +178,25 @@ async def test_replacement_waits_and_the_pause_doubles() -> None:
     assert len(active(cluster)) == 1
 
 
-async def test_the_deadline_ends_the_job_and_its_pods(cluster: Stepper) -> None:
-    await create(cluster, completions=2, parallelism=2, activeDeadlineSeconds=60)
-    await cluster.set_pods("Running")
-    await cluster.advance(59)
-    assert conditions(cluster) == []
-    await cluster.advance(1)
-    assert conditions(cluster) == [
-        ("FailureTarget", "True", "DeadlineExceeded"),
-        ("Failed", "True", "DeadlineExceeded"),
-    ]
-    assert cluster.objects(PODS) == []
-    assert status(cluster)["failed"] == 2
-
-
 async def bind(cluster: Stepper, pod: JsonObject) -> None:
     await cluster.api.update(PODS, {**pod, "spec": {**pod["spec"], "nodeName": "node"}}, subresource="binding")
 
 
-async def test_the_end_waits_until_the_last_pod_has_ended(cluster: Stepper) -> None:
+async def test_the_deadline_ends_the_job_when_its_last_pod_has_ended(cluster: Stepper) -> None:
     """Who sees Failed may start the job anew at once: nothing of the old one may still run."""
-    await create(cluster, activeDeadlineSeconds=60)
+    await create(cluster, completions=2, parallelism=2, activeDeadlineSeconds=60)
     pod = active(cluster)[0]
     await bind(cluster, pod)
     await cluster.set_pods("Running")
-    await cluster.advance(60)
+    await cluster.advance(59)
+    assert conditions(cluster) == []
+    await cluster.advance(1)
     assert conditions(cluster) == [("FailureTarget", "True", "DeadlineExceeded")]
+    assert [each["metadata"]["name"] for each in cluster.objects(PODS)] == [pod["metadata"]["name"]]
     assert status(cluster)["terminating"] == 1
     await cluster.set_pod(pod, "Failed", exit_code=143)
     assert conditions(cluster)[-1] == ("Failed", "True", "DeadlineExceeded")
+    assert status(cluster)["failed"] == 2
 
 
 async def test_suspension_removes_pods_without_counting_them_and_resets_the_clock(cluster: Stepper) -> None:
@@ -366,29 +356,18 @@ async def test_too_many_failed_indexes_stop_the_job_early(cluster: Stepper) -> N
     assert conditions(cluster)[-1] == ("Failed", "True", "MaxFailedIndexesExceeded")
 
 
-async def test_success_policy_ends_the_job_with_its_leader(cluster: Stepper) -> None:
-    rules = [{"succeededIndexes": "0"}]
-    await create(cluster, completions=3, parallelism=3, successPolicy={"rules": rules})
-    leader, *_ = active(cluster)
-    await cluster.set_pod(leader, "Succeeded")
-    assert conditions(cluster) == [
-        ("SuccessCriteriaMet", "True", "SuccessPolicy"),
-        ("Complete", "True", "SuccessPolicy"),
-    ]
-    assert not active(cluster)
-
-
-async def test_what_a_success_leaves_over_has_not_failed(cluster: Stepper) -> None:
+async def test_success_policy_ends_the_job_with_its_leader_and_the_rest_has_not_failed(cluster: Stepper) -> None:
     await create(cluster, completions=3, parallelism=3, successPolicy={"rules": [{"succeededIndexes": "0"}]})
     leader, waiting, running = active(cluster)
     await bind(cluster, running)
     await cluster.set_pod(running, "Running")
     await cluster.set_pod(leader, "Succeeded")
     assert waiting["metadata"]["name"] not in {pod["metadata"]["name"] for pod in cluster.objects(PODS)}
-    assert [kind for kind, _, _ in conditions(cluster)] == ["SuccessCriteriaMet"]
+    met = ("SuccessCriteriaMet", "True", "SuccessPolicy")
+    assert (conditions(cluster), active(cluster)) == ([met], [])
     assert status(cluster)["terminating"] == 1
     await cluster.set_pod(running, "Failed", exit_code=143)
-    assert [kind for kind, _, _ in conditions(cluster)] == ["SuccessCriteriaMet", "Complete"]
+    assert conditions(cluster) == [met, ("Complete", "True", "SuccessPolicy")]
     assert status(cluster)["succeeded"] == 1
     assert "failed" not in status(cluster)
 

@@ -138,16 +138,14 @@ async def test_the_wish_for_exclusive_nodes_reaches_jobs_and_pods(cluster: Stepp
     assert {"key": f"{prefix}/no-schedule", "operator": "Exists", "effect": "NoSchedule"} in pod["spec"]["tolerations"]
 
 
-async def test_a_headless_service_names_the_pods(cluster: Stepper) -> None:
+async def test_a_headless_service_names_the_pods_unless_their_names_are_not_wanted(cluster: Stepper) -> None:
     await create(cluster)
     (service,) = cluster.objects(SERVICES)
     assert service["metadata"]["name"] == "js"
     assert service["spec"]["clusterIP"] == "None"
     assert service["spec"]["selector"] == {f"{PREFIX}jobset-name": "js"}
     assert service["spec"]["publishNotReadyAddresses"] is True
-
-
-async def test_without_dns_hostnames_there_is_no_service(cluster: Stepper) -> None:
+    await cluster.delete(JOBSETS, "js")
     await create(cluster, network={"enableDNSHostnames": False})
     assert cluster.objects(SERVICES) == []
     assert "subdomain" not in cluster.objects(PODS)[0]["spec"]
@@ -192,7 +190,7 @@ async def test_without_failure_policy_one_failed_job_fails_the_jobset(cluster: S
     assert [pod["metadata"]["labels"]["job-name"] for pod in cluster.objects(PODS)] == ["js-b-0"]
 
 
-async def test_a_suspended_jobset_has_suspended_jobs_and_no_pods(cluster: Stepper) -> None:
+async def test_a_jobset_is_suspended_and_resumed_before_and_while_it_runs(cluster: Stepper) -> None:
     await create(cluster, replicated("a"), replicated("b"), suspend=True)
     assert [job["spec"]["suspend"] for job in cluster.objects(JOBS)] == [True, True]
     assert cluster.objects(PODS) == []
@@ -204,10 +202,6 @@ async def test_a_suspended_jobset_has_suspended_jobs_and_no_pods(cluster: Steppe
     assert conditions(cluster) == {"Suspended": ("False", "ResumeJobs")}
     assert message(cluster, "Suspended") == "jobset is resumed"
     assert counts(cluster) == {"a": {"active": 1}, "b": {"active": 1}}
-
-
-async def test_suspending_a_running_jobset_ends_its_pods_and_it_can_go_on(cluster: Stepper) -> None:
-    await create(cluster)
     await cluster.set_pods("Running")
     await change(cluster, suspend=True)
     assert cluster.objects(PODS) == []

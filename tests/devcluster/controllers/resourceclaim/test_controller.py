@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.workloads import add_node, bound, scheduling
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import (
     DEVICE_CLASSES,
-    NODES,
     POD_GROUPS,
     PODS,
     RESOURCE_CLAIM_TEMPLATES,
@@ -28,8 +28,7 @@ DRIVER = "gpu.example.com"
 
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
-    created = await cluster.api.create(NODES, {"metadata": {"name": "laptop"}})
-    await cluster.api.update(NODES, {**created, "status": {"allocatable": {"pods": "50"}}}, subresource="status")
+    await add_node(cluster, "laptop", pods="50")
     await cluster.api.create(DEVICE_CLASSES, device_class())
     start(cluster)
     return cluster
@@ -88,13 +87,8 @@ async def pod(cluster: Stepper, name: str, *, labels: JsonObject | None = None, 
     await cluster.settle()
 
 
-def bound(cluster: Stepper) -> list[str]:
-    return [each["metadata"]["name"] for each in cluster.objects(PODS) if each["spec"].get("nodeName")]
-
-
 def message(cluster: Stepper, name: str) -> str:
-    conditions = cluster.api.get(PODS, "default", name)["status"].get("conditions", [])
-    return next((each.get("message", "") for each in conditions if each["type"] == "PodScheduled"), "")
+    return str(scheduling(cluster, name).get("message", ""))
 
 
 def allocated(cluster: Stepper) -> list[str]:

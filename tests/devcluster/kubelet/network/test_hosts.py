@@ -46,16 +46,9 @@ def pod(host: str = "", *, subdomain: str = "train", jobset: str = "train", job:
     return {"metadata": metadata, "spec": {k: v for k, v in spec.items() if v}}
 
 
-def test_the_pods_of_a_jobset_are_known_from_its_spec() -> None:
-    assert list(expected_hosts(pod(), lookup)) == [
-        "train-node-0-0",
-        "train-node-0-1",
-        "train-data-0-0",
-        "train-data-1-0",
-    ]
-
-
-def test_the_pods_of_an_indexed_job_are_known_from_its_spec() -> None:
+def test_pods_are_known_from_the_spec_of_their_jobset_or_indexed_job() -> None:
+    jobset = ["train-node-0-0", "train-node-0-1", "train-data-0-0", "train-data-1-0"]
+    assert list(expected_hosts(pod(), lookup)) == jobset
     assert list(expected_hosts(pod(jobset="", job="indexed"), lookup)) == ["indexed-0", "indexed-1", "indexed-2"]
     assert list(expected_hosts(pod(jobset="", job="plain"), lookup)) == []
     assert list(expected_hosts(pod(jobset="gone"), lookup)) == []
@@ -96,17 +89,11 @@ def test_on_a_full_disk_a_file_is_given_to_nobody_before_it_is_whole(tmp_path: P
 
 
 def test_after_a_restart_the_file_is_the_same(tmp_path: Path) -> None:
-    before = (
-        HostsTable(tmp_path, lookup=lookup)
-        .file(pod("train-node-0-0"), own=tmp_path / "own", address="127.16.0.9")
-        .read_text()
+    first, second = (
+        HostsTable(tmp_path, lookup=lookup).file(pod(host), own=tmp_path / "own", address="127.16.0.9").read_text()
+        for host in ("train-node-0-0", "train-node-0-1")
     )
-    assert (
-        HostsTable(tmp_path, lookup=lookup)
-        .file(pod("train-node-0-1"), own=tmp_path / "own", address="127.16.0.9")
-        .read_text()
-        == before
-    )
+    assert first == second
 
 
 def test_a_pod_without_a_subdomain_knows_itself_only(tmp_path: Path) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.workloads import GPU, bound, scheduling
 
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType
 from trainmaster.devcluster.apiserver.resources import (
-    NODES,
     POD_GROUPS,
     PODS,
     VOLCANO_POD_GROUPS,
@@ -17,25 +17,12 @@ from trainmaster.devcluster.apiserver.resources import (
     GroupResource,
 )
 from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
-from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
-GPU = "nvidia.com/gpu"
 TOO_FEW_GPUS = f"0/1 nodes are available: 1 Insufficient {GPU}."
 GPUS_IN_USE = f"{TOO_FEW_GPUS} The pod asks for 2 {GPU}, the largest node has 4, of which other pods use too much."
-
-
-@pytest.fixture
-async def cluster(cluster: Stepper) -> Stepper:
-    await install_definitions(cluster.api, GANG_DEFINITIONS)
-    created = await cluster.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "laptop"}})
-    allocatable = {"cpu": "8", "memory": "8Gi", GPU: "4", "pods": "50"}
-    await cluster.api.update(NODES, {**created, "status": {"allocatable": allocatable}}, subresource="status")
-    start(cluster)
-    await cluster.settle()
-    return cluster
 
 
 def start(cluster: Stepper) -> None:
@@ -70,20 +57,10 @@ async def pod(
 LABEL = "scheduling.x-k8s.io/pod-group"
 
 
-def bound(cluster: Stepper) -> list[str]:
-    return [each["metadata"]["name"] for each in cluster.objects(PODS) if each["spec"].get("nodeName")]
-
-
 def status(cluster: Stepper, name: str = "train", *, volcano: bool = False) -> JsonObject:
     found: JsonObject = cluster.api.get(VOLCANO_POD_GROUPS if volcano else POD_GROUPS, "default", name).get(
         "status", {}
     )
-    return found
-
-
-def condition(cluster: Stepper, name: str) -> JsonObject:
-    conditions = cluster.api.get(PODS, "default", name)["status"].get("conditions", [])
-    found: JsonObject = next((each for each in conditions if each["type"] == "PodScheduled"), {})
     return found
 
 
@@ -99,14 +76,14 @@ async def test_no_pod_starts_before_all_are_there(cluster: Stepper, volcano: boo
     await pod(cluster, "a", volcano=volcano)
     await pod(cluster, "b", volcano=volcano)
     assert bound(cluster) == []
-    assert condition(cluster, "a")["reason"] == "Unschedulable"
-    assert condition(cluster, "a")["message"] == (
+    assert scheduling(cluster, "a")["reason"] == "Unschedulable"
+    assert scheduling(cluster, "a")["message"] == (
         "0/1 nodes are available: cannot find enough sibling pods, current pods number: 1, minMember of group: 3."
     )
     assert cluster.reasons("a") == ["FailedScheduling"]
     await pod(cluster, "c", volcano=volcano)
     assert bound(cluster) == ["a", "b", "c"]
-    assert condition(cluster, "a")["status"] == "True"
+    assert scheduling(cluster, "a")["status"] == "True"
 
 
 @pytest.mark.parametrize("volcano", [False, True])
@@ -115,7 +92,7 @@ async def test_no_pod_starts_before_all_fit(cluster: Stepper, volcano: bool) -> 
     for name in "abc":
         await pod(cluster, name, gpus=2, volcano=volcano)
     assert bound(cluster) == []
-    assert {condition(cluster, name)["message"] for name in "abc"} == {GPUS_IN_USE}
+    assert {scheduling(cluster, name)["message"] for name in "abc"} == {GPUS_IN_USE}
     assert set(cluster.reasons("a")) == {"FailedScheduling"}
 
 
@@ -146,7 +123,7 @@ async def test_the_resources_of_the_group_have_to_be_free_together(cluster: Step
     await group(cluster, minMember=1, minResources={GPU: "5"})
     await pod(cluster, "a")
     assert bound(cluster) == []
-    assert condition(cluster, "a")["message"] == TOO_FEW_GPUS
+    assert scheduling(cluster, "a")["message"] == TOO_FEW_GPUS
     known = cluster.api.get(POD_GROUPS, "default", "train")
     await cluster.api.update(POD_GROUPS, {**known, "spec": {"minMember": 1, "minResources": {GPU: 4}}})
     await cluster.settle()
@@ -158,7 +135,7 @@ async def test_more_pods_than_needed_start_as_far_as_they_fit(cluster: Stepper) 
     for name in "abc":
         await pod(cluster, name, gpus=2)
     assert bound(cluster) == ["a", "b"]
-    assert condition(cluster, "c")["message"] == GPUS_IN_USE
+    assert scheduling(cluster, "c")["message"] == GPUS_IN_USE
 
 
 async def test_a_lost_pod_is_replaced_without_the_others_starting_again(cluster: Stepper) -> None:
@@ -184,7 +161,7 @@ async def test_gated_pods_do_not_count(cluster: Stepper) -> None:
 
 async def test_pods_wait_for_their_group(cluster: Stepper) -> None:
     await pod(cluster, "a")
-    assert condition(cluster, "a")["message"] == "0/1 nodes are available: PodGroup default/train not found."
+    assert scheduling(cluster, "a")["message"] == "0/1 nodes are available: PodGroup default/train not found."
     await group(cluster, minMember=1)
     assert bound(cluster) == ["a"]
 
@@ -361,7 +338,7 @@ async def test_volcano_counts_by_task(cluster: Stepper) -> None:
 async def test_a_group_waits_for_its_queue(cluster: Stepper) -> None:
     await group(cluster, volcano=True, minMember=1, queue="research")
     await pod(cluster, "a", volcano=True)
-    assert condition(cluster, "a")["message"] == "0/1 nodes are available: queue research not found."
+    assert scheduling(cluster, "a")["message"] == "0/1 nodes are available: queue research not found."
     assert status(cluster, volcano=True)["phase"] == "Pending"
     body = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "metadata": {"name": "research"}}
     await cluster.api.create(VOLCANO_QUEUES, body)
@@ -384,14 +361,3 @@ async def test_malformed_groups_are_refused(cluster: Stepper, volcano: bool, spe
         await group(cluster, volcano=volcano, **spec)
     assert caught.value.code == 422
     assert complaint in caught.value.message
-
-
-async def test_unknown_fields_of_groups_are_reported(cluster: Stepper) -> None:
-    body = {
-        "apiVersion": "scheduling.x-k8s.io/v1alpha1",
-        "kind": "PodGroup",
-        "metadata": {"name": "a"},
-        "spec": {"minMembers": 1},
-    }
-    with pytest.raises(StatusError, match=r'unknown field "spec\.minMembers"'):
-        await cluster.api.create(POD_GROUPS, body, namespace="default", options=WriteOptions(field_validation="Strict"))

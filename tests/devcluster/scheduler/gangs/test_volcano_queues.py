@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.brittle_store import BrittleStore
+from support.workloads import GPU, add_node, bound
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import (
     EVENTS,
-    NODES,
     PODS,
     PRIORITY_CLASSES,
     VOLCANO_POD_GROUPS,
@@ -28,20 +28,7 @@ from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
-GPU = "nvidia.com/gpu"
 VERSION = "scheduling.volcano.sh/v1beta1"
-
-
-@pytest.fixture
-async def cluster(cluster: Stepper) -> Stepper:
-    """One node with four GPUs."""
-    await install_definitions(cluster.api, GANG_DEFINITIONS)
-    created = await cluster.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "laptop"}})
-    allocatable = {"cpu": "8", "memory": "8Gi", GPU: "4", "pods": "50"}
-    await cluster.api.update(NODES, {**created, "status": {"allocatable": allocatable}}, subresource="status")
-    cluster.start(Scheduler(cluster.api), QueueController(cluster.api))
-    await cluster.settle()
-    return cluster
 
 
 async def group(cluster: Stepper, name: str, *, members: int = 2, gpus: int = 0, **spec: Any) -> None:
@@ -87,10 +74,6 @@ def phase(cluster: Stepper, name: str) -> str:
 def message(cluster: Stepper, name: str, kind: str = "Unschedulable") -> str:
     conditions = cluster.api.get(VOLCANO_POD_GROUPS, "default", name)["status"].get("conditions", [])
     return next((each["message"] for each in conditions if each["type"] == kind and each["status"] == "True"), "")
-
-
-def bound(cluster: Stepper) -> list[str]:
-    return [each["metadata"]["name"] for each in cluster.objects(PODS) if each["spec"].get("nodeName")]
 
 
 async def test_a_group_is_pending_then_inqueue_and_runs_when_its_pods_are_bound(cluster: Stepper) -> None:
@@ -251,8 +234,7 @@ async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int) -> None:
     cluster = Stepper(store=store)
     await cluster.namespace("default")
     await install_definitions(cluster.api, GANG_DEFINITIONS)
-    node = await cluster.api.create(NODES, {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "laptop"}})
-    await cluster.api.update(NODES, {**node, "status": {"allocatable": {GPU: "4"}}}, subresource="status")
+    await add_node(cluster, "laptop", **{GPU: "4"})
 
     def start() -> None:
         cluster.start(Scheduler(cluster.api), QueueController(cluster.api), Operator(cluster.api))
