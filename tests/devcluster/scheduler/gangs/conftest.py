@@ -1,0 +1,20 @@
+"""One node with four GPUs, the scheduler and the queues of Volcano."""
+
+from __future__ import annotations
+
+import pytest
+from support.workloads import GPU, add_node
+
+from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
+from trainmaster.devcluster.scheduler.scheduler import Scheduler
+from trainmaster.devcluster.testing.stepper import Stepper
+
+
+@pytest.fixture
+async def cluster(cluster: Stepper) -> Stepper:
+    await install_definitions(cluster.api, GANG_DEFINITIONS)
+    await add_node(cluster, "laptop", **{"cpu": "8", "memory": "8Gi", GPU: "4", "pods": "50"})
+    cluster.start(Scheduler(cluster.api), QueueController(cluster.api))
+    await cluster.settle()
+    return cluster
