@@ -55,17 +55,17 @@ async def test_an_option_that_a_plugin_does_not_have_is_named(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("command", ["manager", "run", "diff"])
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [("", "there is nothing in it; "), ("apiVersion: v1\nkind: Config\nclusters: []\n", "it names no cluster; ")],
-)
-async def test_a_kubeconfig_without_a_cluster(tmp_path: Path, job: str, command: str, text: str, fault: str) -> None:
-    (tmp_path / "k").write_text(text)
-    files = {"manager": [], "run": [job], "diff": ["-f", job]}[command]
-    assert await complaint(tmp_path, command, "--kubeconfig", "k", *files) == (
-        f"kubeconfig k (from --kubeconfig): {fault}"
-        "have the tool that made the cluster write it again, or name another with --kubeconfig or KUBECONFIG"
-    )
+async def test_a_kubeconfig_without_a_cluster(tmp_path: Path, job: str, command: str) -> None:
+    for text, fault in (
+        ("", "there is nothing in it; "),
+        ("apiVersion: v1\nkind: Config\nclusters: []\n", "it names no cluster; "),
+    ):
+        (tmp_path / "k").write_text(text)
+        files = {"manager": [], "run": [job], "diff": ["-f", job]}[command]
+        assert await complaint(tmp_path, command, "--kubeconfig", "k", *files) == (
+            f"kubeconfig k (from --kubeconfig): {fault}"
+            "have the tool that made the cluster write it again, or name another with --kubeconfig or KUBECONFIG"
+        )
 
 
 @pytest.fixture
@@ -88,32 +88,27 @@ async def test_credentials_that_the_server_refuses(stack: Stack, tmp_path: Path,
 
 
 @pytest.mark.parametrize("command", ["run", "diff"])
-@pytest.mark.parametrize(
-    ("answered", "told"),
-    [
-        ({"text": "<html><title>Sign in</title></html>"}, "the answer is an HTML page: Sign in; "),
-        ({"text": '["a"]'}, 'the answer is not an object: ["a"]; '),
-        ({"text": '{"kind": "Elsewhere"}'}, "the answer is of kind Elsewhere, not an APIResourceList; "),
-        (
-            {"status": 302, "headers": {"Location": "https://login.example.com"}},
-            "the server redirects to https://login.example.com",
-        ),
-    ],
-)
-async def test_a_server_that_is_no_api_server_is_named_with_the_request(
-    tmp_path: Path, job: str, command: str, answered: dict[str, Any], told: str
-) -> None:
-    async def answer(_request: web.Request) -> web.Response:
-        return web.Response(**answered)
+async def test_a_server_that_is_no_api_server_is_named_with_the_request(tmp_path: Path, job: str, command: str) -> None:
+    location = "https://login.example.com"
+    answers: dict[str, dict[str, Any]] = {
+        "the answer is an HTML page: Sign in; ": {"text": "<html><title>Sign in</title></html>"},
+        'the answer is not an object: ["a"]; ': {"text": '["a"]'},
+        "the answer is of kind Elsewhere, not an APIResourceList; ": {"text": '{"kind": "Elsewhere"}'},
+        f"the server redirects to {location}": {"status": 302, "headers": {"Location": location}},
+    }
+    for told, answered in answers.items():
 
-    application = web.Application()
-    application.router.add_route("*", "/{path:.*}", answer)
-    async with TestServer(application) as server:
-        write_kubeconfig(tmp_path / "k", server=f"http://127.0.0.1:{server.port}")
-        files = {"run": [job], "diff": ["-f", job]}[command]
-        said = await complaint(tmp_path, command, "--kubeconfig", "k", *files)
-        assert f"GET http://127.0.0.1:{server.port}/" in said
-    assert told in said
+        async def answer(_request: web.Request, answered: dict[str, Any] = answered) -> web.Response:
+            return web.Response(**answered)
+
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", answer)
+        async with TestServer(application) as server:
+            write_kubeconfig(tmp_path / "k", server=f"http://127.0.0.1:{server.port}")
+            files = {"run": [job], "diff": ["-f", job]}[command]
+            said = await complaint(tmp_path, command, "--kubeconfig", "k", *files)
+            assert f"GET http://127.0.0.1:{server.port}/" in said
+        assert told in said
 
 
 async def test_definitions_that_are_missing_are_named_with_where_they_are(stack: Stack, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,11 @@ import pytest
 import yaml
 from support.charts import NEEDS_HELM, template
 from support.commands import Finished, eventually, started, trainmaster
+from support.kubeconfigs import kubeconfig_of
 from support.manifests import DEPLOY, one
-from support.processes import account_token
 from support.service_accounts import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, bind
 from support.stack import Stack, api_server
 
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 
@@ -58,12 +56,9 @@ async def installer(tmp_path: Path) -> AsyncIterator[Installer]:
             pytest.skip("nobody but the tests may have installed runtimes")
         role = one(template(runtimes={"defaultEnabled": True}), "ClusterRole", "kubeflow-trainer-runtimes-installer")
         await stack.client.create(CLUSTER_ROLES, role)
+        kubeconfig = await kubeconfig_of(stack, tmp_path, "installer")
         await bind(stack.client, "installer", role["metadata"]["name"])
-        config = yaml.safe_load((tmp_path / "cluster/kubeconfig").read_text())
-        config["users"][0]["user"] = {"token": await account_token(stack.client, "installer")}
-        path = tmp_path / "kubeconfig"
-        path.write_text(yaml.dump(config))
-        yield Installer(stack, path)
+        yield Installer(stack, Path(kubeconfig))
 
 
 async def test_what_was_installed_and_is_not_wanted_any_more_is_deleted(installer: Installer, tmp_path: Path) -> None:
@@ -124,13 +119,11 @@ async def test_a_definition_that_comes_later_is_waited_for(installer: Installer)
     client = installer.stack.client
     name = yaml.safe_load(DEFINITION.read_text())["metadata"]["name"]
     await client.delete(CRDS, None, name)
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                await client.get(CRDS, None, name)
-            except NotFound:
-                break
-            await asyncio.sleep(0.02)
+
+    async def is_gone() -> bool:
+        return not [each for each in (await client.list(CRDS))["items"] if each["metadata"]["name"] == name]
+
+    await eventually(is_gone)
     assert (await installer.run("uninstall")).code == 0
     async with started(*installer.words("install", TORCH), cwd=installer.kubeconfig.parent) as running:
         await eventually(lambda: bool(running.err))

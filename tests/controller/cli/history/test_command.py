@@ -86,18 +86,15 @@ async def test_jobs_are_listed_the_last_end_first(file: Path) -> None:
         ["team-a", "TrainJob", "mnist", "Succeeded", "-", "jax", "30h", "ago", "-"],
         ["team-b", "TrainJob", "gone", "Deleted", "Unschedulable", "torch-distributed", "8d", "ago", "-"],
     ]
+    # More columns are shown where they are asked for.
+    wide = rows((await history(file, "-o", "wide", "-n", "team-a")).out)
+    assert wide[0][-6:] == ["NODES", "ACCELERATORS", "RESTARTS", "EXIT", "DELETED", "USER"]
+    assert wide[1][-7:] == ["4", "32", "nvidia.com/gpu", "2", "137", "yes", "ann@example.com"]
+    assert wide[2][-6:] == ["-", "-", "0", "-", "no", "-"]
 
 
-async def test_more_columns_are_shown_where_they_are_asked_for(file: Path) -> None:
-    found = rows((await history(file, "-o", "wide", "-n", "team-a")).out)
-    assert found[0][-6:] == ["NODES", "ACCELERATORS", "RESTARTS", "EXIT", "DELETED", "USER"]
-    assert found[1][-7:] == ["4", "32", "nvidia.com/gpu", "2", "137", "yes", "ann@example.com"]
-    assert found[2][-6:] == ["-", "-", "0", "-", "no", "-"]
-
-
-@pytest.mark.parametrize(
-    ("words", "names"),
-    [
+async def test_jobs_are_chosen_by_what_they_are(file: Path) -> None:
+    for words, names in (
         (("-n", "team-b"), ["gone"]),
         (("--runtime", "jax"), ["mnist"]),
         (("--result", "failed"), ["bert"]),
@@ -105,11 +102,9 @@ async def test_more_columns_are_shown_where_they_are_asked_for(file: Path) -> No
         (("--since", "2d"), ["bert", "mnist"]),
         (("--limit", "1"), ["bert"]),
         (("-A",), ["bert", "mnist", "gone"]),
-    ],
-)
-async def test_jobs_are_chosen_by_what_they_are(file: Path, words: tuple[str, ...], names: list[str]) -> None:
-    found = await history(file, *words, "-o", "json")
-    assert [each["name"] for each in json.loads(found.out)["items"]] == names
+    ):
+        found = await history(file, *words, "-o", "json")
+        assert [each["name"] for each in json.loads(found.out)["items"]] == names
 
 
 async def test_all_that_is_recorded_of_a_job_is_told_and_nothing_that_a_terminal_obeys(file: Path) -> None:

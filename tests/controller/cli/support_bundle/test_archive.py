@@ -17,7 +17,7 @@ NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 FILES = [("index.json", b"{}\n"), ("namespaces/team/pods.json", b"[]\n")]
 
 
-def test_only_its_owner_can_read_it_and_what_is_in_it(tmp_path: Path) -> None:
+def test_only_its_owner_can_read_it_and_the_same_is_written_the_same_way(tmp_path: Path) -> None:
     path = tmp_path / "bundle.tar.gz"
     assert write_file(path, FILES, created=NOW, replace=False) == path.stat().st_size
     assert path.stat().st_mode & 0o777 == 0o600
@@ -31,9 +31,6 @@ def test_only_its_owner_can_read_it_and_what_is_in_it(tmp_path: Path) -> None:
         assert content is not None
         assert content.read() == b"{}\n"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_the_same_is_written_the_same_way() -> None:
     first, second = io.BytesIO(), io.BytesIO()
     write(first, FILES, created=NOW)
     write(second, FILES, created=NOW)
@@ -51,10 +48,8 @@ def test_a_file_that_exists_is_replaced_only_where_that_is_wanted(tmp_path: Path
     assert tarfile.is_tarfile(path)
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_link_is_replaced_and_not_what_it_leads_to(tmp_path: Path) -> None:
-    path, target = tmp_path / "bundle.tar.gz", tmp_path / "target"
+    # A link is replaced and not what it leads to.
+    path, target = tmp_path / "link.tar.gz", tmp_path / "target"
     path.symlink_to(target)
     with pytest.raises(CommandError, match="exists"):
         refuse_existing(path)
@@ -63,7 +58,7 @@ def test_a_link_is_replaced_and_not_what_it_leads_to(tmp_path: Path) -> None:
     assert not target.exists()
 
 
-def test_nothing_is_left_of_one_that_breaks_off(tmp_path: Path) -> None:
+def test_nothing_is_left_of_one_that_breaks_off_and_where_it_cannot_be_written_is_said(tmp_path: Path) -> None:
     def files() -> Iterator[tuple[str, bytes]]:
         yield FILES[0]
         raise KeyboardInterrupt
@@ -71,9 +66,6 @@ def test_nothing_is_left_of_one_that_breaks_off(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_file(tmp_path / "bundle.tar.gz", files(), created=NOW, replace=False)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_where_it_cannot_be_written_is_said(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match=r"is a directory; give the name of a file in it: -o .*\.tar\.gz"):
         refuse_existing(tmp_path)
     with pytest.raises(CommandError, match=r"missing/x cannot be written: No such file or directory"):

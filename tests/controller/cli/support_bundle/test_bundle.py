@@ -19,14 +19,12 @@ def index_of(bundle: Bundle) -> dict[str, Any]:
     return dict(orjson.loads(content))
 
 
-def test_files_come_by_name_after_the_index() -> None:
+def test_files_come_by_name_after_the_index_and_objects_by_namespace_and_name() -> None:
     bundle = Bundle(NOW)
     for path in ("b.json", "a/z.json", "a.json"):
         bundle.add(path, {})
     assert [path for path, _ in bundle.written(Redactor())] == ["index.json", "a.json", "a/z.json", "b.json"]
-
-
-def test_objects_come_by_namespace_and_name_and_none_make_no_file() -> None:
+    # Objects come by namespace and name and none make no file.
     bundle = Bundle(NOW)
     bundle.add_objects("none.json", [])
     named = [{"kind": "Pod", "metadata": {"namespace": one, "name": name}} for one, name in ("ba", "ab", "aa")]
@@ -54,13 +52,10 @@ def test_what_does_not_fit_is_left_out_and_told_and_what_comes_after_may_fit() -
     assert "it has 60 bytes, and the bundle 100 at most" in missing["reason"]
 
 
-def test_no_name_of_an_object_leads_out_of_the_archive() -> None:
+def test_no_name_leads_out_of_the_archive_and_no_reason_has_a_credential() -> None:
     bundle = Bundle(NOW)
     bundle.add("namespaces/../../etc/./passwd//x.json", {})
     assert bundle.paths() == ["namespaces/etc/passwd/x.json"]
-
-
-def test_why_something_is_missing_has_no_credential_in_it() -> None:
     bundle = Bundle(NOW)
     bundle.lacks("metrics", "GET https://me:hunter2@proxy/: 502")
     assert "hunter2" not in orjson.dumps(index_of(bundle)).decode()

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import orjson
-import pytest
 from aiohttp import web
 from support.http import listening
 
@@ -66,7 +65,8 @@ async def test_metrics_and_pages_of_each_pod() -> None:
     assert "404" in missing["manager/kubeflow/pages/a/debug/threads"]
 
 
-async def test_where_one_is_not_let_in_nothing_more_is_asked_of_that_pod() -> None:
+async def test_a_token_opens_what_is_closed_and_where_one_is_not_let_in_nothing_more_is_asked() -> None:
+    # Where one is not let in nothing more is asked of that pod.
     answers = {
         f"{PODS}/https:a:8443/proxy/metrics": (401, ""),
         f"{PODS}/https:b:8443/proxy/metrics": (200, "some"),
@@ -75,21 +75,14 @@ async def test_where_one_is_not_let_in_nothing_more_is_asked_of_that_pod() -> No
     assert list(files) == ["manager/kubeflow/pages/b/metrics.txt"]
     assert "401" in missing["manager/kubeflow/pages/a/metrics.txt"]
     assert not any("/a/debug" in each for each in missing)
-
-
-async def test_a_token_that_is_given_is_shown_on_the_way_that_the_proxy_leaves_open() -> None:
+    # A token that is given is shown on the way that the proxy leaves open.
     answers = {f"{PODS}/https:{pod}:8443/proxy/metrics": (200, "some") for pod in "ab"}
     files, _ = await pages(answers, token="t0ken-of-a-reader", metrics={"auth": {"enabled": True}})
     assert list(files) == ["manager/kubeflow/pages/a/metrics.txt", "manager/kubeflow/pages/b/metrics.txt"]
 
 
-@pytest.mark.parametrize(
-    ("sections", "what", "reason"),
-    [
-        ({"metrics": {"bindAddress": "0"}}, "metrics of the manager in namespace kubeflow", "metrics.bindAddress is 0"),
-        ({}, "/debug/ of the manager", "enableDebuggingHandlers is false"),
-    ],
-)
-async def test_what_is_switched_off_is_told(sections: dict[str, Any], what: str, reason: str) -> None:
-    _, missing = await pages({}, **sections)
-    assert missing[what] == reason
+async def test_what_is_switched_off_is_told() -> None:
+    _, missing = await pages({}, metrics={"bindAddress": "0"})
+    assert missing["metrics of the manager in namespace kubeflow"] == "metrics.bindAddress is 0"
+    _, missing = await pages({})
+    assert missing["/debug/ of the manager"] == "enableDebuggingHandlers is false"

@@ -21,17 +21,25 @@ def written(*contents: Any, env_values: bool = False) -> str:
     return "\n".join(redactor.written(each).decode() for each in contents)
 
 
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+LEARNT = [
+    {"env": [{"name": "WANDB_API_KEY", "value": PLANTED}]},
+    {"command": ["train", "--hf-token", PLANTED]},
+    {"args": ["sh", "-c", f"export AWS_SECRET_ACCESS_KEY={PLANTED}; train"]},
+    {"metadata": {"annotations": {"example.com/api-token": PLANTED}}},
+    {"metadata": {"annotations": {LAST_APPLIED: f'{{"env":[{{"name":"DB_PASSWORD","value":"{PLANTED}"}}]}}'}}},
+]
+"""By which a secret is known that stands elsewhere, too."""
+
+
 @pytest.mark.parametrize(
     "tree",
     [
-        {"env": [{"name": "WANDB_API_KEY", "value": PLANTED}]},
+        *LEARNT,
         {"env": [{"name": "GREETING", "value": PLANTED}]},
-        {"command": ["train", "--hf-token", PLANTED]},
         {"command": ["train", f"--password={PLANTED}"]},
-        {"args": ["sh", "-c", f"export AWS_SECRET_ACCESS_KEY={PLANTED}; train"]},
         {"args": [f"curl https://me:{PLANTED}@example.org/"]},
-        {"metadata": {"annotations": {"example.com/api-token": PLANTED}}},
-        {"metadata": {"annotations": {"kubectl.kubernetes.io/last-applied-configuration": f'{{"a":"{PLANTED}"}}'}}},
+        {"metadata": {"annotations": {LAST_APPLIED: f'{{"a":"{PLANTED}"}}'}}},
         {"metadata": {"managedFields": [{"fieldsV1": {f'k:{{"name":"{PLANTED}"}}': {}}}]}},
         {"kind": "ConfigMap", "data": {"train.py": PLANTED}, "binaryData": {"x": PLANTED}},
         {"kind": "Secret", "data": {"x": PLANTED}, "stringData": {"y": PLANTED}},
@@ -44,29 +52,12 @@ def test_a_secret_is_taken_out_wherever_it_stands(tree: Any) -> None:
     assert PLANTED not in written(tree)
 
 
-@pytest.mark.parametrize(
-    "tree",
-    [
-        {"env": [{"name": "WANDB_API_KEY", "value": PLANTED}]},
-        {"command": ["train", "--hf-token", PLANTED]},
-        {"args": ["sh", "-c", f"export AWS_SECRET_ACCESS_KEY={PLANTED}; train"]},
-        {"metadata": {"annotations": {"example.com/api-token": PLANTED}}},
-        {
-            "metadata": {
-                "annotations": {
-                    "kubectl.kubernetes.io/last-applied-configuration": orjson.dumps(
-                        {"spec": {"env": [{"name": "DB_PASSWORD", "value": PLANTED}]}}
-                    ).decode()
-                }
-            }
-        },
-    ],
-)
+@pytest.mark.parametrize("tree", LEARNT)
 def test_what_was_a_secret_in_one_place_is_taken_out_of_all(tree: Any) -> None:
     """A program prints what it was given, and nothing about the line tells that it must not be read."""
-    log = f"logged in as {PLANTED}!"
-    assert written(tree, log, {"note": f"tried {PLANTED} twice"}).count("[redacted]") >= 2
-    assert PLANTED not in written(tree, log, {"note": f"tried {PLANTED} twice"})
+    found = written(tree, f"logged in as {PLANTED}!", {"note": f"tried {PLANTED} twice"})
+    assert found.count("[redacted]") >= 2
+    assert PLANTED not in found
 
 
 def test_a_secret_that_json_escapes_is_found_in_trees_and_in_texts() -> None:
