@@ -49,6 +49,14 @@ class FailingWorld(World):
         assert world.reads == 0
         return world
 
+    @classmethod
+    async def failed(cls) -> FailingWorld:
+        """One of its containers has failed and waits for its restart."""
+        world = await cls.running()
+        world.show_pods(pod(0), failing())
+        await world.report(active=1)
+        return world
+
     async def report(self, *conditions: JsonObject, restarts: int = 0, **counts: int) -> Outcome:
         """Have JobSet report, and reconcile."""
         jobs = [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0, **counts}]

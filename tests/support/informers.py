@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
 import orjson
+from support.commands import eventually
 from support.virtualtime import settle
 
 from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
@@ -87,6 +88,12 @@ async def running(informer: Informer) -> AsyncIterator[None]:
         task.cancel()
         await asyncio.wait({task})
     assert task.cancelled()
+
+
+async def run_until(informer: Informer, holds: Callable[[], object]) -> None:
+    """Run an informer until a condition holds."""
+    async with running(informer):
+        await eventually(holds)
 
 
 def failure(code: int | None, reason: str = "") -> JsonObject:

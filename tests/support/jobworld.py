@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any, Self, cast
 
 from support.virtualtime import VirtualClock
 from support.world import applied_by
@@ -117,6 +117,13 @@ class JobWorld:
             clock=self.clock,
         )
 
+    @classmethod
+    async def settled(cls, job: JsonObject, **options: Any) -> Self:
+        """A world in which the job has what it wants."""
+        world = cls(job, **options)
+        await world.settle()
+        return world
+
     async def reconcile(self) -> Outcome:
         return await self.reconciler.reconcile(KEY)
 
@@ -128,6 +135,11 @@ class JobWorld:
             if len(self.requests) == before:
                 return outcome
         raise AssertionError(f"it does not settle: {self.requests[-10:]}")
+
+    async def run_and_settle(self) -> Outcome:
+        """Have all pods run, and reconcile."""
+        self.run()
+        return await self.settle()
 
     # What is there
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.objects import runtime_object, trainjob_object
-from support.world import World, refused
+from support.world import World, refused, world_with
 
 from trainmaster.controller.reconciling.outcomes import Requeue
 from trainmaster.controller.reconciling.problems import Problem
@@ -12,8 +12,7 @@ from trainmaster.controller.reconciling.problems import Problem
 
 async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try() -> None:
     """Each write of the status is an event that wakes the job up at once, past every backoff: a hot loop."""
-    world = World()
-    world.put(trainjob_object(), runtime_object())
+    world = world_with()
     for port in range(41000, 41050):
         world.refusal = refused(f"failed calling webhook: read tcp 10.0.0.1:{port}->10.0.0.2:443: connection reset")
         assert isinstance(await world.reconcile(), Requeue)
@@ -26,8 +25,7 @@ async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try()
 
 @pytest.mark.defect("B25")
 async def test_a_percent_sign_is_told_as_it_is() -> None:
-    world = World()
-    world.put(trainjob_object(), runtime_object())
+    world = world_with()
     world.refusal = refused("100%s of 5%d%%")
     await world.reconcile()
     (note,) = world.events

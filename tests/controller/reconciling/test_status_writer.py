@@ -37,8 +37,7 @@ def shown(world: World) -> Any:
 @pytest.fixture
 async def world() -> World:
     """A world in which the job has been built."""
-    world = World()
-    world.put(trainjob_object(), runtime_object())
+    world = world_with()
     await world.reconcile()
     assert world.requests == ["apply ConfigMap", "apply JobSet"]
     return world

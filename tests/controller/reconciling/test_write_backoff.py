@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
-from support.world import KEY, World
+from support.world import KEY, World, world_with
 
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
@@ -66,15 +66,9 @@ class Suspender:
             self._world.store({**written, "spec": {**written["spec"], "suspend": True}})
 
 
-def fighting_world() -> World:
-    world = World()
-    world.put(trainjob_object(), runtime_object())
-    return world
-
-
 async def test_a_fight_over_an_object_is_no_hot_loop() -> None:
     """Both answer at once, so without the guard no virtual time would ever pass."""
-    world = fighting_world()
+    world = world_with()
     with capture_logs() as logs:
         async with controlled(world, Suspender(world)):
             await world.clock.advance(10)
@@ -118,7 +112,7 @@ async def test_a_plugin_that_keeps_changing_its_mind_makes_no_hot_loop() -> None
 
 
 async def test_a_fight_ends_by_itself_when_the_other_stops() -> None:
-    world = fighting_world()
+    world = world_with()
     rival = Suspender(world)
     async with controlled(world, rival):
         await world.clock.advance(600)
@@ -135,7 +129,7 @@ async def test_a_fight_ends_by_itself_when_the_other_stops() -> None:
 
 
 async def test_a_webhook_that_changes_what_we_send_is_named_as_such() -> None:
-    world = fighting_world()
+    world = world_with()
 
     def webhook(written: JsonObject) -> None:
         if written["kind"] == "JobSet":
@@ -150,7 +144,7 @@ async def test_a_webhook_that_changes_what_we_send_is_named_as_such() -> None:
 
 
 async def test_an_object_that_is_deleted_again_and_again_is_not_made_in_a_hot_loop() -> None:
-    world = fighting_world()
+    world = world_with()
 
     def reaper(written: JsonObject) -> None:
         if written["kind"] == "JobSet":
@@ -163,8 +157,7 @@ async def test_an_object_that_is_deleted_again_and_again_is_not_made_in_a_hot_lo
 
 
 async def test_a_fight_over_the_status_is_no_hot_loop() -> None:
-    world = World()
-    world.put(trainjob_object(suspend=True), runtime_object())
+    world = world_with(suspend=True)
 
     def cleaner(written: JsonObject) -> None:
         if written["kind"] == "TrainJob" and written.get("status"):
@@ -196,8 +189,7 @@ async def test_the_successors_of_a_name_do_not_wait_for_each_other() -> None:
 
 async def test_others_do_not_wait_for_a_contested_object_that_is_there() -> None:
     """The status is still written, and a deadline still counts."""
-    world = World()
-    world.put(trainjob_object(activeDeadlineSeconds=60), runtime_object())
+    world = world_with(activeDeadlineSeconds=60)
     async with controlled(world, Suspender(world)):
         await world.clock.advance(61)
     assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"

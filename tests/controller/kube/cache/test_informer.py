@@ -9,7 +9,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 from support.commands import TIMEOUT
-from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
+from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, run_until, running
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
@@ -26,7 +26,7 @@ def gauge(name: str) -> float | None:
 
 
 @pytest.mark.guarantee("S-2", "S-3", "S-6", "S-15")
-async def test_a_relist_is_told_as_differences(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_relist_is_told_as_differences(server: Any, informer: Informer) -> None:
     """The store changes first; unchanged objects are silent, vanished ones come as tombstones."""
     server.on(
         "list",
@@ -35,24 +35,22 @@ async def test_a_relist_is_told_as_differences(server: Any, informer: Informer, 
     )
     server.on("watch", server.stream(event("ERROR", {"kind": "Status", "code": 410})))
     ear = Ear(informer)
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 2)
+    await run_until(informer, lambda: len(server.requests("watch")) == 2)
     assert ear.heard == ["+same!", "+changed!", "+gone!", "-gone", "~changed:2>8", "+new"]
     assert ear.deleted == [DeletedFinalStateUnknown("ns/gone", pod("gone", 3))]
     assert ear.sizes == [3] * 6
 
 
-async def test_a_removed_handler_hears_nothing_more(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_removed_handler_hears_nothing_more(server: Any, informer: Informer) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
     ear = Ear(informer)
     ear.remove()
-    async with running(informer):
-        await until(lambda: informer.has_synced)
+    await run_until(informer, lambda: informer.has_synced)
     assert ear.heard == []
 
 
 @pytest.mark.guarantee("S-10")
-async def test_a_failing_handler_harms_nobody(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_failing_handler_harms_nobody(server: Any, informer: Informer) -> None:
 
     def fail(obj: JsonObject, initial: bool) -> None:
         raise RuntimeError("handler bug")
@@ -61,21 +59,19 @@ async def test_a_failing_handler_harms_nobody(server: Any, informer: Informer, u
     ear = Ear(informer)
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
     with capture_logs() as logs:
-        async with running(informer):
-            await until(lambda: informer.has_synced)
+        await run_until(informer, lambda: informer.has_synced)
     assert ear.heard == ["+a!"]
     assert [entry["key"] for entry in logs if entry["event"] == "handler failed"] == ["ns/a"]
 
 
 @pytest.mark.guarantee("S-15")
-async def test_a_duplicate_event_is_not_told_twice(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_duplicate_event_is_not_told_twice(server: Any, informer: Informer) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 4))))
     server.on(
         "watch", server.stream(event("ADDED", pod("a", 4)), event("DELETED", pod("x", 6)), bookmark(9), then="hang")
     )
     ear = Ear(informer)
-    async with running(informer):
-        await until(lambda: informer.store.resource_version == 9)
+    await run_until(informer, lambda: informer.store.resource_version == 9)
     assert ear.heard == ["+a!"]
 
 
@@ -102,7 +98,7 @@ async def test_every_event_is_told_in_order() -> None:
 
 @pytest.mark.guarantee("S-8", "S-16", "S-17")
 async def test_handlers_cannot_change_what_is_stored_and_managed_fields_are_not(
-    server: Any, informer: Informer, until: Until
+    server: Any, informer: Informer
 ) -> None:
     def spoil(obj: JsonObject, initial: bool) -> None:
         obj["metadata"]["name"] = "spoiled"
@@ -110,14 +106,13 @@ async def test_handlers_cannot_change_what_is_stored_and_managed_fields_are_not(
     informer.add_event_handler(ResourceEventHandlerFuncs(on_add=spoil))
     server.on("list", server.reply(200, pod_list(5, pod("a", 1, managedFields=[{}]))))
     server.on("watch", server.stream(event("ADDED", pod("b", 6, managedFields=[{}])), then="hang"))
-    async with running(informer):
-        await until(lambda: len(informer.store) == 2)
+    await run_until(informer, lambda: len(informer.store) == 2)
     assert informer.store.list() == [pod("a", 1), pod("b", 6)]
 
 
 @pytest.mark.guarantee("S-10", "S-11")
 async def test_a_waiting_part_of_a_snapshot_is_counted_and_a_handler_that_comes_meanwhile_hears_it_once(
-    server: Any, informer: Informer, until: Until
+    server: Any, informer: Informer
 ) -> None:
     """Handlers have no buffers: all that can wait is what a snapshot has changed. Its delivery pauses for others."""
     server.on("list", server.reply(200, pod_list(5, *(pod(f"p{number}", number) for number in range(1, 1001)))))
@@ -136,8 +131,7 @@ async def test_a_waiting_part_of_a_snapshot_is_counted_and_a_handler_that_comes_
             asyncio.get_running_loop().call_soon(come)
 
     informer.add_event_handler(ResourceEventHandlerFuncs(on_add=added))
-    async with running(informer):
-        await until(lambda: informer.has_synced)
+    await run_until(informer, lambda: informer.has_synced)
     ((counted, left),) = waiting
     assert counted == left
     assert 0 < left <= 850
@@ -147,12 +141,11 @@ async def test_a_waiting_part_of_a_snapshot_is_counted_and_a_handler_that_comes_
 
 
 @pytest.mark.guarantee("S-12")
-async def test_synced_means_that_the_handlers_have_heard(server: Any, informer: Informer, until: Until) -> None:
+async def test_synced_means_that_the_handlers_have_heard(server: Any, informer: Informer) -> None:
     server.on("list", server.reply(200, pod_list(5, *(pod(f"p{number}", number) for number in range(1, 501)))))
     synced: list[tuple[int, bool]] = []
     informer.add_event_handler(lambda change: synced.append((len(informer.store), informer.has_synced)))
-    async with running(informer):
-        await until(lambda: informer.has_synced)
+    await run_until(informer, lambda: informer.has_synced)
     assert synced == [(500, False)] * 500
 
 
@@ -203,9 +196,7 @@ async def test_no_reminder_overtakes_a_snapshot(server: Any, client: KubeClient,
 
 
 @pytest.mark.guarantee("S-16")
-async def test_an_object_whose_transform_fails_is_kept_whole(
-    server: Any, client: KubeClient, clock: Any, until: Until
-) -> None:
+async def test_an_object_whose_transform_fails_is_kept_whole(server: Any, client: KubeClient, clock: Any) -> None:
     def transform(obj: JsonObject) -> JsonObject:
         if obj["metadata"]["name"] == "odd":
             raise RuntimeError("transform bug")
@@ -214,8 +205,7 @@ async def test_an_object_whose_transform_fails_is_kept_whole(
     informer = Informer(client, PODS, transform=transform, clock=clock)
     server.on("list", server.reply(200, pod_list(5, pod("a", 1), pod("odd", 2))))
     with capture_logs() as logs:
-        async with running(informer):
-            await until(lambda: informer.has_synced)
+        await run_until(informer, lambda: informer.has_synced)
     assert [("apiVersion" in obj) for obj in informer.store.list()] == [False, True]
     assert [entry["key"] for entry in logs if entry["event"].startswith("transform failed")] == ["ns/odd"]
 
@@ -223,7 +213,7 @@ async def test_an_object_whose_transform_fails_is_kept_whole(
 @pytest.mark.guarantee("S-18")
 @pytest.mark.parametrize("obliging", [True, False])
 async def test_metadata_is_all_that_is_asked_for_and_kept(
-    server: Any, client: KubeClient, clock: Any, until: Until, obliging: bool
+    server: Any, client: KubeClient, clock: Any, obliging: bool
 ) -> None:
     """Also from a server that sends everything all the same."""
 
@@ -239,43 +229,39 @@ async def test_metadata_is_all_that_is_asked_for_and_kept(
             event("ADDED", answer(pod("a", 1))), bookmark(3, end=True), event("ADDED", answer(pod("b", 4))), then="hang"
         ),
     )
-    async with running(informer):
-        await until(lambda: len(informer.store) == 2)
+    await run_until(informer, lambda: len(informer.store) == 2)
     assert informer.store.list() == [pod("a", 1), pod("b", 4)]
     form = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
     assert server.seen[0].headers["Accept"] == f"{form},application/json", "or with everything"
 
 
 @pytest.mark.guarantee("S-18")
-async def test_lists_of_metadata(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
+async def test_lists_of_metadata(server: Any, client: KubeClient, clock: Any) -> None:
     informer = Informer(client, PODS, metadata_only=True, clock=clock)
     listed = pod_list(5, pod("a", 1)) | {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
     server.on("list", server.reply(200, listed))
-    async with running(informer):
-        await until(lambda: informer.has_synced)
+    await run_until(informer, lambda: informer.has_synced)
     assert informer.store.list() == [pod("a", 1)]
     form = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     assert server.requests("list")[0].headers["Accept"] == f"{form},application/json"
 
 
 @pytest.mark.guarantee("S-19")
-async def test_selectors_reach_the_server(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
+async def test_selectors_reach_the_server(server: Any, client: KubeClient, clock: Any) -> None:
     """What is not selected costs neither traffic nor memory; so each of the three requests has to say it."""
     informer = Informer(client, PODS, label_selector="a=b", field_selector="spec.nodeName=n", clock=clock)
     server.on("list", server.reply(200, pod_list(5)))
-    async with running(informer):
-        await until(lambda: server.requests("watch"))
+    await run_until(informer, lambda: server.requests("watch"))
     for seen in server.seen:
         assert seen.query["labelSelector"] == "a=b"
         assert seen.query["fieldSelector"] == "spec.nodeName=n"
 
 
 @pytest.mark.guarantee("S-20")
-async def test_the_size_of_the_cache_is_measured(server: Any, informer: Informer, until: Until) -> None:
+async def test_the_size_of_the_cache_is_measured(server: Any, informer: Informer) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 1), pod("b", 2))))
     server.on("watch", server.stream(event("DELETED", pod("b", 6)), event("MODIFIED", pod("a", 7)), then="hang"))
-    async with running(informer):
-        await until(lambda: informer.store.resource_version == 7)
+    await run_until(informer, lambda: informer.store.resource_version == 7)
     assert gauge("objects") == 1
     assert gauge("resource_version") == 7
     assert gauge("bytes") == informer.store.bytes > 0
@@ -371,7 +357,7 @@ def frame(kind: str, obj: bytes) -> bytes:
 
 
 async def test_what_cannot_be_read_is_kept_by_its_metadata_counted_and_named_once(
-    server: Any, informer: Informer, until: Until
+    server: Any, informer: Informer
 ) -> None:
     """By a list, by a streaming list, and by a watch; the others go on, and so does it once it can be read."""
     listed = orjson.dumps(pod_list(5, pod("a", 1)))[:-2] + b"," + unreadable("odd", 2) + b"]}"
@@ -391,8 +377,7 @@ async def test_what_cannot_be_read_is_kept_by_its_metadata_counted_and_named_onc
     )
     ear = Ear(informer)
     with capture_logs() as logs:
-        async with running(informer):
-            await until(lambda: informer.store.resource_version == 11)
+        await run_until(informer, lambda: informer.store.resource_version == 11)
     assert ear.heard == ["+a!", "+odd!", "~odd:2>6", "+new", "~a:1>8", "~odd:6>9", "-new", "~a:8>11"]
     named = [
         (entry["key"], entry["version"]) for entry in logs if entry["event"].startswith("an object cannot be read")
@@ -407,7 +392,7 @@ async def test_what_cannot_be_read_is_kept_by_its_metadata_counted_and_named_onc
     )
 
 
-async def test_a_streaming_list_goes_on_past_what_cannot_be_read(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_streaming_list_goes_on_past_what_cannot_be_read(server: Any, informer: Informer) -> None:
     odd = {"kind": "BOOKMARK"}
     server.on(
         "stream",
@@ -423,8 +408,7 @@ async def test_a_streaming_list_goes_on_past_what_cannot_be_read(server: Any, in
         ),
     )
     Ear(informer)
-    async with running(informer):
-        await until(lambda: informer.has_synced)
+    await run_until(informer, lambda: informer.has_synced)
     assert [seen.what for seen in server.seen] == ["stream"]
     assert sorted(informer.store.keys()) == ["ns/a", "ns/odd", "ns/x"]
     assert (informer.store.get("ns/x") or {})["metadata"] == pod("x", 4)["metadata"]

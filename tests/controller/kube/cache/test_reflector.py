@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 from structlog.testing import capture_logs
-from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, restarts, running
+from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, restarts, run_until, running
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.cache.informer import Informer
@@ -21,19 +21,16 @@ from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.mark.guarantee("R-28", "R-31", "P-6")
-async def test_a_410_when_a_watch_is_opened_changes_the_version(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_410_when_a_watch_is_opened_changes_the_version(server: Any, informer: Informer) -> None:
     """The same version is not tried for ever."""
     server.on("list", *(server.reply(200, pod_list(version, pod("a", 1))) for version in (5, 8)))
     server.on("watch", server.status(410, "Gone"))
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 2)
+    await run_until(informer, lambda: len(server.requests("watch")) == 2)
     assert [seen.query["resourceVersion"] for seen in server.requests("watch")] == ["5", "8"]
 
 
 @pytest.mark.guarantee("R-21", "R-22", "R-23")
-async def test_a_watch_that_ends_is_opened_again_without_a_list(
-    server: Any, informer: Informer, clock: Any, until: Until
-) -> None:
+async def test_a_watch_that_ends_is_opened_again_without_a_list(server: Any, informer: Informer, clock: Any) -> None:
     """From the last bookmark or event; a long quiet watch is no failure."""
     server.on("list", server.reply(200, pod_list(5)))
     server.on(
@@ -42,43 +39,39 @@ async def test_a_watch_that_ends_is_opened_again_without_a_list(
         server.stream(bookmark(15)),
         server.stream(before=lambda: clock.skip(300)),
     )
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 4)
+    await run_until(informer, lambda: len(server.requests("watch")) == 4)
     assert [seen.query["resourceVersion"] for seen in server.requests("watch")] == ["5", "6", "15", "15"]
     assert len(server.requests("list")) == 1
     assert clock.slept == []
 
 
 @pytest.mark.guarantee("R-24", "R-27", "P-7")
-async def test_a_watch_that_ends_at_once_backs_off(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+async def test_a_watch_that_ends_at_once_backs_off(server: Any, informer: Informer, clock: Any) -> None:
     """A broken proxy must not make a hot loop."""
     server.on("list", *(server.reply(200, pod_list(5)) for _ in range(20)))
     server.on("watch", *(server.stream() for _ in range(20)))
-    async with running(informer):
-        await until(lambda: len(clock.slept) >= 7)
+    await run_until(informer, lambda: len(clock.slept) >= 7)
     assert clock.slept[:7] == pytest.approx([0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0])
 
 
 @pytest.mark.guarantee("R-24", "R-27")
-async def test_a_repeated_bookmark_is_no_progress(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+async def test_a_repeated_bookmark_is_no_progress(server: Any, informer: Informer, clock: Any) -> None:
     server.on("list", *(server.reply(200, pod_list(5)) for _ in range(5)))
     server.on("watch", *(server.stream(bookmark(5)) for _ in range(5)))
-    async with running(informer):
-        await until(lambda: len(clock.slept) >= 3)
+    await run_until(informer, lambda: len(clock.slept) >= 3)
     assert clock.slept[:3] == pytest.approx([0.8, 1.6, 3.2])
 
 
 @pytest.mark.guarantee("R-27")
-async def test_jitter_only_adds(client: KubeClient, server: Any, clock: Any, until: Until) -> None:
+async def test_jitter_only_adds(client: KubeClient, server: Any, clock: Any) -> None:
     """The wait is between d and 2d."""
     informer = Informer(client, PODS, clock=clock, random=lambda: 0.5)
-    async with running(informer):
-        await until(lambda: len(clock.slept) >= 2)
+    await run_until(informer, lambda: len(clock.slept) >= 2)
     assert clock.slept[:2] == pytest.approx([1.2, 2.4])
 
 
 @pytest.mark.guarantee("R-25", "R-26")
-async def test_a_busy_server_keeps_the_version(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+async def test_a_busy_server_keeps_the_version(server: Any, informer: Informer, clock: Any) -> None:
     """429, when opening and in the stream, backs off and lists nothing."""
     server.on("list", server.reply(200, pod_list(5)))
     server.on(
@@ -86,8 +79,7 @@ async def test_a_busy_server_keeps_the_version(server: Any, informer: Informer, 
         server.status(429, "TooManyRequests", Retry_After="7"),
         server.stream(event("ERROR", {"kind": "Status", "code": 429, "reason": "TooManyRequests"})),
     )
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 3)
+    await run_until(informer, lambda: len(server.requests("watch")) == 3)
     assert [seen.query["resourceVersion"] for seen in server.requests("watch")] == ["5", "5", "5"]
     assert clock.slept == pytest.approx([7.0, 1.6])
 
@@ -122,12 +114,11 @@ async def test_a_broken_watch_goes_on_where_it_was(
 
 
 @pytest.mark.guarantee("R-29")
-async def test_foreign_objects_are_skipped(server: Any, informer: Informer, until: Until) -> None:
+async def test_foreign_objects_are_skipped(server: Any, informer: Informer) -> None:
     odd = {"kind": "Node", "metadata": {"name": "n", "resourceVersion": "6"}}
     server.on("list", server.reply(200, pod_list(5)))
     server.on("watch", server.stream(event("ADDED", odd), event("ADDED", pod("a", 7)), then="hang"))
-    async with running(informer):
-        await until(lambda: len(informer.store))
+    await run_until(informer, lambda: len(informer.store))
     assert informer.store.keys() == ["ns/a"]
 
 
@@ -160,41 +151,36 @@ async def test_watches_last_five_to_ten_minutes(drawn: float, asked: float) -> N
 
 
 @pytest.mark.guarantee("R-22")
-async def test_progress_is_recorded_after_the_store_has_it(server: Any, informer: Informer, until: Until) -> None:
+async def test_progress_is_recorded_after_the_store_has_it(server: Any, informer: Informer) -> None:
     """An event that the store could not take is read again, not lost."""
     server.on("list", *(server.reply(200, pod_list(5)) for _ in range(2)))
     nameless = event("ADDED", {"kind": "Pod", "metadata": {"name": "a"}})
     server.on("watch", server.stream(event("ADDED", pod("b", 6)), nameless))
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 2)
+    await run_until(informer, lambda: len(server.requests("watch")) == 2)
     assert server.requests("list")[1].query["resourceVersion"] == "6"
 
 
 @pytest.mark.guarantee("P-8", "P-10")
 @pytest.mark.parametrize("frame", [b"not json\n", b'{"type":"NEW","object":{}}\n', failure(500), failure(None)])
-async def test_no_frame_ends_the_reader(
-    server: Any, informer: Informer, until: Until, frame: bytes | JsonObject
-) -> None:
+async def test_no_frame_ends_the_reader(server: Any, informer: Informer, frame: bytes | JsonObject) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))), server.reply(200, pod_list(9, pod("b", 8))))
     server.on("watch", server.stream(frame))
-    async with running(informer):
-        await until(lambda: informer.store.keys() == ["ns/b"])
+    await run_until(informer, lambda: informer.store.keys() == ["ns/b"])
 
 
 @pytest.mark.guarantee("R-31")
-async def test_a_version_that_stays_expired_is_given_up(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_version_that_stays_expired_is_given_up(server: Any, informer: Informer) -> None:
     """Also if the streaming list is offered: the next one asks for the newest state."""
     gone = server.status(410, "Expired")
     server.on("stream", server.stream(bookmark(5, end=True), failure(410)), gone)
     server.on("list", gone, server.status(500, "InternalError"))
-    async with running(informer):
-        await until(lambda: len(server.requests("stream")) >= 3)
+    await run_until(informer, lambda: len(server.requests("stream")) >= 3)
     assert [seen.query.get("resourceVersion") for seen in server.requests("list")][:2] == ["5", None]
     assert "resourceVersion" not in server.requests("stream")[2].query
 
 
 @pytest.mark.guarantee("S-20")
-async def test_restarts_are_counted_by_cause(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+async def test_restarts_are_counted_by_cause(server: Any, informer: Informer, clock: Any) -> None:
     causes = ["ended", "broken", "busy", "expired", "malformed", "failed", "denied", "refused", "short"]
     before = restarts()
 
@@ -214,8 +200,7 @@ async def test_restarts_are_counted_by_cause(server: Any, informer: Informer, cl
         server.stream(),
         refuse,
     )
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 10)
+    await run_until(informer, lambda: len(server.requests("watch")) == 10)
     counted = {cause: count - before[cause] for cause, count in restarts().items()}
     assert counted == dict.fromkeys(causes, 1.0) | {"ended": 2.0, "silent": 0.0}
 
@@ -246,17 +231,14 @@ async def test_a_trouble_is_told_once_and_so_is_its_end(server: Any, informer: I
     assert told == ["collection cannot be read, trying again", "collection can be read again"]
 
 
-async def test_a_missing_permission_is_told_with_what_to_grant(
-    client: KubeClient, server: Any, clock: Any, until: Until
-) -> None:
+async def test_a_missing_permission_is_told_with_what_to_grant(client: KubeClient, server: Any, clock: Any) -> None:
     informer = Informer(client, JOBSETS, clock=clock)
     server.on("stream", *(server.status(403, "Forbidden", "no") for _ in range(3)))
     listed = {"kind": "JobSetList", "metadata": {"resourceVersion": "5"}, "items": []}
     server.on("list", server.status(403, "Forbidden", "no"), *(server.reply(200, listed) for _ in range(2)))
     server.on("watch", server.status(403, "Forbidden", "no"))
     with capture_logs() as logs:
-        async with running(informer):
-            await until(lambda: len(server.requests("watch")) == 2)
+        await run_until(informer, lambda: len(server.requests("watch")) == 2)
     told = [entry for entry in logs if entry["event"] == "collection cannot be read, trying again"]
     grant = (
         'grant the verbs list and watch on the resource "jobsets" of the API group "jobset.x-k8s.io" by a ClusterRole'
@@ -267,9 +249,7 @@ async def test_a_missing_permission_is_told_with_what_to_grant(
 
 
 @pytest.mark.guarantee("P-20", "P-35")
-async def test_large_objects_are_read_and_other_tasks_run_meanwhile(
-    server: Any, client: KubeClient, until: Until
-) -> None:
+async def test_large_objects_are_read_and_other_tasks_run_meanwhile(server: Any, client: KubeClient) -> None:
     """Thousands of events in one burst leave turns for others."""
     frames = b"".join(orjson.dumps(event("ADDED", pod(f"p{n}", n, blob="x" * 5000))) + b"\n" for n in range(1, 2001))
     huge = event("ADDED", pod("huge", 3000, blob="x" * 5 * 2**20))
@@ -283,8 +263,7 @@ async def test_large_objects_are_read_and_other_tasks_run_meanwhile(
             turns += 1
 
     other = asyncio.create_task(take_turns())
-    async with running(informer):
-        await until(lambda: informer.has_synced)
+    await run_until(informer, lambda: informer.has_synced)
     other.cancel()
     assert len(informer.store) == 2001
     assert turns > 2 * 2000 * 5000 / 2**18
@@ -292,22 +271,20 @@ async def test_large_objects_are_read_and_other_tasks_run_meanwhile(
 
 @pytest.mark.guarantee("R-26")
 async def test_an_expired_watch_takes_a_snapshot_at_once_but_not_again_and_again(
-    server: Any, informer: Informer, clock: Any, until: Until
+    server: Any, informer: Informer, clock: Any
 ) -> None:
     """The server has just answered: there is nothing to wait for. If its snapshots expire as fast, there is."""
     server.on("list", *(server.reply(200, pod_list(5, pod("a", 1))) for _ in range(4)))
     server.on("watch", *(server.stream(failure(410, "Expired")) for _ in range(3)))
-    async with running(informer):
-        await until(lambda: len(server.requests("watch")) == 4)
+    await run_until(informer, lambda: len(server.requests("watch")) == 4)
     assert clock.slept == [pytest.approx(0.8), pytest.approx(1.6)]
 
 
 @pytest.mark.guarantee("R-27")
-async def test_progress_ends_the_backoff(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+async def test_progress_ends_the_backoff(server: Any, informer: Informer, clock: Any) -> None:
     """Otherwise the next failure, minutes after a long outage, would wait as long as the last one of the outage."""
     server.on("list", *(server.reply(200, pod_list(5, pod("a", 1))) for _ in range(9)))
     unavailable = server.status(500, "InternalError")
     server.on("watch", unavailable, unavailable, unavailable, server.stream(bookmark(90)), unavailable)
-    async with running(informer):
-        await until(lambda: len(clock.slept) == 4)
+    await run_until(informer, lambda: len(clock.slept) == 4)
     assert clock.slept == pytest.approx([0.8, 1.6, 3.2, 0.8])

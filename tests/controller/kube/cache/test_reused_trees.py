@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.informers import Until, event, pod, pod_list, running
+from support.informers import event, pod, pod_list, run_until
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
@@ -14,9 +14,7 @@ from trainmaster.controller.kube.rest.resources import PODS
 
 
 @pytest.mark.guarantee("S-8")
-async def test_the_first_reader_gets_the_tree_of_an_event_after_all_handlers(
-    server: Any, client: KubeClient, until: Until
-) -> None:
+async def test_the_first_reader_gets_the_tree_of_an_event_after_all_handlers(server: Any, client: KubeClient) -> None:
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
     server.on("watch", server.stream(event("ADDED", pod("b", 6)), event("MODIFIED", pod("b", 7)), then="hang"))
     informer = Informer(client, PODS, reuse_trees=True)
@@ -28,8 +26,7 @@ async def test_the_first_reader_gets_the_tree_of_an_event_after_all_handlers(
         read.append(informer.store.get(delta.key))
 
     informer.add_event_handler(look)
-    async with running(informer):
-        await until(lambda: len(shown) == 3)
+    await run_until(informer, lambda: len(shown) == 3)
     assert read == shown == [pod("a", 1), pod("b", 6), pod("b", 7)]
     assert all(one is not other for one, other in zip(read, shown, strict=True))
     assert informer.store.get("ns/b") is shown[2]

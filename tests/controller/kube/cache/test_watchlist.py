@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.commands import TIMEOUT
-from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, running
+from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, run_until, running
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.cache.informer import Informer
@@ -16,7 +16,7 @@ from trainmaster.controller.kube.rest.resources import PODS
 
 
 @pytest.mark.guarantee("R-2", "R-3", "R-4", "S-13", "T-8")
-async def test_a_streaming_list_goes_on_as_the_watch(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_streaming_list_goes_on_as_the_watch(server: Any, informer: Informer) -> None:
     server.on(
         "stream",
         server.stream(
@@ -30,8 +30,7 @@ async def test_a_streaming_list_goes_on_as_the_watch(server: Any, informer: Info
         ),
     )
     ear = Ear(informer)
-    async with running(informer):
-        await until(lambda: informer.store.resource_version == 20)
+    await run_until(informer, lambda: informer.store.resource_version == 20)
     assert ear.heard == ["+b!", "+a!", "~a:3>10", "-b"]
     assert ear.sizes == [2, 2, 2, 1]
     assert ear.deleted == [pod("b", 11)]
@@ -94,38 +93,33 @@ async def test_silence_before_the_end_of_a_snapshot_is_told() -> None:
 
 
 @pytest.mark.guarantee("R-7")
-async def test_initial_events_are_no_progress(server: Any, informer: Informer, clock: Any, until: Until) -> None:
+async def test_initial_events_are_no_progress(server: Any, informer: Informer, clock: Any) -> None:
     """They are not in the order of their versions: a reader that went on from the last one would miss others."""
     server.on("stream", server.stream(event("ADDED", pod("a", 50)), bookmark(60)))
-    async with running(informer):
-        await until(lambda: len(server.requests("stream")) >= 2)
+    await run_until(informer, lambda: len(server.requests("stream")) >= 2)
     assert "resourceVersion" not in server.requests("stream")[1].query
     assert "resourceVersion" not in server.requests("list")[0].query
 
 
 @pytest.mark.guarantee("R-14")
-async def test_a_table_in_a_stream_is_no_snapshot(server: Any, informer: Informer, until: Until) -> None:
+async def test_a_table_in_a_stream_is_no_snapshot(server: Any, informer: Informer) -> None:
     """Its rows would be skipped as objects of another kind, and the collection would look empty."""
     table = {"kind": "Table", "metadata": {"resourceVersion": "4"}, "rows": []}
     server.on("stream", server.stream(event("ADDED", table), bookmark(5, end=True), then="hang"))
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
-    async with running(informer):
-        await until(lambda: informer.has_synced)
+    await run_until(informer, lambda: informer.has_synced)
     assert informer.store.keys() == ["ns/a"]
 
 
 @pytest.mark.guarantee("R-26")
 @pytest.mark.parametrize("code", [429, 410, 500])
-async def test_errors_in_the_stream_of_a_snapshot(
-    server: Any, informer: Informer, clock: Any, until: Until, code: int
-) -> None:
+async def test_errors_in_the_stream_of_a_snapshot(server: Any, informer: Informer, clock: Any, code: int) -> None:
     """The stream is a watch by then: 429 keeps the version; all others take a snapshot, first at the last version.
 
     Only 410 does so at once.
     """
     server.on("stream", server.stream(bookmark(5, end=True), event("ADDED", pod("a", 6)), failure(code)))
-    async with running(informer):
-        await until(lambda: len(server.seen) >= 2)
+    await run_until(informer, lambda: len(server.seen) >= 2)
     second = server.seen[1]
     assert (second.what, second.query["resourceVersion"]) == ("watch" if code == 429 else "stream", "6")
     assert code == 410 or clock.slept[0] == pytest.approx(0.8)

@@ -65,16 +65,6 @@ def test_impossible_limits(qps: float, burst: int) -> None:
         RateLimiter(qps=qps, burst=burst, clock=VirtualClock())
 
 
-def test_who_need_not_wait_is_told_when_to_come_again() -> None:
-    clock = VirtualClock()
-    limiter = RateLimiter(qps=0.5, burst=2, clock=clock)
-    assert [limiter.try_accept() for _ in range(3)] == [0, 0, 2]
-    clock.step(1)
-    assert (limiter.delay(), limiter.try_accept()) == (1, 1)
-    clock.step(1)
-    assert limiter.try_accept() == 0
-
-
 def test_each_key_has_its_own_bucket() -> None:
     clock = VirtualClock()
     limiter: KeyedRateLimiter[str] = KeyedRateLimiter(qps=0.5, burst=2, maxsize=100, clock=clock)
@@ -84,6 +74,8 @@ def test_each_key_has_its_own_bucket() -> None:
     assert limiter.try_accept("a") == 1
     clock.step(1)
     assert (limiter.try_accept("a"), limiter.try_accept("a")) == (0, 2)
+    single = RateLimiter(qps=0.5, burst=1, clock=clock)
+    assert (single.delay(), single.try_accept(), single.delay()) == (0, 0, 2)
 
 
 def test_of_too_many_keys_the_one_that_came_longest_ago_starts_over() -> None:

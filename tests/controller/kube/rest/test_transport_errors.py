@@ -219,8 +219,8 @@ def refusal(reason: str, message: str) -> JsonObject:
             403,
             refusal("Forbidden", FORBIDDEN),
             (
-                f"403 Forbidden: {FORBIDDEN} (GET {{url}}); ask for a role that allows it; `kubectl auth can-i` tells what "
-                "yours allow"
+                f"403 Forbidden: {FORBIDDEN} (GET {{url}}); ask for a role that allows it; `kubectl auth can-i` tells "
+                "what yours allow"
             ),
         ),
         # What admission forbids no role allows.

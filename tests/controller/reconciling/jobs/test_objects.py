@@ -28,8 +28,7 @@ def objects(world: JobWorld) -> list[tuple[str, str]]:
 
 
 async def test_they_are_there_before_the_pods_follow_what_changes_and_cost_nothing_otherwise() -> None:
-    world = JobWorld(mpijob())
-    await world.settle()
+    world = await JobWorld.settled(mpijob())
     written = [request.split()[1] for request in world.requests if request.startswith(("apply", "create"))]
     assert written == ["ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Pod", "Pod", "Pod"]
     world.requests.clear()
@@ -45,8 +44,7 @@ async def test_they_are_there_before_the_pods_follow_what_changes_and_cost_nothi
 
 @pytest.mark.parametrize("end", ["suspended", "finished"])
 async def test_they_stay_if_the_kind_says_so(end: str) -> None:
-    world = JobWorld(mpijob())
-    await world.settle()
+    world = await JobWorld.settled(mpijob())
     if end == "suspended":
         world.patch_spec(runPolicy={"suspend": True})
     else:
@@ -59,8 +57,7 @@ async def test_they_stay_if_the_kind_says_so(end: str) -> None:
 @pytest.mark.defect("V1-B19")
 async def test_an_account_of_the_authors_is_nobodys_and_is_left_alone() -> None:
     """V1-B19: it is made if it is missing, and belongs to no job."""
-    world = JobWorld(mpijob(serviceAccountName="nosa"))
-    await world.settle()
+    world = await JobWorld.settled(mpijob(serviceAccountName="nosa"))
     assert world.server["ServiceAccount", "nosa"]["metadata"]["ownerReferences"] == []
     world.requests.clear()
     account = world.server["ServiceAccount", "nosa"]
@@ -71,8 +68,7 @@ async def test_an_account_of_the_authors_is_nobodys_and_is_left_alone() -> None:
 
 async def test_an_account_that_is_replaced_by_the_authors_stays_too() -> None:
     """Nobody has the right to delete it, and pods may still use it."""
-    world = JobWorld(mpijob())
-    await world.settle()
+    world = await JobWorld.settled(mpijob())
     world.patch_spec(**mpijob(serviceAccountName="own")["spec"])
     await world.settle()
     assert world.names("ServiceAccount") == ["demo-launcher", "own"]
@@ -91,8 +87,7 @@ async def test_one_of_somebody_else_blocks_the_job() -> None:
 
 
 async def test_what_an_earlier_job_left_is_waited_for() -> None:
-    world = JobWorld(mpijob())
-    await world.settle()
+    world = await JobWorld.settled(mpijob())
     for name in world.names("Pod"):
         world.remove("Pod", name)
     world.put({**mpijob(), "metadata": {"name": "demo", "namespace": "team", "uid": "another"}})
@@ -123,8 +118,7 @@ POLICY: JsonObject = {"minReplicas": 1, "maxReplicas": 3, "metrics": METRICS}
 
 async def scaled_job() -> JobWorld:
     """An elastic PyTorchJob that metrics scale, settled."""
-    world = JobWorld(job_object("PyTorchJob", {"Worker": replicas(2)}, elasticPolicy=POLICY))
-    await world.settle()
+    world = await JobWorld.settled(job_object("PyTorchJob", {"Worker": replicas(2)}, elasticPolicy=POLICY))
     assert world.names(HPA) == ["demo"]
     return world
 
@@ -167,8 +161,7 @@ async def test_a_suspended_job_is_not_scaled() -> None:
 @pytest.mark.parametrize(("phase", "state"), [("Succeeded", "Succeeded"), ("Failed", "Failed")])
 async def test_a_job_that_has_ended_is_not_scaled(phase: str, state: str) -> None:
     """V1-B23: the autoscaler went on to edit jobs that had ended."""
-    world = JobWorld(job_object("PyTorchJob", {"Worker": replicas(2, "Never")}, elasticPolicy=POLICY))
-    await world.settle()
+    world = await JobWorld.settled(job_object("PyTorchJob", {"Worker": replicas(2, "Never")}, elasticPolicy=POLICY))
     world.run()
     world.set_phase("demo-worker-0", phase, exit_code=0 if phase == "Succeeded" else 1)
     await world.settle()

@@ -33,8 +33,7 @@ async def test_more_replicas_than_a_cluster_has_pods_are_refused(kind: str) -> N
 
 async def test_a_running_job_that_is_scaled_to_more_than_a_cluster_has_keeps_what_it_has() -> None:
     """The scale subresource asks no webhook."""
-    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(1)))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1), worker=replicas(1)))
     world.patch_spec(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(2**31 - 1)})
     assert await world.reconcile() == DONE
     assert "must be less than or equal to 100000" in blocked(world)["message"]
@@ -60,8 +59,7 @@ async def test_a_kind_that_fails_hurts_its_jobs_alone_and_they_say_so(monkeypatc
 
 
 async def test_a_pod_without_our_label_is_missed_by_the_cache_and_said_to_be() -> None:
-    world = JobWorld(pytorchjob(master=replicas(1)))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1)))
     pod = world.pod("demo-master-0")
     world.remove("Pod", "demo-master-0")
     del pod["metadata"]["labels"][JOB_NAME_LABEL]
@@ -90,8 +88,7 @@ async def test_a_name_that_somebody_gives_back_is_taken_soon(kind: str) -> None:
 
 
 async def test_what_may_not_be_deleted_is_told() -> None:
-    world = JobWorld(pytorchjob(master=replicas(1)))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1)))
     world.patch_spec(runPolicy={"suspend": True})
     world.refusals["delete Pod demo-master-0"] = Forbidden(status=403, reason="Forbidden", message="no right to")
     with pytest.raises(Forbidden):
@@ -154,8 +151,7 @@ def with_value(obj: JsonObject, path: tuple[Any, ...], value: Any) -> JsonObject
 
 
 async def test_the_job_whose_fields_are_changed_runs() -> None:
-    world = JobWorld(FULL)
-    await world.settle()
+    world = await JobWorld.settled(FULL)
     assert world.names("Pod") == ["demo-master-0"]
 
 

@@ -19,13 +19,19 @@ def world_with(policy: JsonObject | None = None) -> JobWorld:
     return JobWorld(pytorchjob(master=replicas(1), worker=replicas(2), policy=policy))
 
 
+async def settled(policy: JsonObject | None = None) -> JobWorld:
+    """The same, with its pods."""
+    world = world_with(policy)
+    await world.settle()
+    return world
+
+
 async def test_a_job_is_created_runs_and_succeeds_with_three_writes_of_its_status() -> None:
     world = world_with()
     assert await world.settle() == DONE
     assert world.names("Pod") == world.names("Service") == ALL
     assert world.conditions == [("Created", "True")]
-    world.run()
-    await world.settle()
+    await world.run_and_settle()
     assert world.conditions == [("Created", "True"), ("Running", "True")]
     world.set_phase("demo-master-0", "Succeeded", exit_code=0)
     await world.settle()
@@ -38,10 +44,8 @@ async def test_a_job_is_created_runs_and_succeeds_with_three_writes_of_its_statu
 
 @pytest.mark.guarantee("C-12")
 async def test_a_settled_job_costs_no_request_also_after_a_restart() -> None:
-    world = world_with()
-    await world.settle()
-    world.run()
-    await world.settle()
+    world = await settled()
+    await world.run_and_settle()
     world.restart()
     world.requests.clear()
     assert await world.reconcile() == DONE
@@ -62,10 +66,8 @@ async def test_nothing_is_done_before_the_caches_show_all_of_our_own_writes() ->
 
 
 async def test_a_job_that_ends_makes_and_replaces_nothing_any_more() -> None:
-    world = world_with()
-    await world.settle()
-    world.run()
-    await world.settle()
+    world = await settled()
+    await world.run_and_settle()
     world.remove("Pod", "demo-worker-0")
     world.set_phase("demo-worker-1", "Failed", exit_code=1)
     world.set_phase("demo-master-0", "Succeeded", exit_code=0)
@@ -77,8 +79,7 @@ async def test_a_job_that_ends_makes_and_replaces_nothing_any_more() -> None:
 
 async def test_a_job_that_runs_already_is_not_judged_again() -> None:
     """Another operator has admitted it, or an earlier version of this one."""
-    world = world_with()
-    await world.settle()
+    world = await settled()
     world.run()
     world.patch_spec(pytorchReplicaSpecs={"Master": replicas(2), "Worker": replicas(2)})
     await world.settle()
@@ -87,8 +88,7 @@ async def test_a_job_that_runs_already_is_not_judged_again() -> None:
 
 @pytest.mark.defect("V1-B2")
 async def test_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_twice() -> None:
-    world = JobWorld(pytorchjob(worker=replicas(1, "ExitCode"), policy={"backoffLimit": 2}))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(worker=replicas(1, "ExitCode"), policy={"backoffLimit": 2}))
     for number in (1, 2):
         world.set_phase("demo-worker-0", "Failed", exit_code=137)
         world.refusals["delete Pod demo-worker-0"] = RequestTimeout("lost")
@@ -107,8 +107,7 @@ async def test_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_
 
 @pytest.mark.defect("V1-B6")
 async def test_a_permanent_failure_has_a_completion_time_and_the_job_is_deleted_in_time() -> None:
-    world = JobWorld(pytorchjob(master=replicas(1, "ExitCode"), policy={"ttlSecondsAfterFinished": 60}))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1, "ExitCode"), policy={"ttlSecondsAfterFinished": 60}))
     world.set_phase("demo-master-0", "Failed", exit_code=1)
     outcome = await world.settle()
     assert world.status["completionTime"]
@@ -131,10 +130,8 @@ async def test_a_deadline_is_noticed_although_nothing_happens() -> None:
 
 @pytest.mark.defect("V1-B5")
 async def test_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is_gone() -> None:
-    world = JobWorld(pytorchjob(worker=replicas(1, "Never")))
-    await world.settle()
-    world.run()
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(worker=replicas(1, "Never")))
+    await world.run_and_settle()
     world.set_phase("demo-worker-0", "Running", deleting=True)
     await world.settle()
     assert world.state == "Running"
@@ -146,14 +143,12 @@ async def test_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is_gone(
 
 @pytest.mark.defect("V1-B28")
 async def test_a_resumed_job_is_not_shown_as_suspended() -> None:
-    world = world_with({"suspend": True})
-    await world.settle()
+    world = await settled({"suspend": True})
     assert (world.state, world.names("Pod"), world.status.get("startTime")) == ("Suspended", [], None)
     world.patch_spec(runPolicy={"suspend": False})
     await world.settle()
     assert world.conditions == [("Suspended", "False"), ("Created", "True")]
-    world.run()
-    await world.settle()
+    await world.run_and_settle()
     assert world.conditions == [("Created", "True"), ("Suspended", "False"), ("Running", "True")]
     world.patch_spec(runPolicy={"suspend": True})
     await world.settle()
@@ -164,8 +159,7 @@ async def test_a_resumed_job_is_not_shown_as_suspended() -> None:
 
 @pytest.mark.defect("V1-B24")
 async def test_a_job_that_waits_for_its_gang_costs_no_request() -> None:
-    world = JobWorld(pytorchjob(master=replicas(1)), gang="volcano")
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1)), gang="volcano")
     written = len(world.requests)
     group = world.server["PodGroup", "demo"]
     for number in range(3):
@@ -175,12 +169,10 @@ async def test_a_job_that_waits_for_its_gang_costs_no_request() -> None:
 
 
 async def test_a_running_gang_goes_on_when_its_group_is_deleted_by_somebody() -> None:
-    world = JobWorld(pytorchjob(worker=replicas(2)), gang="volcano")
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(worker=replicas(2)), gang="volcano")
     world.put({**world.server["PodGroup", "demo"], "status": {"phase": "Running"}})
     await world.settle()
-    world.run()
-    await world.settle()
+    await world.run_and_settle()
     world.remove("PodGroup", "demo")
     for name in world.names("Pod"):
         world.set_phase(name, "Succeeded", exit_code=0)
@@ -199,8 +191,7 @@ async def test_a_service_of_somebody_else_that_no_cache_shows_is_found_by_the_cr
 
 
 async def test_what_an_earlier_job_of_the_name_left_is_waited_for() -> None:
-    world = JobWorld(pytorchjob(worker=replicas(1)))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(worker=replicas(1)))
     world.put(pytorchjob(worker=replicas(1), uid="uid-2"))
     assert isinstance(await world.settle(), RequeueAfter)
     assert BLOCKED not in dict(world.conditions)
@@ -249,8 +240,7 @@ async def test_what_may_not_be_created_is_not_tried_a_thousand_times() -> None:
 
 
 async def test_a_job_of_many_pods_is_not_looked_at_for_each_of_their_events() -> None:
-    world = JobWorld(pytorchjob(worker=replicas(MANY_PODS)))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(worker=replicas(MANY_PODS)))
     await world.clock.advance(1)
     world.run()
     assert await world.reconcile() == DONE
@@ -269,8 +259,7 @@ async def test_a_job_of_many_pods_is_not_looked_at_for_each_of_their_events() ->
 
 @pytest.mark.guarantee("C-1")
 async def test_what_was_built_before_is_built_again_only_for_a_job_that_still_exists() -> None:
-    world = world_with()
-    await world.settle()
+    world = await settled()
     world.remove("Pod", "demo-worker-0")
     world.server.pop(("PyTorchJob", "demo"))  # and the cache of jobs has not seen it
     with pytest.raises(Conflict):
@@ -281,16 +270,14 @@ async def test_what_was_built_before_is_built_again_only_for_a_job_that_still_ex
 @pytest.mark.defect("V1-B9")
 async def test_a_type_without_replicas_has_no_pods() -> None:
     """The original creates a pod and deletes it, for ever."""
-    world = JobWorld(job_object("TFJob", {"PS": _tf(0), "Worker": _tf(1)}))
-    await world.settle()
+    world = await JobWorld.settled(job_object("TFJob", {"PS": _tf(0), "Worker": _tf(1)}))
     assert world.names("Pod") == ["demo-worker-0"]
 
 
 @pytest.mark.defect("V1-B9")
 async def test_a_job_that_is_scaled_to_nothing_has_not_succeeded() -> None:
     """`kubectl scale` asks no webhook."""
-    world = JobWorld(job_object("JAXJob", {"Worker": replicas(2, container="jax")}))
-    await world.settle()
+    world = await JobWorld.settled(job_object("JAXJob", {"Worker": replicas(2, container="jax")}))
     world.patch_spec(jaxReplicaSpecs={"Worker": replicas(0, container="jax")})
     await world.settle()
     assert (world.names("Pod"), world.state) == ([], "Created")

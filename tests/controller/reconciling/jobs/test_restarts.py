@@ -22,10 +22,8 @@ def job(policy: str, **run_policy: object) -> JsonObject:
 
 
 async def running(obj: JsonObject) -> JobWorld:
-    world = JobWorld(obj)
-    await world.settle()
-    world.run()
-    await world.settle()
+    world = await JobWorld.settled(obj)
+    await world.run_and_settle()
     return world
 
 

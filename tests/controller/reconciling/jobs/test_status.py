@@ -29,8 +29,7 @@ def counts() -> Counts:
 
 @pytest.mark.defect("V1-B27")
 async def test_a_job_is_said_to_be_created_in_its_first_status_and_counted_once(counts: Counts) -> None:
-    world = JobWorld(pytorchjob(master=replicas(1)))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1)))
     assert world.conditions == [("Created", "True")]
     world.restart()
     world.requests.clear()
@@ -50,8 +49,7 @@ async def test_every_way_to_fail_is_counted_once(counts: Counts) -> None:
         ("OnFailure", None, {"activeDeadlineSeconds": 30}),
     ):
         before = counts().get("failed", 0)
-        world = JobWorld(pytorchjob(master=replicas(1, policy), policy=limits))
-        await world.settle()
+        world = await JobWorld.settled(pytorchjob(master=replicas(1, policy), policy=limits))
         if code is not None:
             world.set_phase("demo-master-0", "Failed", exit_code=code)
         await world.clock.advance(30)
@@ -64,8 +62,7 @@ async def test_every_way_to_fail_is_counted_once(counts: Counts) -> None:
 
 @pytest.mark.defect("V1-B29")
 async def test_a_restart_is_counted_once(counts: Counts) -> None:
-    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(1, "ExitCode")))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1), worker=replicas(1, "ExitCode")))
     world.set_phase("demo-worker-0", "Failed", exit_code=137)
     await world.settle()
     assert counts() == {"created": 1, "restarted": 1}
@@ -73,8 +70,7 @@ async def test_a_restart_is_counted_once(counts: Counts) -> None:
 
 @pytest.mark.defect("V1-B29")
 async def test_a_success_that_meets_a_conflict_is_counted_when_it_is_written(counts: Counts) -> None:
-    world = JobWorld(pytorchjob(master=replicas(1)))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1)))
     world.set_phase("demo-master-0", "Succeeded", exit_code=0)
     world.refusals["patch status"] = Conflict(status=409, reason="Conflict")
     with pytest.raises(Conflict):
@@ -88,8 +84,9 @@ async def test_a_success_that_meets_a_conflict_is_counted_when_it_is_written(cou
 @pytest.mark.defect("V1-B30")
 async def test_nothing_is_told_again_by_a_reconcile_that_changes_nothing() -> None:
     """A suspended job, one whose worker has ended, and a finished one of a gang."""
-    world = JobWorld(pytorchjob(master=replicas(1), worker=replicas(1), policy={"suspend": True}), gang="volcano")
-    await world.settle()
+    world = await JobWorld.settled(
+        pytorchjob(master=replicas(1), worker=replicas(1), policy={"suspend": True}), gang="volcano"
+    )
     await world.reconcile()
     world.patch_spec(runPolicy={"suspend": False})
     await world.settle()
@@ -115,8 +112,7 @@ async def test_nothing_is_told_again_by_a_reconcile_that_changes_nothing() -> No
     "limits", [{"activeDeadlineSeconds": 30}, {"backoffLimit": 0}], ids=lambda limits: next(iter(limits))
 )
 async def test_a_limit_is_told_before_a_job_without_time_to_live_goes(limits: dict[str, int]) -> None:
-    world = JobWorld(pytorchjob(master=replicas(1), policy={"ttlSecondsAfterFinished": 0, **limits}))
-    await world.settle()
+    world = await JobWorld.settled(pytorchjob(master=replicas(1), policy={"ttlSecondsAfterFinished": 0, **limits}))
     world.set_phase("demo-master-0", "Failed", exit_code=1) if "backoffLimit" in limits else world.run()
     await world.clock.advance(30)
     written = len(world.requests)
@@ -134,8 +130,7 @@ async def test_a_limit_is_told_before_a_job_without_time_to_live_goes(limits: di
 async def test_the_deletion_of_a_job_is_told_as_such(kind: str) -> None:
     job_kind = KINDS[kind]
     types = {job_kind.leading_types[0]: replicas(1, container=job_kind.container_name)}
-    world = JobWorld(job_object(kind, types, policy={"ttlSecondsAfterFinished": 0}))
-    await world.settle()
+    world = await JobWorld.settled(job_object(kind, types, policy={"ttlSecondsAfterFinished": 0}))
     (pod,) = world.names("Pod")
     world.set_phase(pod, "Succeeded", exit_code=0)
     while world.names(kind):

@@ -217,17 +217,6 @@ async def test_an_object_that_its_own_watch_does_not_select_is_brought_up_to_dat
 
 
 @pytest.mark.guarantee("C-1")
-async def test_a_new_leader_makes_nothing_for_a_trainjob_that_is_gone() -> None:
-    """What the one before it had made is collected, and the cache of TrainJobs is behind."""
-    world = world_with()
-    world.reconciler.on_start()
-    del world.server["TrainJob", KEY]
-    with pytest.raises(Conflict, match="the TrainJob is gone"):
-        await world.reconcile()
-    assert world.applied == []
-
-
-@pytest.mark.guarantee("C-1")
 async def test_a_trainjob_that_a_leader_saw_come_is_not_read_again() -> None:
     world = World()
     world.put(runtime_object())

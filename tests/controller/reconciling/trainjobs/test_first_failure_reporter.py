@@ -25,9 +25,7 @@ async def test_a_container_that_fails_and_is_restarted_in_place_is_told_at_once(
 
 async def test_when_all_ranks_are_ready_again_the_condition_is_gone() -> None:
     """A TrainJob with any condition is never running for the Kubeflow SDK."""
-    world = await FailingWorld.running()
-    world.show_pods(pod(0), failing())
-    await world.report(active=1)
+    world = await FailingWorld.failed()
     await world.report(active=1, ready=1)
     assert world.conditions == {}
     await world.clock.advance(SETTLING)
@@ -62,9 +60,7 @@ async def test_without_a_failure_that_can_be_seen_the_end_is_told_as_jobset_tell
 
 async def test_what_was_told_stays_when_the_job_fails_and_its_pods_are_gone() -> None:
     """With backoffLimit 3 the Job controller deletes the pod when it is restarted for the third time, so: ready."""
-    world = await FailingWorld.running()
-    world.show_pods(pod(0), failing())
-    await world.report(active=1)
+    world = await FailingWorld.failed()
     await world.report(active=1, ready=1)
     world.pods = []
     await world.report()
@@ -115,9 +111,7 @@ async def test_a_restart_of_the_whole_jobset_is_another_attempt() -> None:
 
 async def test_a_restart_whose_counts_were_not_seen_is_looked_at() -> None:
     """Two states of a JobSet may come as one."""
-    world = await FailingWorld.running()
-    world.show_pods(pod(0), failing())
-    await world.report(active=1)
+    world = await FailingWorld.failed()
     world.show_pods(pod(0, attempt=2), failing(at=9, attempt=1, suffix="later"))
     await world.report(active=1, restarts=1)
     assert len(world.told) == 1
@@ -156,9 +150,7 @@ async def test_a_job_that_is_suspended_does_not_fail() -> None:
 
 
 async def test_a_jobset_that_was_made_anew_is_judged_anew() -> None:
-    world = await FailingWorld.running()
-    world.show_pods(pod(0), failing())
-    await world.report(active=1)
+    world = await FailingWorld.failed()
     world.remove("JobSet")
     await world.reconcile()
     await world.report(active=1)

@@ -10,9 +10,7 @@ from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import 
 
 
 async def test_another_process_tells_nothing_again_and_forgets_nothing() -> None:
-    world = await FailingWorld.running()
-    world.show_pods(pod(0), failing())
-    await world.report(active=1)
+    world = await FailingWorld.failed()
     world.restart()
     await world.reconcile()
     assert (world.told, world.events) == ([TOLD], [TOLD])
@@ -25,9 +23,7 @@ async def test_another_process_tells_nothing_again_and_forgets_nothing() -> None
 
 
 async def test_another_process_removes_the_condition_when_all_is_ready_again() -> None:
-    world = await FailingWorld.running()
-    world.show_pods(pod(0), failing())
-    await world.report(active=1)
+    world = await FailingWorld.failed()
     world.restart()
     await world.report(active=1, ready=1)
     assert world.conditions == {}
@@ -35,9 +31,7 @@ async def test_another_process_removes_the_condition_when_all_is_ready_again() -
 
 async def test_what_was_overcome_before_another_process_took_over_is_not_told_again() -> None:
     """That it was told, and removed when all was ready, the status does not say any more."""
-    world = await FailingWorld.running()
-    world.show_pods(pod(0), failing())
-    await world.report(active=1)
+    world = await FailingWorld.failed()
     await world.report(active=1, ready=1)
     await world.clock.advance(20)
     world.restart()

@@ -44,10 +44,6 @@ def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[st
             f"rank 1 {WHERE} exit code 137 (ContainerStatusUnknown: nobody saw how it ended): The process was lost:",
         ),
         (
-            replace(NAN, exit_code=137, reason="ContainerStatusUnknown", message=""),
-            f"rank 1 {WHERE} exit code 137 (ContainerStatusUnknown: nobody saw how it ended)",
-        ),
-        (
             replace(NAN, exit_code=128, reason="StartError", message="exec: 'trian.py': not found"),
             f"rank 1 {WHERE} exit code 128 (StartError: the container could not be started): exec: 'trian.py': not",
         ),
@@ -60,7 +56,7 @@ def noted(first_failures: FirstFailures, *failures: ContainerFailure) -> list[st
         (replace(NAN, at=""), "rank 1 (pod demo-node-0-1-abcde, container node) failed with exit code 1"),
         (replace(NAN, reason="not a reason"), f"rank 1 {WHERE} exit code 1: ValueError"),
     ],
-    ids=["crash", "memory", "lost", "lost unsaid", "start", "unsaid", "launcher", "nobody", "no time", "odd reason"],
+    ids=["crash", "memory", "lost", "start", "unsaid", "launcher", "nobody", "no time", "odd reason"],
 )
 def test_it_is_said_what_failed_where_when_how_and_why(failure: ContainerFailure, text: str) -> None:
     assert describe(failure).startswith(text)

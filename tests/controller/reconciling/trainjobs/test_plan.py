@@ -98,8 +98,7 @@ def _leaves(tree: Any) -> Iterator[Any]:
 
 async def test_a_quantity_of_the_trainjob_that_nobody_can_read_is_told() -> None:
     """The pattern of the CRD lets this one pass."""
-    world = World()
-    world.put(trainjob_object(trainer={"resourcesPerNode": {"limits": {"memory": "1e500"}}}), runtime_object())
+    world = world_with(trainer={"resourcesPerNode": {"limits": {"memory": "1e500"}}})
     await world.reconcile()
     assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
     assert "resourcesPerNode: memory: '1e500' is not a quantity" in world.conditions["Blocked"]["message"]

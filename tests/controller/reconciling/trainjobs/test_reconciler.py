@@ -18,7 +18,6 @@ from trainmaster.controller.reconciling.outcomes import (
     TerminalError,
 )
 from trainmaster.controller.reconciling.trainjobs.reconciler import LARGE
-from trainmaster.controller.resources import JOBSETS
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
@@ -100,49 +99,6 @@ async def test_an_unreadable_trainjob_is_given_up_until_it_changes() -> None:
     assert len(world.events) == 1
 
 
-@pytest.mark.defect("B23")
-async def test_the_first_reconcile_is_no_error() -> None:
-    """There is no JobSet yet whose status could be read; the original fails there, and tries again."""
-    world = World()
-    world.put(trainjob_object(), runtime_object())
-    assert await world.reconcile() == DONE
-    assert [obj["kind"] for obj in world.applied] == ["ConfigMap", "JobSet"]
-    assert world.events == []
-
-
-@pytest.mark.guarantee("C-4")
-async def test_waiting_for_own_writes_is_no_success() -> None:
-    """The caches have not seen the write yet; that says nothing about the tries before."""
-    world = World()
-    world.put(trainjob_object())
-    world.lagging = True
-    await world.reconcile()
-    assert isinstance(await world.reconcile(), ExpectationsPending)
-
-
-@pytest.mark.guarantee("E-5")
-async def test_the_jobset_of_an_earlier_trainjob_of_the_name_says_nothing() -> None:
-    """Created again before garbage collection came: the new job is not complete because the old one was."""
-    world = World()
-    condition = {"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}
-    owner = {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "name": "demo",
-        "uid": "uid-0",
-        "controller": True,
-    }
-    jobset = {
-        "apiVersion": JOBSETS.api_version,
-        "kind": "JobSet",
-        "metadata": {"name": "demo", "namespace": "team", "uid": "old", "ownerReferences": [owner]},
-        "status": {"conditions": [condition], "replicatedJobsStatus": [{"name": "node", "succeeded": 1}]},
-    }
-    world.put(trainjob_object(), runtime_object(), jobset)
-    await world.reconcile()
-    assert world.patches == []
-
-
 async def test_an_unreadable_trainjob_of_another_controller_is_left_alone() -> None:
     """Whoever manages it writes its status; two writers would fight."""
     world = World()
@@ -178,8 +134,7 @@ async def test_a_blocked_job_is_looked_at_again_at_its_deadline() -> None:
 
 async def test_a_deadline_beyond_the_calendar_is_no_deadline_soon() -> None:
     """activeDeadlineSeconds is any 64-bit number; it is looked at now and then, because clocks are set."""
-    world = World()
-    world.put(trainjob_object(activeDeadlineSeconds=2**63 - 1), runtime_object())
+    world = world_with(activeDeadlineSeconds=2**63 - 1)
     outcome = await world.reconcile()
     assert isinstance(outcome, RequeueAfter)
     assert outcome.seconds == LONGEST_REQUEUE
