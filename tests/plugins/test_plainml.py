@@ -15,21 +15,6 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve
 
 
-@pytest.mark.parametrize(
-    ("policy", "trainer", "nodes"),
-    [
-        (None, {"numNodes": 3}, 3),
-        ({"numNodes": 2}, {"numNodes": 3}, 3),
-        ({"numNodes": 2}, {}, 2),
-        ({}, {}, 1),
-        (None, {"numNodes": 0}, 0),
-    ],
-)
-def test_the_trainjob_says_how_many_nodes(policy: JsonObject | None, trainer: JsonObject, nodes: int) -> None:
-    result = jobset(trainjob(trainer=trainer), runtime(policy=policy))
-    assert job_spec(result)["parallelism"] == job_spec(result)["completions"] == nodes
-
-
 def test_only_the_trainer_has_nodes() -> None:
     on = runtime(replicated_job("aux", ancestor=None), replicated_job())
     result = jobset(trainjob(trainer={"numNodes": 3}), on)

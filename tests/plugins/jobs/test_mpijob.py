@@ -11,7 +11,7 @@ from support.golden import load_yaml
 from support.mpijobs import KIND, SSH, built, mpijob, replica, worker_pod
 
 from trainmaster.plugins.jobs.mpijob import MPIJob, MPIJobOptions
-from trainmaster.runtime.jobs.constants import EXIT_CODE, FAILED, NEVER, ON_FAILURE, RESTARTING, RUNNING, SUCCEEDED
+from trainmaster.runtime.jobs.constants import EXIT_CODE, FAILED, NEVER, ON_FAILURE, RESTARTING, SUCCEEDED
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import ConditionUpdate, Job
 from trainmaster.runtime.jobs.pods import build_pod, training_container
@@ -124,18 +124,6 @@ def outcome(
     job: Job, launcher: ReplicaStatus, worker: ReplicaStatus, pods: Sequence[JsonObject] = ()
 ) -> list[ConditionUpdate]:
     return list(KIND.update_job_status(job, {"Launcher": launcher, "Worker": worker}, {"Worker": pods}))
-
-
-def test_the_launcher_says_how_the_job_fares() -> None:
-    workers = ReplicaStatus(active=2)
-    assert outcome(mpijob(), ReplicaStatus(), workers) == []
-    assert outcome(mpijob(), ReplicaStatus(active=1), workers) == [ConditionUpdate(RUNNING, "MPIJob mw is running.")]
-    assert outcome(mpijob(), ReplicaStatus(succeeded=1), workers) == [
-        ConditionUpdate(SUCCEEDED, "MPIJob mw is successfully completed.")
-    ]
-    assert outcome(mpijob(), ReplicaStatus(failed=1), workers) == [
-        ConditionUpdate(FAILED, "MPIJob mw is failed because 1 Launcher replica(s) failed.")
-    ]
 
 
 def test_a_worker_that_fails_after_the_launcher_has_succeeded_does_not_matter() -> None:

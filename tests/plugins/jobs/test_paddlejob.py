@@ -43,20 +43,7 @@ def test_an_elastic_policy_does_nothing_and_no_harm(replica_type: str, policy: J
             {"Master": (0, 1), "Worker": (2,)},
             ["Succeeded: PaddleJob demo is successfully completed."],
         ),
-        ({"Worker": 2}, "Never", {"Worker": (1, 1)}, ["Running: PaddleJob team/demo is running."]),
         ({"Worker": 2}, "Never", {"Worker": (0, 2)}, ["Succeeded: PaddleJob team/demo successfully completed."]),
-        (
-            {"Worker": 2},
-            "Never",
-            {"Worker": (0, 0, 1)},
-            ["Failed: PaddleJob demo is failed because 1 Worker replica(s) failed."],
-        ),
-        (
-            {"Master": 1, "Worker": 2},
-            "OnFailure",
-            {"Worker": (1, 0, 1)},
-            ["Restarting: PaddleJob demo is restarting because 1 Worker replica(s) failed."],
-        ),
     ],
 )
 def test_masters_say_how_a_job_fares_else_workers(

@@ -207,13 +207,9 @@ FAILED = "Failed: PyTorchJob demo is failed because 1 {} replica(s) failed."
 @pytest.mark.parametrize(
     ("policy", "counts", "expected"),
     [
-        ("OnFailure", {}, []),
         ("OnFailure", {"Worker": (2,)}, []),
         ("OnFailure", {"Master": (1,)}, [RUNNING]),
         ("OnFailure", {"Master": (0, 1), "Worker": (2,)}, ["Succeeded: PyTorchJob demo is successfully completed."]),
-        ("OnFailure", {"Master": (1,), "Worker": (1, 0, 1)}, [RUNNING, RESTARTING.format("Worker")]),
-        ("ExitCode", {"Master": (1,), "Worker": (1, 0, 1)}, [RUNNING, RESTARTING.format("Worker")]),
-        ("Never", {"Master": (1,), "Worker": (1, 0, 1)}, [RUNNING, FAILED.format("Worker")]),
         ("Never", {"Master": (0, 0, 1), "Worker": (2,)}, [FAILED.format("Master")]),
         ("Never", {"Master": (0, 1), "Worker": (0, 0, 1)}, ["Succeeded: PyTorchJob demo is successfully completed."]),
     ],

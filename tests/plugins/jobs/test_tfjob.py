@@ -167,19 +167,15 @@ def restarting(replica_type: str) -> str:
     [
         # A chief or a master decides.
         ({"Chief": 1, "PS": 2, "Worker": 4}, "Never", {"Worker": (4,), "PS": (2,)}, []),
-        ({"Chief": 1, "PS": 2, "Worker": 4}, "Never", {"Chief": (1,)}, [RUNNING]),
         ({"Master": 1, "Worker": 4}, "Never", {"Master": (1,)}, [RUNNING]),
         ({"Chief": 1, "Worker": 4}, "Never", {"Chief": (0, 1), "Worker": (4,)}, [SUCCEEDED]),
         ({"Chief": 1, "Worker": 4}, "Never", {"Worker": (0, 4)}, []),
-        ({"Chief": 1, "PS": 2}, "Never", {"Chief": (1,), "PS": (1, 0, 1)}, [RUNNING, failed("PS")]),
         ({"Chief": 1}, "ExitCode", {"Chief": (0, 0, 1)}, [restarting("Chief")]),
         # Workers, without one.
-        ({"PS": 2, "Worker": 4}, "Never", {"Worker": (4,), "PS": (2,)}, [RUNNING]),
         ({"PS": 2, "Worker": 4}, "Never", {"Worker": (2, 2), "PS": (2,)}, [RUNNING]),
         ({"PS": 2, "Worker": 4}, "Never", {"Worker": (0, 4)}, [SUCCEEDED]),
         ({"PS": 2, "Worker": 4}, "Never", {"Worker": (3, 0, 1)}, [RUNNING, failed("Worker")]),
         ({"PS": 1, "Worker": 1}, "Never", {"Worker": (1,), "PS": (0, 0, 1)}, [RUNNING, failed("PS")]),
-        ({"PS": 1, "Worker": 4}, "OnFailure", {"Worker": (3, 0, 1)}, [RUNNING, restarting("Worker")]),
         ({"Worker": 4}, "Always", {"Worker": (0, 0, 1)}, [restarting("Worker")]),
     ],
 )

@@ -33,24 +33,6 @@ def test_the_first_plugin_that_knows_reports_the_status() -> None:
     assert Framework([Reporter("one", None)]).status(trainjob(), NO_LISTERS) is None
 
 
-def test_built_objects_get_namespace_and_owner() -> None:
-    built = Framework([Builder()]).resolve(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
-    assert built.objects[0].object["metadata"] == {
-        "name": "made",
-        "namespace": "team",
-        "ownerReferences": [
-            {
-                "apiVersion": "trainer.kubeflow.org/v1alpha1",
-                "kind": "TrainJob",
-                "name": "demo",
-                "uid": "uid-1",
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
-    }
-
-
 def test_two_plugins_cannot_build_the_same_object() -> None:
     framework = Framework([Builder("one"), Builder("two")])
     with pytest.raises(PluginFailed, match="ValueError: plugin one builds ConfigMap made as well"):
@@ -115,22 +97,6 @@ def test_each_call_is_observed_with_its_result() -> None:
     with pytest.raises(PluginFailed):
         resolve(trainjob(), runtime(), framework)
     assert seen == [("ok", "enforce_ml_policy", True), ("Builder", "build", False)]
-
-
-def test_a_plugin_cannot_change_the_runtime_for_the_next_resolution() -> None:
-    """The runtime may come from a cache."""
-
-    class Vandal:
-        name = "Vandal"
-
-        def enforce_ml_policy(self, info: Any, job: Any) -> None:
-            info.runtime_template["replicatedJobs"].clear()
-
-    on = runtime()
-    for _ in range(2):
-        resolve(trainjob(), on, Framework([Vandal()]))
-    assert on.spec.template is not None
-    assert len(on.spec.template.spec["replicatedJobs"]) == 1
 
 
 @pytest.mark.parametrize(

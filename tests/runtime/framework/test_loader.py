@@ -7,13 +7,10 @@ from importlib.metadata import EntryPoint
 from typing import Any
 
 import pytest
-from support.objects import runtime, trainjob
 from support.plugins import Builder, Enforcer
 
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.framework.loader import discover
-from trainmaster.runtime.listers import NO_LISTERS
-from trainmaster.runtime.resolver import new_info
 
 
 class Gated(Enforcer):
@@ -23,11 +20,6 @@ class Gated(Enforcer):
 
     def __init__(self) -> None:
         super().__init__("gated")
-
-
-def test_built_in_plugins_come_through_entry_points() -> None:
-    assert {"torch", "plainml", "jobset"} <= {point.name for point in discover()}
-    assert {plugin.name for plugin in load_plugins()} >= {"torch", "plainml", "jobset"}
 
 
 def test_a_disabled_plugin_is_not_even_imported() -> None:
@@ -196,17 +188,6 @@ def _point_of(point: EntryPoint, value: Any) -> Any:
             return value
 
     return Point()
-
-
-def test_a_method_is_given_what_it_takes() -> None:
-    class Short(Bare):
-        def build(self, job: Any) -> list[Any]:
-            self.seen = job.metadata.name
-            return []
-
-    plugin = Short()
-    Framework([plugin]).resolve(new_info(trainjob(), runtime()), trainjob(), NO_LISTERS)
-    assert plugin.seen == "demo"
 
 
 def generator(self: Any, info: Any, job: Any) -> Any:

@@ -15,7 +15,6 @@ from trainmaster.runtime.strategicpatch import (
     MergeError,
     MergeSchema,
     definition,
-    jobset_spec,
     strategic_merge_patch,
     strategic_merge_patches,
 )
@@ -268,45 +267,6 @@ def test_a_patch_nested_without_end_is_refused() -> None:
         patch = {"a": patch}
     with pytest.raises(MergeError, match="nested too deeply"):
         strategic_merge_patch({}, patch, POD_SPEC)
-
-
-def test_runtime_patches_of_a_jobset() -> None:
-    """From the JobSet down to the env of a container, through the schema written by hand and the generated one."""
-
-    def spec(*jobs: JsonObject) -> JsonObject:
-        return {"replicatedJobs": list(jobs)}
-
-    def job(name: str, pod_spec: JsonObject, **fields: Any) -> JsonObject:
-        return {"name": name, "template": {"spec": {"template": {"spec": pod_spec}}}, **fields}
-
-    original = spec(
-        job("init", {"containers": named("init")}, dependsOn=[{"name": "a", "status": "Ready"}]),
-        job(
-            "node", {"containers": named("node", image="torch"), "volumes": [{"name": "v", "emptyDir": {}}]}, replicas=1
-        ),
-    )
-    patch = spec(
-        job(
-            "node",
-            {
-                "containers": named("node", env=named("A", value="1")),
-                "volumes": named("w"),
-                "imagePullSecrets": named("s"),
-            },
-        ),
-    )
-    assert strategic_merge_patch(original, patch, jobset_spec()) == spec(
-        original["replicatedJobs"][0],
-        job(
-            "node",
-            {
-                "containers": named("node", image="torch", env=named("A", value="1")),
-                "volumes": [{"name": "w"}, {"name": "v", "emptyDir": {}}],
-                "imagePullSecrets": named("s"),
-            },
-            replicas=1,
-        ),
-    )
 
 
 NAMES = st.sampled_from("abcdef")

@@ -148,17 +148,6 @@ def test_an_elastic_job_keeps_its_variables_and_its_number_of_workers() -> None:
     assert runtime_of(conversion)["mlPolicy"] == {"numNodes": 2}
     # V1: one worker that succeeds is enough.
     assert job_spec(conversion)["successPolicy"] == {"rules": [{"succeededCount": 1}]}
-    assert seen(conversion)["demo-node-0-1.demo"] == {
-        "PYTHONUNBUFFERED": "1",
-        "PET_RDZV_ENDPOINT": "demo-node-0-1.demo:7",
-        "PET_RDZV_BACKEND": "etcd-v2",
-        "PET_NNODES": "1:3",
-        "PET_MAX_RESTARTS": "5",
-        "PET_NPROC_PER_NODE": "2",
-        "PET_RDZV_ID": "id",
-        "PET_RDZV_CONF": "a=b,c=d",
-        "PET_STANDALONE": "1",
-    }
     assert lost(conversion) == ["spec.elasticPolicy.metrics"]
 
 
