@@ -5,9 +5,7 @@ The API server enforces RBAC, and OwnerReferencesPermissionEnforcement as OpenSh
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +16,14 @@ from support.enforcement import NAMESPACE, Enforced, enforced, roles_for, shippe
 from support.failing_pods import show_failure
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
 from support.objects import replicated_job, runtime_object, trainjob_object
+from support.probes import probed
 from support.series import series
 from support.stack import manager
 from support.training import conditions_of, found, until
 
 from trainmaster.controller.condition_types import JOB_CREATION_FAILED
-from trainmaster.controller.configuration import Health, Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
+from trainmaster.controller.configuration import Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
-from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.reconciling.trainjobs import job_creation
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
@@ -304,15 +302,6 @@ async def test_without_plugins_what_they_needed_is_not_granted_and_not_missed(cl
     assert refused() == before
 
 
-async def reported(port: int) -> str:
-    """What readiness says; nothing before it is served."""
-    try:
-        async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/readyz") as answer:
-            return await answer.text()
-    except aiohttp.ClientConnectionError:
-        return ""
-
-
 async def metrics_status(port: int, *, token: str = "") -> int:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     async with (
@@ -326,40 +315,20 @@ def events_of(logs: list[Any], event: str) -> list[tuple[str, str]]:
     return [(line["verb"], line["resource"]) for line in logs if line["event"] == event]
 
 
-@asynccontextmanager
-async def running(cluster: Enforced, port: int) -> AsyncIterator[None]:
-    """A manager that may not become ready; probes are served at a port."""
-    health = Health(health_probe_bind_address=f"127.0.0.1:{port}")
-    stop = asyncio.Event()
-    framework = Framework(load_plugins())
-    task = asyncio.create_task(Manager(cluster.access, shipped_configuration(health=health), framework).run(stop))
-    try:
-        yield
-    finally:
-        stop.set()
-        await task
-
-
 async def test_without_any_right_each_is_told_once_and_taken_up_when_granted(cluster: Enforced) -> None:
     """That to the lease, which a Role grants, by readiness as well."""
-    port = free_port()
     await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
     await create(cluster, "patient", on="torch")
-
-    async def says(*parts: str) -> bool:
-        text = await reported(port)
-        return all(part in text for part in parts)
-
     with capture_logs() as logs:
-        async with running(cluster, port):
-            await until(lambda: says("trainjobs.trainer.kubeflow.org (no permission to"))
+        async with probed(cluster.access, shipped_configuration()) as probes:
+            await probes.until("readyz", "trainjobs.trainer.kubeflow.org (no permission to")
             await until(lambda: len(events_of(logs, "a right is missing")) >= len(CACHED) + 1)
             await cluster.apply([each for each in shipped_objects() if each["kind"] != "Role"])
-            await until(lambda: says("leaderElection failed", "leases.coordination.k8s.io"))
+            await probes.until("readyz", "leaderElection failed", "leases.coordination.k8s.io")
             await cluster.apply(shipped_objects())
             await appears(cluster, JOBSETS, "patient")
             await until(lambda: granted_of(logs) == missing_of(logs))
-            assert await reported(port) == "ok"
+            assert await probes.ask("readyz") == (200, "ok")
     told = events_of(logs, "a right is missing")
     assert len(set(told)) == len(told)
     assert {resource.partition(".")[0] for _, resource in told} == {*CACHED, "leases"}
@@ -387,12 +356,8 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
     optional = {"secrets", "limitranges", "runtimeclasses", "priorityclasses", "podgroups", "resourceclaims", "events"}
     optional |= {"leases"}  # those of other namespaces: our own is granted by a Role
     optional |= {"tokenreviews", "subjectaccessreviews", "pods"}
-    metrics = Metrics(
-        bind_address=f"127.0.0.1:{(metrics_port := free_port())}",
-        secure_serving=False,
-        auth=MetricsAuth(enabled=True),
-    )
-    health = Health(health_probe_bind_address=f"127.0.0.1:{(port := free_port())}")
+    port = free_port()
+    metrics = Metrics(bind_address=f"127.0.0.1:{port}", secure_serving=False, auth=MetricsAuth(enabled=True))
     objects = shipped_objects()
     for role in (each for each in objects if each["kind"] == "ClusterRole"):
         role["rules"] = [rule for rule in role["rules"] if not optional & set(rule["resources"])]
@@ -400,9 +365,10 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
     await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
     await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["mpi"])
     with capture_logs() as logs:
-        async with manager(cluster.access, configuration=shipped_configuration(health=health, metrics=metrics)):
+        async with probed(cluster.access, shipped_configuration(metrics=metrics)) as probes:
+            await probes.until("readyz", status=200)
             for number in range(3):
-                assert await metrics_status(metrics_port, token=f"token-{number}") == 500
+                assert await metrics_status(port, token=f"token-{number}") == 500
                 await create(cluster, f"nowhere-{number}", on="nothing")
                 await has_condition(cluster, f"nowhere-{number}", "Blocked", text="not found")
                 await create(cluster, f"keys-{number}", on="mpi")
@@ -419,7 +385,7 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
                 ended = {"status": {"conditions": [failed]}}
                 await cluster.client.patch(JOBSETS, TEAM, name, ended, subresource="status")
                 await has_condition(cluster, name, "Failed", text=failed["message"])
-            assert await reported(port) == "ok"
+            assert await probes.ask("readyz") == (200, "ok")
     told = events_of(logs, "a right is missing")
     assert len(set(told)) == len(told)
     # Who reads metrics is not known, so nobody asks whether they may.

@@ -70,6 +70,14 @@ class Authority:
         )
         return paths
 
+    def mount(self, directory: Path, *, name: str = "server", valid: dt.timedelta = dt.timedelta(days=1)) -> None:
+        """Issue a certificate under the names that a mounted Secret has; the one before is replaced."""
+        directory.mkdir(exist_ok=True)
+        certificate, key = self.issue(directory, name=name, valid=valid)
+        certificate.rename(directory / "tls.crt")
+        key.rename(directory / "tls.key")
+        (directory / "ca.crt").write_bytes(self.pem)
+
     def server_context(self, directory: Path, *, valid: dt.timedelta = dt.timedelta(days=1)) -> ssl.SSLContext:
         """Return the TLS context of a server that this authority vouches for."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
