@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.commands import eventually
 from support.history import at, condition, trainjob
 
 from trainmaster.controller.history import recorder as recorder_module
@@ -84,9 +85,7 @@ class Recording:
         return {each.name: each.result for each in self._read.find(Query())[0]}
 
     async def until(self, condition: Callable[[], Any]) -> None:
-        async with asyncio.timeout(20):
-            while not condition():
-                await asyncio.sleep(0.01)
+        await eventually(condition)
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.commands import wait_until
 from support.history import record, running
 from support.series import value_of
 
@@ -34,13 +34,6 @@ def writing(store: HistoryStore, *, bounds: Bounds = BOUNDS, **options: Any) -> 
     finally:
         if writer._thread.is_alive():
             writer.close(10)
-
-
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 class Failing(HistoryStore):
@@ -73,7 +66,7 @@ def test_what_waits_is_written_and_at_the_end_all_of_it(tmp_path: Path) -> None:
         for number in range(500):
             assert writer.put(record(number))
         writer.start()
-        until(lambda: len(names(tmp_path / "h")) == 500)
+        wait_until(lambda: len(names(tmp_path / "h")) == 500)
         writer.put(record(500))
     assert "job-500" in names(tmp_path / "h")
     assert value_of("trainmaster_history_queue_depth") == 0
@@ -88,7 +81,7 @@ def test_a_full_queue_refuses_at_once_and_counts(tmp_path: Path) -> None:
         assert writer.wants_resync.is_set()
         assert not writer.has_room
         writer.start()
-        until(lambda: writer.has_room)
+        wait_until(lambda: writer.has_room)
     assert names(tmp_path / "h") == ["job-0", "job-1"]
 
 
@@ -119,13 +112,13 @@ def test_a_store_that_cannot_be_used_is_tried_again_and_told_of_once(
     with capture_logs() as logged, writing(store) as writer:
         writer.put(record(1))
         writer.start()
-        until(lambda: store.tries > 2)
+        wait_until(lambda: store.tries > 2)
         assert writer.problem == "the disk is away; bring it back"
         assert value_of("trainmaster_history_store_failing") == 1
         writer.put(record(2))
         store.error = None
-        until(lambda: writer.problem is None)
-        until(lambda: value_of("trainmaster_history_store_failing") == 0)
+        wait_until(lambda: writer.problem is None)
+        wait_until(lambda: value_of("trainmaster_history_store_failing") == 0)
     assert names(tmp_path / "h") == ["job-1", "job-2"]
     told = [each["event"] for each in logged]
     assert told == ["the history is not recorded", "the history is recorded again"]
@@ -134,7 +127,7 @@ def test_a_store_that_cannot_be_used_is_tried_again_and_told_of_once(
 def test_a_store_that_cannot_be_used_is_told_of_before_there_is_anything_to_write(tmp_path: Path) -> None:
     with writing(sqlite_store(tmp_path / "nowhere" / "h")) as writer:
         writer.start()
-        until(lambda: writer.problem is not None)
+        wait_until(lambda: writer.problem is not None)
         assert "nowhere" in (writer.problem or "")
 
 
@@ -145,11 +138,11 @@ def test_a_defect_ends_neither_the_thread_nor_the_history(tmp_path: Path, monkey
     with capture_logs(), writing(store) as writer:
         writer.put(record(1))
         writer.start()
-        until(lambda: writer.problem == "ZeroDivisionError: a defect")
+        wait_until(lambda: writer.problem == "ZeroDivisionError: a defect")
         store.error = None
         writer.put(record(2))
-        until(lambda: "job-2" in names(tmp_path / "h"))
-        until(lambda: writer.problem is None)
+        wait_until(lambda: "job-2" in names(tmp_path / "h"))
+        wait_until(lambda: writer.problem is None)
 
 
 def test_a_record_that_cannot_be_written_costs_itself_and_no_other(
@@ -161,10 +154,10 @@ def test_a_record_that_cannot_be_written_costs_itself_and_no_other(
         for number in range(5):
             writer.put(record(number, nodes=2**70 if number == 2 else 1))
         writer.start()
-        until(lambda: len(names(tmp_path / "h")) == 4)
-        until(lambda: writer.problem is None)
+        wait_until(lambda: len(names(tmp_path / "h")) == 4)
+        wait_until(lambda: writer.problem is None)
         writer.put(record(9))
-        until(lambda: "job-9" in names(tmp_path / "h"))
+        wait_until(lambda: "job-9" in names(tmp_path / "h"))
     assert (value_of(LOST) or 0) - before == 1
     assert [each["job"] for each in logged if each["event"] == "a record of a job cannot be written"] == [
         "team-a/job-2"
@@ -175,7 +168,7 @@ def test_what_is_not_written_at_the_end_is_told_of(tmp_path: Path) -> None:
     with capture_logs() as logged, writing(Failing(tmp_path / "h")) as writer:
         writer.put(record(1))
         writer.start()
-        until(lambda: writer.problem is not None)
+        wait_until(lambda: writer.problem is not None)
     assert logged[-1] == {
         "event": "some of the history was not written any more",
         "log_level": "warning",
@@ -189,8 +182,8 @@ def test_there_are_never_many_more_than_the_bound(tmp_path: Path) -> None:
         writer.start()
         for number in range(100):
             writer.put(record(number))
-        until(lambda: "job-99" in names(file))
-        until(lambda: len(names(file)) <= 20)
+        wait_until(lambda: "job-99" in names(file))
+        wait_until(lambda: len(names(file)) <= 20)
 
 
 def test_gone_jobs_are_ended_after_what_waits_was_written(tmp_path: Path) -> None:
@@ -199,12 +192,12 @@ def test_gone_jobs_are_ended_after_what_waits_was_written(tmp_path: Path) -> Non
         for number in range(450):
             writer.put(running(number))
         writer.start()
-        until(lambda: value_of("trainmaster_history_queue_depth") == 0)
+        wait_until(lambda: value_of("trainmaster_history_queue_depth") == 0)
 
         def all_gone() -> bool:
             # What was written in the second of the question is left alone.
             writer.end_missing({"uid-0007"}, kind="TrainJob", namespaces=())
             return len(names(file)) == 449
 
-        until(all_gone)
+        wait_until(all_gone)
     assert "job-7" not in names(file)
