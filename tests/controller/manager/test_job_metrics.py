@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 from support.failing_pods import show_counts
+from support.installations import create_namespace
 from support.objects import trainjob_object
 from support.scraped import scrape, total
-from support.stack import QUIET, Stack, api_server, manager
-from support.training import apply_runtime, runtime, until
+from support.stack import QUIET, api_server, manager
+from support.training import apply_runtime, found, runtime, until
 
 from trainmaster.controller.configuration import Metrics
-from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
@@ -34,8 +33,7 @@ async def test_of_other_namespaces_nothing_is_counted_and_a_new_manager_counts_n
             pytest.skip("the states of JobSets belong to others on a foreign cluster")
         await apply_runtime(stack.client, runtime())
         for namespace in (SERVED, OTHER):
-            metadata = {"name": namespace}
-            await stack.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+            await create_namespace(stack.client, namespace)
             await stack.client.create(TRAINJOBS, training("runs", namespace))
         await stack.client.create(TRAINJOBS, training("waits", SERVED))
         port = free_port()
@@ -46,7 +44,7 @@ async def test_of_other_namespaces_nothing_is_counted_and_a_new_manager_counts_n
             }
         )
         async with manager(stack.access, configuration=configuration):
-            await until(lambda: has_jobset(stack, "runs"))
+            await until(lambda: found(stack.client, JOBSETS, "runs", namespace=SERVED))
             await show_counts(stack.client, SERVED, "runs", active=1, ready=1)
             await until(lambda: states_are(port, Running=1, Waiting=1))
             report = {"trainerStatus": {"progressPercentage": 5, "lastUpdatedTime": "2126-01-01T00:00:00Z"}}
@@ -65,14 +63,6 @@ async def test_of_other_namespaces_nothing_is_counted_and_a_new_manager_counts_n
             assert total(second, counted, runtime="processes") == total(first, counted, runtime="processes")
             assert total(second, reported) == before + 1
             assert total(second, "trainmaster_trainjob_nodes", state="Running") == 1
-
-
-async def has_jobset(stack: Stack, name: str) -> bool:
-    try:
-        await stack.client.get(JOBSETS, SERVED, name)
-    except NotFound:
-        return False
-    return True
 
 
 async def has_counted(port: int, name: str, value: float) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,15 +12,14 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 from support.installations import Installation, create_namespace, grant, install
 from support.stack import Stack, api_server, manager
-from support.training import runtime, trainjob, until
+from support.training import conditions_of, found, runtime, trainjob, until
 
 from trainmaster.controller.kube.leaderelection import other_leaders
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.usefixtures("impatient")]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -52,17 +51,12 @@ async def train(stack: Stack, namespace: str, name: str = "job", *, kind: str = 
     await stack.client.create(TRAINJOBS, job)
 
 
-async def jobset_of(stack: Stack, namespace: str, name: str = "job") -> JsonObject | None:
-    try:
-        return await stack.client.get(JOBSETS, namespace, name)
-    except NotFound:
-        return None
+def jobset_of(stack: Stack, namespace: str, name: str = "job") -> Coroutine[Any, Any, JsonObject | None]:
+    return found(stack.client, JOBSETS, name, namespace=namespace)
 
 
-async def blocked(stack: Stack, namespace: str, name: str = "job") -> JsonObject | None:
-    job = await stack.client.get(TRAINJOBS, namespace, name)
-    conditions = (job.get("status") or {}).get("conditions") or []
-    return next((each for each in conditions if each["type"] == "Blocked"), None)
+async def blocked(stack: Stack, namespace: str, name: str) -> JsonObject | None:
+    return conditions_of(await stack.client.get(TRAINJOBS, namespace, name)).get("Blocked")
 
 
 async def test_two_installations_side_by_side_serve_each_its_own_namespaces(stack: Stack) -> None:

@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
-import aiohttp
 import orjson
 import pytest
 from aiohttp import web
 from pydantic import BaseModel
-from structlog.testing import capture_logs
 from support.authorities import Authority
-from support.http import listening
+from support.commands import eventually
+from support.http import get, listening
+from support.probes import probed
 from support.stack import Stack, api_server, manager
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, complete, parse_configuration
-from trainmaster.controller.job_kinds import job_kinds
+from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, parse_configuration
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES
 from trainmaster.controller.manager import election as election_module
 from trainmaster.controller.manager.manager import Manager
-from trainmaster.controller.manager.policy_rules import policy_rules
-from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver import StatusServer
-from trainmaster.controller.statusserver.server import plugin_options
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
@@ -43,77 +41,50 @@ OFF = {"webhook": {"enabled": False}, "metrics": {"bindAddress": "0"}, "health":
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PROVED: dict[str, str] = {
-    "apiVersion": "tests/controller/configuration/test_loading.py::test_what_is_wrong_is_said_with_its_place",
-    "kind": "tests/controller/configuration/test_loading.py::test_what_is_wrong_is_said_with_its_place",
-    "controller.groupKindConcurrency": (
-        "tests/controller/manager/test_controllers.py::test_the_configuration_sets_the_number_of_workers"
+_BY_TEST = {
+    "configuration/test_loading.py::test_what_is_wrong_is_said_with_its_place": "apiVersion kind",
+    "manager/test_controllers.py::test_the_configuration_sets_the_number_of_workers": "controller.groupKindConcurrency",
+    "manager/test_metrics.py::test_secure_serving_lets_in_whom_rbac_allows_the_path": (
+        "metrics.bindAddress metrics.secureServing metrics.auth.enabled"
     ),
-    "metrics.secureServing": (
-        "tests/controller/manager/test_metrics.py::test_secure_serving_is_tls_with_the_certificate_of_the_webhooks"
+    "manager/test_namespaces.py::test_two_installations_side_by_side_serve_each_its_own_namespaces": "watchNamespaces",
+    "cli/test_manager.py::test_the_log_follows_the_configuration_file_while_the_manager_runs": "logging.verbosity",
+    "certificates/test_integration.py::test_an_empty_secret_is_filled_and_webhooks_work": (
+        "certManagement.enable certManagement.webhookSecretName"
     ),
-    "metrics.auth.enabled": ("tests/controller/manager/test_metrics.py::test_auth_lets_in_whom_rbac_allows_the_path"),
-    "logging.verbosity": (
-        "tests/controller/cli/test_manager.py::test_the_log_follows_the_configuration_file_while_the_manager_runs"
+    "statusserver/test_server.py::test_the_plugin_is_told_the_service_unless_the_configuration_says_otherwise": (
+        "certManagement.webhookServiceName"
     ),
-    "certManagement.enable": (
-        "tests/controller/certificates/test_integration.py::test_an_empty_secret_is_filled_and_webhooks_work"
+    "plugins/test_loading.py::test_only_those_of_others_that_are_enabled_are_loaded": "plugins.enabled",
+    "plugins/test_loading.py::test_one_that_does_not_load_is_left_out_where_the_configuration_says_so": (
+        "plugins.onLoadError"
     ),
-    "certManagement.webhookSecretName": (
-        "tests/controller/certificates/test_integration.py::test_an_empty_secret_is_filled_and_webhooks_work"
+    "plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained": (
+        "plugins.failurePolicy plugins.timeLimit plugins.quarantine.failures plugins.quarantine.period"
     ),
-    "plugins.enabled": (
-        "tests/controller/plugins/test_loading.py::test_only_those_of_others_that_are_enabled_are_loaded"
+    "tracing/test_manager.py::test_a_reconcile_is_a_span_with_its_requests_and_plugin_calls": "tracing.endpoint",
+    "tracing/test_manager.py::test_a_review_is_in_the_trace_of_the_api_server_that_asks": (
+        "tracing.samplingRatePerMillion"
     ),
-    "plugins.onLoadError": (
-        "tests/controller/plugins/test_loading.py::"
-        "test_one_that_does_not_load_is_left_out_where_the_configuration_says_so"
+    "manager/test_training_operator.py::test_switched_off_it_does_not_even_ask": "trainingOperator.enabled",
+    "manager/test_training_operator.py::test_enabled_kinds_alone_are_served_and_their_pods_made_as_configured": (
+        "trainingOperator.enableScheme trainingOperator.gangSchedulerName trainingOperator.clusterDomain "
+        "trainingOperator.options"
     ),
-    "plugins.failurePolicy": (
-        "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
+    "test_feature_gates.py::test_later_sources_win": "featureGates",
+    "debugging/test_handlers.py::test_they_are_off_unless_switched_on": "enableDebuggingHandlers",
+    "history/test_manager.py::test_jobs_are_recorded_when_they_end_and_when_they_are_deleted": "history.enabled",
+    "history/test_manager.py::test_a_store_that_cannot_be_used_costs_the_history_and_nothing_else": "history.file",
+    "history/test_manager.py::test_the_records_may_be_in_a_database": "history.databaseUrlFile",
+    "history/test_manager.py::test_the_configuration_bounds_the_history_and_names_the_annotation": (
+        "history.maxRecords history.maxAge history.userAnnotation"
     ),
-    "plugins.timeLimit": (
-        "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
-    ),
-    "plugins.quarantine.failures": (
-        "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
-    ),
-    "plugins.quarantine.period": (
-        "tests/controller/plugins/test_integration.py::test_the_configuration_says_how_plugins_are_contained"
-    ),
-    "tracing.endpoint": (
-        "tests/controller/tracing/test_manager.py::test_a_reconcile_is_a_span_with_its_requests_and_plugin_calls"
-    ),
-    "tracing.samplingRatePerMillion": (
-        "tests/controller/tracing/test_manager.py::test_a_review_is_in_the_trace_of_the_api_server_that_asks"
-    ),
-    "trainingOperator.enableScheme": (
-        "tests/controller/manager/test_training_operator.py::test_only_kinds_that_are_enabled_are_served"
-    ),
-    **dict.fromkeys(
-        ("trainingOperator.gangSchedulerName", "trainingOperator.clusterDomain", "trainingOperator.options"),
-        "tests/controller/manager/test_training_operator.py::test_pods_of_jobs_are_made_as_configured",
-    ),
-    "featureGates": "tests/controller/test_feature_gates.py::test_later_sources_win",
-    "enableDebuggingHandlers": "tests/controller/debugging/test_handlers.py::test_they_are_off_unless_switched_on",
-    "history.enabled": (
-        "tests/controller/history/test_manager.py::test_jobs_are_recorded_when_they_end_and_when_they_are_deleted"
-    ),
-    "history.file": (
-        "tests/controller/history/test_manager.py::test_a_store_that_cannot_be_used_costs_the_history_and_nothing_else"
-    ),
-    "history.databaseUrlFile": ("tests/controller/history/test_manager.py::test_the_records_may_be_in_a_database"),
-    **dict.fromkeys(
-        ("history.maxRecords", "history.maxAge", "history.userAnnotation"),
-        "tests/controller/history/test_manager.py::test_the_configuration_bounds_the_history_and_names_the_annotation",
-    ),
-    "web.enabled": (
-        "tests/controller/web/test_handlers.py::test_it_is_off_unless_switched_on_and_does_without_a_history"
-    ),
-    "shutdownDelayDuration": (
-        "tests/e2e/test_rolling_update.py::test_a_rolling_update_under_fifty_reviews_a_second_refuses_none"
+    "web/test_handlers.py::test_it_is_off_unless_switched_on_and_does_without_a_history": "web.enabled",
+    "../e2e/test_rolling_update.py::test_a_rolling_update_under_fifty_reviews_a_second_refuses_none": (
+        "shutdownDelayDuration"
     ),
 }
+PROVED = {option: test for test, options in _BY_TEST.items() for option in options.split()}
 """The test that proves an option, by its path in the file; those of this module add themselves."""
 
 
@@ -121,7 +92,7 @@ def proves(*options: str) -> Callable[[F], F]:
     """Note that a test of this module proves some options."""
 
     def note(test: F) -> F:
-        PROVED.update(dict.fromkeys(options, f"tests/controller/manager/test_options.py::{test.__name__}"))
+        PROVED.update(dict.fromkeys(options, f"manager/test_options.py::{test.__name__}"))
         return test
 
     return note
@@ -142,20 +113,14 @@ def _is_model(part: Any) -> bool:
     return isinstance(part, type) and issubclass(part, BaseModel)
 
 
-def test_every_option_has_a_test_that_proves_its_effect() -> None:
-    assert set(leaves(Configuration)) == set(PROVED)
-
-
-@pytest.mark.parametrize("option", sorted(leaves(Configuration)))
-def test_the_test_that_proves_an_option_exists(option: str) -> None:
-    path, name = PROVED[option].split("::")
-    functions = (ast.AsyncFunctionDef, ast.FunctionDef)
-    assert name in {each.name for each in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(each, functions)}
-
-
-@pytest.mark.parametrize("option", sorted(leaves(Configuration)))
-def test_every_option_is_documented(option: str) -> None:
-    assert f"| `{option}` |" in (ROOT / "docs/configuration.md").read_text()
+def test_every_option_is_documented_and_has_a_test_that_proves_its_effect() -> None:
+    options = list(leaves(Configuration))
+    assert set(options) == set(PROVED)
+    text = (ROOT / "docs/configuration.md").read_text()
+    assert [option for option in options if f"| `{option}` |" not in text] == []
+    for path, names in groupby(sorted(test.split("::") for test in PROVED.values()), key=itemgetter(0)):
+        defined = re.findall(r"def (test_\w+)\(", (ROOT / "tests/controller" / path).read_text())
+        assert {name for _, name in names} - set(defined) == set(), path
 
 
 @pytest.fixture
@@ -166,13 +131,6 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 def configured(**sections: Any) -> Configuration:
     return parse_configuration({**HEAD, **OFF, **sections})
-
-
-def certify(directory: Path) -> None:
-    directory.mkdir()
-    certificate, key = Authority().issue(directory)
-    certificate.rename(directory / "tls.crt")
-    key.rename(directory / "tls.key")
 
 
 async def handshake(
@@ -188,27 +146,19 @@ async def handshake(
         with socket.create_connection(("127.0.0.1", port), 10) as plain, context.wrap_socket(plain) as secure:
             return secure.version() or "", (secure.cipher() or ("",))[0], secure.selected_alpn_protocol()
 
-    async with asyncio.timeout(30):
-        while True:
-            with suppress(ConnectionRefusedError):
-                return await asyncio.to_thread(connect)
-            await asyncio.sleep(0.02)
+    async def shaken() -> tuple[str, str, str | None] | None:
+        with suppress(ConnectionRefusedError):
+            return await asyncio.to_thread(connect)
+        return None
 
-
-async def answer_of(url: str) -> int:
-    """The status of a URL, as soon as somebody listens there."""
-    async with asyncio.timeout(30):
-        while True:
-            with suppress(aiohttp.ClientConnectorError):
-                async with aiohttp.request("GET", url) as answer:
-                    return answer.status
-            await asyncio.sleep(0.02)
+    version, suite, protocol = await eventually(shaken)
+    return version, suite, protocol
 
 
 @asynccontextmanager
 async def three_tls_servers(stack: Stack, directory: Path, tls: JsonObject) -> AsyncIterator[dict[str, int]]:
     """Run webhooks, metrics and the status server; yields their ports."""
-    certify(directory)
+    Authority().mount(directory)
     ports = {"webhooks": free_port(), "metrics": free_port(), "status": free_port()}
     configuration = configured(
         webhook={"host": "127.0.0.1", "port": ports["webhooks"], "certDir": str(directory)},
@@ -247,14 +197,6 @@ async def test_each_server_has_the_suites_and_speaks_http_1_1(stack: Stack, tmp_
             assert (version, suite.endswith("AES256-GCM-SHA384"), protocol) == ("TLSv1.2", True, "http/1.1"), name
 
 
-@proves("metrics.bindAddress")
-async def test_metrics_are_where_they_should_be(stack: Stack) -> None:
-    port = free_port()
-    served = configured(metrics={"bindAddress": f"127.0.0.1:{port}", "secureServing": False})
-    async with manager(stack.access, configuration=served):
-        assert await answer_of(f"http://127.0.0.1:{port}/metrics") == 200
-
-
 @proves("health.healthProbeBindAddress", "health.readinessEndpointName", "health.livenessEndpointName")
 async def test_probes_are_where_they_should_be(stack: Stack) -> None:
     port = free_port()
@@ -264,21 +206,7 @@ async def test_probes_are_where_they_should_be(stack: Stack) -> None:
         "livenessEndpointName": "alive",
     }
     async with manager(stack.access, configuration=configured(health=health)):
-        found = [await answer_of(f"http://127.0.0.1:{port}/{path}") for path in ("ready", "alive", "readyz")]
-        assert found == [200, 200, 404]
-
-
-@pytest.mark.parametrize(
-    ("health", "message"),
-    [
-        ({"readinessEndpointName": ""}, "must be one part of a path"),
-        ({"livenessEndpointName": "a/b"}, "must be one part of a path"),
-        ({"livenessEndpointName": "readyz"}, "must differ"),
-    ],
-)
-def test_probes_that_could_not_be_served_are_refused(health: JsonObject, message: str) -> None:
-    with pytest.raises(ConfigurationInvalid, match=message):
-        configured(health=health)
+        assert [(await get(port, path))[0] for path in ("ready", "alive", "readyz")] == [200, 200, 404]
 
 
 @proves(
@@ -294,24 +222,19 @@ async def test_the_election_is_as_configured(stack: Stack, monkeypatch: pytest.M
             super().__init__(*arguments, **options)
 
     monkeypatch.setattr(election_module, "LeaderElector", Recorded)
+
+    async def leases() -> list[JsonObject]:
+        return list((await stack.client.list(LEASES, "kube-system"))["items"])
+
     election = {"resourceName": "chosen", "resourceNamespace": "kube-system", "leaderElect": True}
     durations = {"leaseDuration": "9s", "renewDeadline": "6s", "retryPeriod": "500ms"}
     async with manager(stack.access, configuration=configured(leaderElection={**election, **durations})):
-        async with asyncio.timeout(30):
-            while not (held := await stack.client.list(LEASES, "kube-system"))["items"]:
-                await asyncio.sleep(0.02)
-    (lease,) = held["items"]
+        (lease,) = await eventually(leases)
     assert (lease["metadata"]["name"], lease["spec"]["leaseDurationSeconds"]) == ("chosen", 9)
     assert periods == {"renew_deadline": 6.0, "retry_period": 0.5}
     async with manager(stack.access, configuration=configured(leaderElection={**election, "leaderElect": False})):
         pass
-    assert len((await stack.client.list(LEASES, "kube-system"))["items"]) == 1
-
-
-@proves("leaderElection.resourceLock")
-def test_a_lock_that_is_no_lease_is_refused() -> None:
-    with pytest.raises(ConfigurationInvalid, match=r"leaderElection\.resourceLock: must be 'leases'"):
-        configured(leaderElection={"resourceLock": "endpoints"})
+    assert len(await leases()) == 1
 
 
 @asynccontextmanager
@@ -342,73 +265,46 @@ async def test_clients_send_no_more_than_they_are_allowed(whose: str) -> None:
             running = Manager(access, configuration, Framework([]), clock=clock)
             client = running._new_http_client(user_agent="tests", guard=None, tries=1)
 
-        async def reach(number: int) -> None:
-            async with asyncio.timeout(10):
-                while len(asked) < number:
-                    await asyncio.sleep(0.001)
-
         async with client:
             sending = [asyncio.create_task(client.list(CONFIGMAPS, "default")) for _ in range(5)]
-            await reach(3)
+            await eventually(lambda: len(asked) >= 3)
             await clock.advance(1.9)
             assert len(asked) == 3, "the burst, and not one more before 1 / qps"
             await clock.advance(0.2)
-            await reach(4)
+            await eventually(lambda: len(asked) >= 4)
             await clock.advance(2)
             await asyncio.gather(*sending)
-
-
-def test_what_the_original_ships_and_has_no_effect_is_told() -> None:
-    assert complete(Configuration()).notices == []
-    told = complete(
-        configured(certManagement={"enable": False, "webhookSecretName": "x"}, tls={"nextProtos": ["h2", "http/1.1"]})
-    ).notices
-    assert [notice.path for notice in told] == ["certManagement.webhookSecretName", "tls.nextProtos"]
-    managed = configured(webhook={"enabled": True}, certManagement={"enable": True, "webhookSecretName": "x"})
-    assert complete(managed).notices == []
-
-
-@proves("certManagement.webhookServiceName")
-def test_pods_report_to_the_service_of_the_configuration() -> None:
-    configuration = configured(certManagement={"webhookServiceName": "chosen"})
-    assert "https://chosen." in str(plugin_options(configuration, authority=lambda: ""))
 
 
 @proves("webhook.enabled")
 async def test_webhooks_that_are_switched_off_are_not_served(stack: Stack) -> None:
     """Those that are on hold readiness up until there is a certificate."""
-    health, webhooks = free_port(), free_port()
     for enabled, status in ((False, 200), (True, 500)):
-        off = configured(
-            webhook={"enabled": enabled, "port": webhooks, "certDir": "/nowhere"},
-            health={"healthProbeBindAddress": f"127.0.0.1:{health}"},
-            shutdownDelayDuration="0s",
-        )
-        async with manager(stack.access, configuration=off):
-            assert await answer_of(f"http://127.0.0.1:{health}/readyz") == status
+        webhook = {"enabled": enabled, "port": free_port(), "certDir": "/nowhere"}
+        async with probed(stack.access, configured(webhook=webhook, shutdownDelayDuration="0s")) as probes:
+            await probes.until("readyz?verbose", "[+]informer-sync ok", status=status)
 
 
-@proves("plugins.disabled")
-def test_a_disabled_plugin_does_not_run() -> None:
-    disabled = frozenset(configured(plugins={"disabled": ["torch"]}).plugins.disabled)
-    every, rest = Framework(load_plugins()).names(), Framework(load_plugins(disabled=disabled)).names()
+@proves("plugins.disabled", "plugins.options")
+def test_a_disabled_plugin_does_not_run_and_options_reach_constructors() -> None:
+    settings = configured(plugins={"disabled": ["torch"], "options": {"torch": {"colour": "red"}}}).plugins
+    every, rest = Framework(load_plugins()).names(), Framework(load_plugins(disabled=settings.disabled)).names()
     assert {name.lower() for name in set(every) - set(rest)} == {"torch"}
-
-
-@proves("plugins.options")
-def test_options_of_plugins_reach_their_constructors() -> None:
-    options = configured(plugins={"options": {"torch": {"colour": "red"}}}).plugins.options
     with pytest.raises(PluginInvalid, match="colour"):
-        load_plugins(options=options)
+        load_plugins(options=settings.options)
 
 
+@proves("leaderElection.resourceLock")
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
+        ({"health": {"readinessEndpointName": ""}}, "must be one part of a path"),
+        ({"health": {"livenessEndpointName": "a/b"}}, "must be one part of a path"),
+        ({"health": {"livenessEndpointName": "readyz"}}, "must differ"),
+        ({"leaderElection": {"resourceLock": "endpoints"}}, r"leaderElection\.resourceLock: must be 'leases'"),
         ({"tls": {"minVersion": "1.4"}}, r"tls\.minVersion: must be '', '1\.0'"),
         ({"tls": {"cipherSuites": ["TLS_RSA_WITH_RC4_128_SHA"]}}, r"tls\.cipherSuites\[0\]: .* unknown or not secure"),
         ({"tls": {"nextProtos": ["h2"]}}, r"tls\.nextProtos: http/1\.1 must be among them"),
-        ({"controller": {"groupKindConcurrency": {"Job.batch": 1}}}, "there is no controller of 'Job.batch'"),
         ({"shutdownDelayDuration": "26s"}, "shutdownDelayDuration: 26s must not be longer than 25s"),
         ({"shutdownDelayDuration": "soon"}, "shutdownDelayDuration: must"),
         ({"watchNamespaces": "team"}, "watchNamespaces: must be a list"),
@@ -421,35 +317,3 @@ def test_options_of_plugins_reach_their_constructors() -> None:
 def test_what_could_have_no_effect_is_refused(sections: JsonObject, message: str) -> None:
     with pytest.raises(ConfigurationInvalid, match=message):
         configured(**sections)
-
-
-@proves("watchNamespaces")
-async def test_only_named_namespaces_are_read(stack: Stack) -> None:
-    """Which rights that takes is proved in `test_namespaces`."""
-    for namespace in ("default", "kube-public"):
-        job = {
-            "apiVersion": TRAINJOBS.api_version,
-            "kind": TRAINJOBS.kind,
-            "metadata": {"name": "job", "namespace": namespace},
-            "spec": {"runtimeRef": {"name": "none"}},
-        }
-        await stack.client.create(TRAINJOBS, job)
-    filled: list[int] = []
-    with capture_logs() as logged:
-        async with manager(stack.access, configuration=configured(watchNamespaces=["kube-public"])):
-            filled += [entry["trainjobs"] for entry in logged if entry["event"] == "caches are filled"]
-    assert filled == [1]
-
-
-@proves("trainingOperator.enabled")
-async def test_jobs_that_are_switched_off_are_neither_asked_for_nor_need_a_right() -> None:
-    for enabled in (True, False):
-        configuration = configured(trainingOperator={"enabled": enabled})
-        kinds = job_kinds(configuration)
-        rules = policy_rules(configuration, features=(), watches=(), job_kinds=kinds, namespace="kubeflow")
-        assert bool(kinds) == any(rule.resource.group == "kubeflow.org" for rule in rules) == enabled
-        async with counting_server() as (access, asked), manager(access, configuration=configuration):
-            async with asyncio.timeout(30):
-                while enabled and "/apis/kubeflow.org/v1" not in asked:
-                    await asyncio.sleep(0.02)
-        assert ("/apis/kubeflow.org/v1" in asked) == enabled

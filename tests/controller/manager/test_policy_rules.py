@@ -65,6 +65,7 @@ def jobs_rights(**options: Any) -> set[tuple[str, str, str]]:
 @pytest.mark.defect("V1-B35")
 def test_mpijobs_over_ssh_take_no_right_to_roles_nor_to_exec() -> None:
     """V1-B35: with kubectl exec the manager has to have what it gives to launchers; nobody may delete any of it."""
+    assert jobs_rights(enabled=False) == set()
     default = jobs_rights(enableScheme=["mpijob"])
     ssh = jobs_rights(enableScheme=["mpijob"], options={"mpijob": {"transport": "ssh"}})
     roles = ("rbac.authorization.k8s.io", "roles")

@@ -13,13 +13,10 @@ from support.job_kinds import job_object
 from support.jobworld import pytorchjob, replicas
 from support.series import series
 from support.stack import QUIET, Stack, api_server, manager
-from support.training import until
+from support.training import found, until
 
-from trainmaster.controller.configuration import Configuration, TrainingOperator
-from trainmaster.controller.kube.cache import reflector
-from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.configuration import TrainingOperator
 from trainmaster.controller.kube.rest.resources import PODS, Resource
-from trainmaster.controller.manager import training_operator
 from trainmaster.controller.manager.other_operator import WEBHOOKS
 from trainmaster.controller.resources import job_resource
 from trainmaster.devcluster.crds.install import (
@@ -34,7 +31,6 @@ from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
 _KINDS = {kind.kind: kind for kind in load_job_kinds()}
-_JOBS = {name: job_resource(kind) for name, kind in _KINDS.items()}
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
 CONFIGURATIONS = Resource(
     "admissionregistration.k8s.io",
@@ -48,9 +44,8 @@ VOLCANO = QUIET.model_copy(update={"training_operator": TrainingOperator(gang_sc
 
 
 @pytest.fixture
-async def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stack]:
-    """An API server of our own, without the definitions of V1; kinds that come are found soon."""
-    monkeypatch.setattr(training_operator, "DISCOVERY_INTERVAL", 0.1)
+async def stack(tmp_path: Path, impatient: None) -> AsyncIterator[Stack]:
+    """An API server of our own, without the definitions of V1."""
     async with api_server(tmp_path) as stack:
         yield stack
 
@@ -64,27 +59,8 @@ async def pod_names(stack: Stack) -> list[str]:
     return [each["metadata"]["name"] for each in (await stack.client.list(PODS, "default"))["items"]]
 
 
-async def pod_groups(stack: Stack) -> list[Any]:
-    try:
-        return list((await stack.client.list(PODGROUPS, "default"))["items"])
-    except NotFound:
-        return []  # the kind is not served yet
-
-
 async def job_status(stack: Stack) -> Any:
     return (await stack.client.get(PYTORCHJOBS, "default", "demo")).get("status") or {}
-
-
-async def test_without_definitions_nothing_is_read_and_they_are_found_when_they_come(stack: Stack) -> None:
-    assert stack.cluster is not None
-    pods = stack.cluster.faults.add(Delay(0.0), resource="pods", user_agent="trainmaster/")
-    jobs = stack.cluster.faults.add(Delay(0.0), resource="pytorchjobs", user_agent="trainmaster/")
-    async with manager(stack.access, configuration=QUIET):
-        assert (pods.count, jobs.count) == (0, 0)
-        await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
-        await create_job(stack)
-        await until(lambda: pod_names(stack))
-        assert await pod_names(stack) == ["demo-worker-0"]
 
 
 @pytest.mark.nightly
@@ -114,17 +90,22 @@ async def test_jobs_are_counted_by_state_while_the_manager_leads(stack: Stack) -
         await until(is_gone)
 
 
-async def test_a_kind_that_may_not_be_read_holds_up_no_other(stack: Stack) -> None:
-    """A role of before the kind came, for instance: TrainJobs would not be admitted any more."""
+async def test_without_definitions_nothing_is_read_and_those_that_come_are_served_if_they_may_be_read(
+    stack: Stack,
+) -> None:
+    """A role of before a kind came holds up no other: TrainJobs would not be admitted any more."""
     assert stack.cluster is not None
-    await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
-    refused = stack.cluster.faults.add(Refuse(403), resource="rolebindings", user_agent="trainmaster/")
+    add = stack.cluster.faults.add
+    refused = add(Refuse(403), resource="rolebindings", user_agent="trainmaster/")
+    seen = [add(Delay(0.0), resource=each, user_agent="trainmaster/") for each in ("pods", "pytorchjobs")]
     async with (
         manager(stack.access, configuration=QUIET) as running,
         TestClient(TestServer(running.healthz.application())) as probes,
     ):
+        assert [each.count for each in seen] == [0, 0]
+        await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
         await create_job(stack)
-        await until(lambda: pod_names(stack))
+        assert await until(lambda: pod_names(stack)) == ["demo-worker-0"]
 
         async def is_ready() -> bool:
             return refused.count > 0 and (await probes.get("/readyz")).status == 200
@@ -144,9 +125,8 @@ async def test_switched_off_it_does_not_even_ask(stack: Stack) -> None:
 
 
 @pytest.mark.defect("V1-B26")
-async def test_a_gang_scheduler_may_be_installed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training_operator, "DISCOVERY_INTERVAL", 0.1)
-    monkeypatch.setattr(reflector, "_ABSENT_INTERVAL", 0.1)
+@pytest.mark.usefixtures("impatient")
+async def test_a_gang_scheduler_may_be_installed_later(tmp_path: Path) -> None:
     async with api_server(tmp_path, definitions=False) as stack:
         assert stack.cluster is not None
         needed = (*TRAINER_DEFINITIONS, *JOBSET_DEFINITIONS, *TRAINING_OPERATOR_DEFINITIONS)
@@ -157,7 +137,7 @@ async def test_a_gang_scheduler_may_be_installed_later(tmp_path: Path, monkeypat
             (blocked,) = [each for each in (await job_status(stack))["conditions"] if each["type"] == "Blocked"]
             assert "the cluster does not serve PodGroup (scheduling.volcano.sh/v1beta1)" in blocked["message"]
             await install_definitions(stack.cluster.api, GANG_DEFINITIONS)
-            await until(lambda: pod_groups(stack))
+            await until(lambda: found(stack.client, PODGROUPS, "demo"))
             await stack.client.patch(PODGROUPS, "default", "demo", {"status": {"phase": "Inqueue"}})
             await until(lambda: pod_names(stack))
 
@@ -188,62 +168,39 @@ async def test_the_jobs_of_another_operator_are_left_alone_until_it_is_gone(stac
     looked = stack.cluster.faults.add(Delay(0.0), resource=CONFIGURATIONS.plural, user_agent="trainmaster/")
     async with manager(stack.access, configuration=QUIET):
         await create_job(stack)
-        await until(lambda: answer(looked.count >= 3))
+        await until(lambda: looked.count >= 3)
         assert await pod_names(stack) == []
         await stack.client.delete(CONFIGURATIONS, None, WEBHOOKS)
         await until(lambda: pod_names(stack))
 
 
-async def answer(value: Any) -> Any:
-    return value
-
-
-def configured(section: JsonObject) -> Configuration:
-    return QUIET.model_copy(update={"training_operator": TrainingOperator.model_validate(section)})
-
-
-async def created(stack: Stack, *jobs: JsonObject) -> None:
-    """Write jobs of `kubeflow.org/v1`."""
-    if stack.cluster is not None:
-        await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
-    for obj in jobs:
-        await stack.client.create(_JOBS[obj["kind"]], obj)
-
-
-async def pods_of(stack: Stack, number: int) -> dict[str, JsonObject]:
-    """All pods by name, once there are so many."""
-
-    async def found() -> list[JsonObject]:
-        pods: list[JsonObject] = (await stack.client.list(PODS, "default"))["items"]
-        return pods if len(pods) >= number else []
-
-    return {pod["metadata"]["name"]: pod for pod in await until(found)}
-
-
-def job(kind: str, name: str, **replicas: int) -> JsonObject:
-    return job_object(_KINDS[kind], replicas, name=name, namespace="default")
-
-
-async def test_only_kinds_that_are_enabled_are_served(stack: Stack) -> None:
-    await created(stack, job("JAXJob", "jax", Worker=1), job("PyTorchJob", "torch", Master=1))
-    async with manager(stack.access, configuration=configured({"enableScheme": ["JAXJob"]})):
-        assert set(await pods_of(stack, 1)) == {"jax-worker-0"}
-    async with manager(stack.access, configuration=QUIET):
-        assert set(await pods_of(stack, 2)) == {"jax-worker-0", "torch-master-0"}
-
-
-async def test_pods_of_jobs_are_made_as_configured(stack: Stack) -> None:
-    await created(stack, job("TFJob", "tf", Worker=2), job("PyTorchJob", "torch", Master=1, Worker=1))
+async def test_enabled_kinds_alone_are_served_and_their_pods_made_as_configured(stack: Stack) -> None:
+    assert stack.cluster is not None
+    await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+    for kind, types in (
+        ("JAXJob", {"Worker": 1}), ("TFJob", {"Worker": 2}), ("PyTorchJob", {"Master": 1, "Worker": 1})
+    ):  # fmt: skip
+        job = job_object(_KINDS[kind], types, name=kind.lower(), namespace="default")
+        await stack.client.create(job_resource(_KINDS[kind]), job)
     section = {
         "gangSchedulerName": "packing",
         "clusterDomain": "corp.example",
         "options": {"pytorchjob": {"initContainerImage": "waiting:1"}},
     }
-    async with manager(stack.access, configuration=configured(section)):
-        pods = await pods_of(stack, 4)
+    pods = dict[str, JsonObject]()
+    for scheme, number in (["JAXJob"], 1), ([], 5):
+        operator = TrainingOperator.model_validate({**section, "enableScheme": scheme})
+
+        async def are_there(number: int = number) -> bool:
+            pods.update({pod["metadata"]["name"]: pod for pod in (await stack.client.list(PODS, "default"))["items"]})
+            return len(pods) >= number
+
+        async with manager(stack.access, configuration=QUIET.model_copy(update={"training_operator": operator})):
+            await until(are_there)
+            assert scheme == [] or set(pods) == {"jaxjob-worker-0"}
     assert {pod["spec"]["schedulerName"] for pod in pods.values()} == {"packing"}
-    environment = {each["name"]: each["value"] for each in pods["tf-worker-0"]["spec"]["containers"][0]["env"]}
+    environment = {each["name"]: each["value"] for each in pods["tfjob-worker-0"]["spec"]["containers"][0]["env"]}
     cluster = orjson.loads(environment["TF_CONFIG"])["cluster"]
-    assert cluster == {"worker": [f"tf-worker-{index}.default.svc.corp.example:2222" for index in range(2)]}
-    (waiting,) = pods["torch-worker-0"]["spec"]["initContainers"]
+    assert cluster == {"worker": [f"tfjob-worker-{index}.default.svc.corp.example:2222" for index in range(2)]}
+    (waiting,) = pods["pytorchjob-worker-0"]["spec"]["initContainers"]
     assert waiting["image"] == "waiting:1"

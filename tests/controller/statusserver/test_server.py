@@ -22,7 +22,7 @@ from support.stack import Stack
 from support.statusserver import NAMESPACE, OWNERS, REPORT, MovableClock, StatusClient, Trainers
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.configuration import Configuration, Plugins, Webhook
+from trainmaster.controller.configuration import CertManagement, Configuration, Plugins, Webhook
 from trainmaster.controller.configuration import StatusServer as Settings
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.server import server as https_server
@@ -40,13 +40,6 @@ class HurriedClock(MovableClock):
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds if seconds == NEVER else min(seconds, 0.02))
-
-
-def certify(directory: Path, issuer: Issuer) -> None:
-    certificate, key = issuer.issue(directory)
-    certificate.rename(directory / "tls.crt")
-    key.rename(directory / "tls.key")
-    (directory / "ca.crt").write_bytes(issuer.pem)
 
 
 def configuration(directory: Path, **more: Any) -> Configuration:
@@ -108,7 +101,7 @@ async def test_it_is_served_from_the_first_certificate_on(stack: Stack, trainers
         await eventually(lambda: "for want of a certificate" in (readiness() or ""))
         assert liveness() is None, "another process would have no certificate either"
         issuer = Issuer()
-        certify(tmp_path, issuer)
+        issuer.mount(tmp_path)
         await eventually(lambda: readiness() is None)
         assert await running.post(issuer, token) == 200
     assert readiness() == "the status server is not served any more"
@@ -122,14 +115,14 @@ async def test_a_new_authority_and_its_certificate_are_taken_up(
     monkeypatch.setattr(https_server, "REFRESH_INTERVAL", NEVER)
     token = await trainers.token("train", pod=await trainers.create("train"))
     old, new = Issuer("old"), Issuer("new")
-    certify(tmp_path, old)
+    old.mount(tmp_path)
     async with serving(stack, trainers, tmp_path) as running:
         authority = running.server.plugin_options()["trainjobstatus"]["authority"]
         assert authority() == old.pem.decode()
         await eventually(lambda: running.server.readiness() is None)
         assert await running.post(old, token) == 200
         assert running.enqueued == 0
-        certify(tmp_path, new)
+        new.mount(tmp_path)
         await eventually(lambda: running.enqueued == 1)
         assert authority() == new.pem.decode()
         assert await running.post(new, token) == 200
@@ -138,7 +131,7 @@ async def test_a_new_authority_and_its_certificate_are_taken_up(
 async def test_who_speaks_no_tls_or_nothing_leaves_no_trace(
     stack: Stack, trainers: Trainers, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    certify(tmp_path, Issuer())
+    Issuer().mount(tmp_path)
     async with serving(stack, trainers, tmp_path) as running:
         await eventually(lambda: running.server.readiness() is None)
         with capture_logs() as logs:
@@ -155,7 +148,7 @@ async def test_who_speaks_no_tls_or_nothing_leaves_no_trace(
 
 async def test_a_connection_without_a_request_is_closed(stack: Stack, trainers: Trainers, tmp_path: Path) -> None:
     issuer, clock = Issuer(), VirtualClock()
-    certify(tmp_path, issuer)
+    issuer.mount(tmp_path)
     token = await trainers.token("train", pod=await trainers.create("train"))
     async with serving(stack, trainers, tmp_path, clock=clock) as running:
         await eventually(lambda: running.server.readiness() is None)
@@ -177,6 +170,8 @@ def test_the_plugin_is_told_the_service_unless_the_configuration_says_otherwise(
     options = StatusServer(others).plugin_options()
     assert options["other"] == {"a": 1}
     assert options["trainjobstatus"]["server"] == f"https://kubeflow-trainer-controller-manager.kubeflow.svc:{port}"
+    called = settings.model_copy(update={"cert_management": CertManagement(webhook_service_name="chosen")})
+    assert StatusServer(called).plugin_options()["trainjobstatus"]["server"] == f"https://chosen.kubeflow.svc:{port}"
     given = Plugins(options={"trainjobstatus": {"server": "https://elsewhere"}})
     elsewhere = StatusServer(settings.model_copy(update={"plugins": given}))
     assert elsewhere.plugin_options()["trainjobstatus"]["server"] == "https://elsewhere"
