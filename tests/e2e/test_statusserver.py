@@ -79,19 +79,6 @@ def _certify(directory: Path, authority: Authority) -> None:
     (directory / "ca.crt").write_bytes(authority.pem)
 
 
-async def test_a_trainer_reports_its_progress(setting: Setting) -> None:
-    client = setting.client
-    await client.create(TRAINJOBS, trainjob("reports", trainer={"command": python(SNIPPET)}))
-    assert (await ended(client, "reports"))["type"] == "Complete"
-    status = (await client.get(TRAINJOBS, "default", "reports"))["status"]["trainerStatus"]
-    assert status.pop("lastUpdatedTime").startswith("20")
-    assert status == {
-        "progressPercentage": 45,
-        "estimatedRemainingSeconds": 795,
-        "metrics": [{"name": "loss", "value": "0.2347"}],
-    }
-
-
 @pytest.mark.defect("S6")
 async def test_running_trainers_get_a_new_authority(setting: Setting, tmp_path: Path) -> None:
     client = setting.client

@@ -148,11 +148,6 @@ async def test_claims_are_bound_shared_and_removed(node: Node, kubelet: Kubelet)
     await eventually(lambda: not directory.exists())
 
 
-async def test_the_deadline_of_a_pod(node: Node, kubelet: Kubelet) -> None:
-    await node.create(sh("sleep 60"), activeDeadlineSeconds=1)
-    assert (await node.phase("Failed"))["status"]["reason"] == "DeadlineExceeded"
-
-
 async def test_a_pod_that_somebody_calls_evicted_is_stopped(node: Node, kubelet: Kubelet) -> None:
     """So a controller that replaces evicted pods can be tried: nothing is evicted here by itself."""
     await node.create(sh("trap 'echo stopped; exit 5' TERM; echo ready; while :; do sleep 0.02; done"))

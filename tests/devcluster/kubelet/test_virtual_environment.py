@@ -107,18 +107,6 @@ def unchanged(below: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("unchanged")
-def test_python_is_that_of_the_container_and_has_the_packages_below(
-    base: BaseEnvironment, tmp_path: Path, run: Run
-) -> None:
-    environment = base.virtual_environment(tmp_path / "c")
-    shown = run(
-        environment,
-        "for p in python python3; do $p -c 'import sys, tinypkg; print(sys.executable, tinypkg.version)'; done",
-    )
-    assert shown.splitlines() == [f"{environment.directory}/bin/{name} 1.0" for name in ("python", "python3")]
-
-
-@pytest.mark.usefixtures("unchanged")
 def test_a_program_of_the_environment_below_runs_in_that_of_the_container(
     base: BaseEnvironment, tmp_path: Path, run: Run
 ) -> None:

@@ -172,7 +172,13 @@ class TestARunningCluster:
             await client.create(TRAINJOBS, trainjob("reports", trainer={"command": command}), namespace="default")
             assert (await ended(client, "reports"))["type"] == "Complete"
             done = await client.get(TRAINJOBS, "default", "reports")
-            assert done["status"]["trainerStatus"]["progressPercentage"] == 42
+            status = done["status"]["trainerStatus"]
+            assert status.pop("lastUpdatedTime").startswith("20")
+            assert status == {
+                "progressPercentage": 42,
+                "estimatedRemainingSeconds": 17,
+                "metrics": [{"name": "loss", "value": "0.5"}],
+            }
 
     @pytest.mark.nightly
     async def test_the_running_manager_follows_the_file(self, home: Path) -> None:
