@@ -86,19 +86,23 @@ async def test_each_page_shows_what_it_should(stack: Stack) -> None:
         assert "JobSet".lower() in str(plugins["order"]["build"]).lower()
         _, configuration = await pages.get("/debug/configuration")
         assert configuration["enableDebuggingHandlers"] is True
-        status, profile = await pages.get("/debug/profile?seconds=0.5")
-        assert status == 200
-        assert {line.partition(";")[0] for line in profile.splitlines()} >= {"MainThread", "leader-election"}
+
+        async def profiled() -> bool:
+            status, profile = await pages.get("/debug/profile?seconds=0.1")
+            assert status == 200
+            return {line.partition(";")[0] for line in profile.splitlines()} >= {"MainThread", "leader-election"}
+
+        await eventually(profiled)
         for wrong in ("0", "-1", "61", "nan", "inf", "soon"):
             assert (await pages.get(f"/debug/profile?seconds={wrong}"))[0] == 400
-        running = asyncio.create_task(pages.get("/debug/profile?seconds=1"))
+        running = asyncio.create_task(pages.get("/debug/profile?seconds=60"))
 
         async def profiles() -> bool:
             return "profiler\n" in (await pages.get("/debug/threads"))[1]
 
         await eventually(profiles)
         assert (await pages.get("/debug/profile"))[0] == 429
-        assert (await running)[0] == 200
+        running.cancel()
 
 
 @pytest.mark.guarantee("M-9")

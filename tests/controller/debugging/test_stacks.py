@@ -35,7 +35,9 @@ async def collect(event: asyncio.Event) -> None:
 
 
 @pytest.mark.guarantee("M-9")
-async def test_tasks_that_wait_at_one_place_are_shown_once_down_to_the_innermost_call() -> None:
+async def test_tasks_that_wait_at_one_place_are_shown_once_down_to_the_innermost_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     event = asyncio.Event()
     async with asyncio.TaskGroup() as tasks:
         for number in range(20):
@@ -49,6 +51,17 @@ async def test_tasks_that_wait_at_one_place_are_shown_once_down_to_the_innermost
     assert [line.split(":")[0].rpartition(".")[2] for line in group] == ["outer", "wait_for", "wait"]
     assert group[0].startswith(f"    {__name__}.outer:")
     assert SECRET not in text
+    # The text has bounds.
+    monkeypatch.setattr(stacks, "MAX_TASKS", 5)
+    event = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(9):
+            tasks.create_task(outer(event))
+        await asyncio.sleep(0)
+        text = task_stacks(asyncio.get_running_loop())
+        event.set()
+    assert text.startswith("10 tasks\n")
+    assert text.endswith("\n5 tasks are not shown\n")
 
 
 @pytest.mark.guarantee("M-9")
@@ -62,20 +75,6 @@ async def test_tasks_within_generators_and_those_that_run_are_shown() -> None:
     assert "1 x collector\n" in text
     assert f"{__name__}.collect:" in text
     assert "test_tasks_within_generators_and_those_that_run_are_shown:" in text
-
-
-@pytest.mark.guarantee("M-9")
-async def test_the_text_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stacks, "MAX_TASKS", 5)
-    event = asyncio.Event()
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(9):
-            tasks.create_task(outer(event))
-        await asyncio.sleep(0)
-        text = task_stacks(asyncio.get_running_loop())
-        event.set()
-    assert text.startswith("10 tasks\n")
-    assert text.endswith("\n5 tasks are not shown\n")
 
 
 @pytest.mark.guarantee("M-9")

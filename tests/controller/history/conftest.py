@@ -20,7 +20,7 @@ def postgres() -> Iterator[Postgres]:
         yield server
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.nightly)])
 def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewStore]:
     made: list[HistoryStore] = []
 

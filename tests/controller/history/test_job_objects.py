@@ -36,11 +36,8 @@ def jobset(*, replicas: int = 1, parallelism: int = 4, gpus: int = 8, restarts: 
 
 
 def test_a_trainjob_that_has_succeeded_is_told_as_a_whole() -> None:
-    reported = {
-        "progressPercentage": 100,
-        "metrics": [{"name": "loss", "value": "0.1"}],
-        "lastUpdatedTime": at(40),
-    }
+    metrics = [{"name": "loss", "value": "0.1"}]
+    reported = {"progressPercentage": 100, "metrics": metrics, "lastUpdatedTime": at(40)}
     complete = condition("Complete", 50, reason="AllJobsCompleted", message="jobset completed successfully")
     resumed = condition("Suspended", 5, status="False", reason="Resumed", message="TrainJob is resumed")
     job = trainjob(status={"conditions": [resumed, complete], "trainerStatus": reported})
@@ -97,27 +94,24 @@ def test_a_trainjob_that_has_failed_tells_cause_exit_code_and_restarts() -> None
     assert found.message == FAILURE
 
 
-def test_the_cause_of_a_job_that_has_not_ended_is_told_too() -> None:
+def test_causes_are_told_of_what_has_not_succeeded() -> None:
+    # The cause of a job that has not ended is told too.
     conditions = [condition("Blocked", 1, reason="RuntimeNotFound"), condition("Suspended", 1, status="False")]
     assert record_of(trainjob(status={"conditions": conditions})).cause == "RuntimeMissing"
     assert record_of(trainjob(status={"conditions": conditions[1:]})).cause == ""
-
-
-def test_the_timeline_tells_of_each_attempt_once() -> None:
-    attempts = "attempt 0: rank 0 failed\nattempt 1: rank 2 failed"
-    found = record_of(
-        trainjob(status={"conditions": [condition("ContainerFailed", 9, reason="Error", message=attempts)]})
-    )
-    assert found.timeline[-1].text == "Error: attempt 1: rank 2 failed"
-
-
-def test_a_job_that_has_succeeded_has_no_cause() -> None:
+    # A job that has succeeded has no cause.
     conditions = [
         condition("Complete", 2),
         condition("ContainerFailed", 1, reason="OOMKilled", message="exit code 137"),
     ]
     found = record_of(trainjob(status={"conditions": conditions}))
     assert (found.cause, found.exit_code) == ("", None)
+    # The timeline tells of each attempt once.
+    attempts = "attempt 0: rank 0 failed\nattempt 1: rank 2 failed"
+    found = record_of(
+        trainjob(status={"conditions": [condition("ContainerFailed", 9, reason="Error", message=attempts)]})
+    )
+    assert found.timeline[-1].text == "Error: attempt 1: rank 2 failed"
 
 
 def test_a_job_of_v1_is_told_as_a_whole() -> None:
@@ -144,16 +138,14 @@ def test_a_job_of_v1_is_told_as_a_whole() -> None:
     assert found.restarts == 2
 
 
-def test_a_job_that_is_deleted_before_its_end_has_no_other_one() -> None:
+def test_a_job_that_is_deleted_keeps_the_end_that_it_had() -> None:
     waiting = trainjob(status={"conditions": [condition("Blocked", 1, reason="RuntimeNotFound", message="no runtime")]})
     found = deleted_record(waiting, at=at(3))
     assert (found.result, found.ended, found.deleted, found.cause) == ("Deleted", at(3), at(3), "RuntimeMissing")
     assert found.message == "the job was deleted before it had ended"
     waiting["metadata"]["deletionTimestamp"] = at(2)
     assert deleted_record(waiting, at=at(3)).deleted == at(2)
-
-
-def test_a_job_that_is_deleted_after_its_end_keeps_it() -> None:
+    # A job that is deleted after its end keeps it.
     found = deleted_record(trainjob(status={"conditions": [condition("Complete", 2)]}), at=at(3))
     assert (found.result, found.ended, found.deleted) == ("Succeeded", at(2), at(3))
 
@@ -181,26 +173,13 @@ def test_numbers_and_times_that_nobody_meant_are_kept_in_bounds() -> None:
     assert len(written) < LONGEST_RECORD
 
 
+FIELDS = ("type", "status", "message", "name", "conditions", "jobsStatus", "metrics", "replicas", "template", "spec")
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
-            st.sampled_from(
-                [
-                    "type",
-                    "status",
-                    "message",
-                    "name",
-                    "conditions",
-                    "jobsStatus",
-                    "metrics",
-                    "replicas",
-                    "template",
-                    "spec",
-                ]
-            )
-            | st.text(max_size=5),
+            st.sampled_from(FIELDS) | st.text(max_size=5),
             inner,
             max_size=4,
         )

@@ -26,7 +26,6 @@ def found(store: HistoryStore, **query: object) -> list[str]:
     return [each.name for each in records]
 
 
-@pytest.mark.nightly
 def test_what_is_written_another_process_reads(new_store: NewStore) -> None:
     whole = record(1, message='it\'s "quoted"; DROP TABLE trainmaster_history; -- ü % ? 𝄞', cause="OutOfMemory")
     assert new_store().write([whole], now=NOON) == 1
@@ -35,7 +34,6 @@ def test_what_is_written_another_process_reads(new_store: NewStore) -> None:
     assert new_store().get("another") is None
 
 
-@pytest.mark.nightly
 def test_what_is_written_again_is_there_once_and_counts_as_unchanged(new_store: NewStore) -> None:
     first, second = new_store(), new_store()
     assert first.write([record(1), record(2)], now=NOON) == 2
@@ -43,7 +41,6 @@ def test_what_is_written_again_is_there_once_and_counts_as_unchanged(new_store: 
     assert found(first) == ["job-3", "job-2", "job-1"]
 
 
-@pytest.mark.nightly
 def test_two_writers_at_once_lose_nothing(new_store: NewStore) -> None:
     stores = [new_store(), new_store()]
     stores[0].write([], now=NOON)
@@ -63,32 +60,28 @@ def test_two_writers_at_once_lose_nothing(new_store: NewStore) -> None:
     assert last.restarts == 29
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("letter", ["a", '"', "\x01", "𝄞"])
-def test_the_longest_record_has_bounds_whatever_it_is_made_of(new_store: NewStore, letter: str) -> None:
-    def numbered(number: int) -> str:
-        return f"{number:03}{letter * 999}"
-
-    metrics = {numbered(number): numbered(number) for number in range(99)}
-    longest = record(
-        1,
-        message=letter * 9999,
-        samples=[Sample(at(minute), 1, metrics) for minute in range(59)],
-        timeline=[TimelineEntry(at(minute), numbered(minute), numbered(minute)) for minute in range(59)],
-    )
+def test_the_longest_record_has_bounds_whatever_it_is_made_of(new_store: NewStore) -> None:
     store = new_store()
-    store.write([bounded(longest)], now=NOON)
-    store.write([bounded(longest)], now=NOON)
-    with store._reading() as execute:
-        ((text,),) = execute("SELECT record FROM trainmaster_history").fetchall()
-    assert len(text.encode()) <= LONGEST_RECORD
-    kept = store.get(longest.uid)
-    assert kept is not None
-    assert kept.samples[-1].time == at(58), "the last that it reported"
-    assert kept.timeline[-1].time == at(58)
+    for letter in ("a", '"', "\x01", "𝄞"):
+        long = [f"{number:03}{letter * 999}" for number in range(99)]
+        longest = record(
+            1,
+            uid=f"uid-{ord(letter)}",
+            message=letter * 9999,
+            samples=[Sample(at(minute), 1, dict(zip(long, long, strict=True))) for minute in range(59)],
+            timeline=[TimelineEntry(at(minute), long[minute], long[minute]) for minute in range(59)],
+        )
+        for _ in range(2):
+            store.write([bounded(longest)], now=NOON)
+        with store._reading() as execute:
+            texts = execute("SELECT record FROM trainmaster_history").fetchall()
+        assert max(len(text.encode()) for (text,) in texts) <= LONGEST_RECORD
+        kept = store.get(longest.uid)
+        assert kept is not None
+        assert kept.samples[-1].time == at(58), "the last that it reported"
+        assert kept.timeline[-1].time == at(58)
 
 
-@pytest.mark.nightly
 def test_jobs_are_found_by_what_they_are_the_last_end_first(new_store: NewStore) -> None:
     store = new_store()
     store.write(
@@ -112,7 +105,6 @@ def test_jobs_are_found_by_what_they_are_the_last_end_first(new_store: NewStore)
     assert store.namespaces() == ["team-a", "team-b"]
 
 
-@pytest.mark.nightly
 def test_a_long_list_comes_in_pages_without_a_job_twice(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(number, ended=at(number // 3)) for number in range(10)], now=NOON)
@@ -126,7 +118,6 @@ def test_a_long_list_comes_in_pages_without_a_job_twice(new_store: NewStore) -> 
     assert sorted({uid for page in pages for uid in page}) == [f"uid-{number:04}" for number in range(10)]
 
 
-@pytest.mark.nightly
 def test_what_is_too_much_or_too_old_is_removed_and_nothing_else(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(number) for number in range(10)], now=NOON)
@@ -139,7 +130,6 @@ def test_what_is_too_much_or_too_old_is_removed_and_nothing_else(new_store: NewS
     assert store.prune(most=4, before=NOON + timedelta(seconds=1)) == 3
 
 
-@pytest.mark.nightly
 def test_jobs_that_are_gone_have_ended_the_others_have_not(new_store: NewStore) -> None:
     store = new_store()
     store.write([running(1, cause="Unschedulable"), running(2), running(3, kind="PyTorchJob")], now=NOON)
@@ -160,14 +150,12 @@ def test_jobs_that_are_gone_have_ended_the_others_have_not(new_store: NewStore) 
     assert found(store, namespaces=["team-b"]) == ["job-5"]
 
 
-@pytest.mark.nightly
 def test_an_end_that_cannot_be_read_as_a_time_is_now(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(1, ended="yesterday"), record(2, ended="9999-99-99T00:00:00Z"), record(3)], now=NOON)
     assert sorted(found(store, since=NOON)) == ["job-1", "job-2"]
 
 
-@pytest.mark.nightly
 def test_what_somebody_else_wrote_into_the_table_counts_as_missing(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(1), record(2)], now=NOON)
@@ -179,7 +167,6 @@ def test_what_somebody_else_wrote_into_the_table_counts_as_missing(new_store: Ne
     assert found(store) == ["job-2", "job-1"]
 
 
-@pytest.mark.nightly
 def test_a_schema_of_a_later_version_is_left_alone_and_told_of(new_store: NewStore) -> None:
     store = new_store()
     store.write([record(1)], now=NOON)
@@ -189,7 +176,6 @@ def test_a_schema_of_a_later_version_is_left_alone_and_told_of(new_store: NewSto
         new_store().write([record(2)], now=NOON)
 
 
-@pytest.mark.nightly
 def test_a_transaction_that_fails_writes_nothing_and_the_next_one_works(new_store: NewStore) -> None:
     store = new_store()
     store.write([], now=NOON)
@@ -210,16 +196,14 @@ def problem(store: HistoryStore, wanted: JobRecord | None = None) -> str:
     return str(caught.value)
 
 
-def test_a_file_that_is_damaged_is_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_is_left_as_it_is_and_told_of(tmp_path: Path) -> None:
     file = tmp_path / "history.sqlite"
     file.write_bytes(b"no database at all " * 1000)
     told = problem(sqlite_store(file))
     assert told.startswith(f"the history in {file} cannot be used: file is not a database; move the file away")
     assert file.read_bytes() == b"no database at all " * 1000
-
-
-def test_a_file_with_damaged_pages_is_told_of(tmp_path: Path) -> None:
-    file = tmp_path / "history.sqlite"
+    # So is one with damaged pages.
+    file = tmp_path / "damaged.sqlite"
     store = sqlite_store(file)
     store.write([record(number, message="x" * 2000) for number in range(100)], now=NOON)
     store.close()
@@ -262,14 +246,10 @@ def test_two_that_open_a_new_file_at_once_wait_for_each_other(tmp_path: Path, mo
     assert [str(each) for each in refused] == ["database is locked"]
 
 
-@pytest.mark.parametrize("place", ["/proc/history.sqlite", "/nowhere/at/all/history.sqlite"])
-def test_a_place_that_takes_no_file_is_told_of(place: str) -> None:
-    told = problem(sqlite_store(Path(place)))
-    assert told.startswith(f"the history in {place} cannot be used: unable to open database file; make")
-
-
-def test_a_directory_in_place_of_the_file_is_told_of(tmp_path: Path) -> None:
-    assert "unable to open database file" in problem(sqlite_store(tmp_path))
+def test_a_place_that_takes_no_file_is_told_of(tmp_path: Path) -> None:
+    for place in ("/proc/history.sqlite", "/nowhere/at/all/history.sqlite", str(tmp_path)):
+        told = problem(sqlite_store(Path(place)))
+        assert told.startswith(f"the history in {place} cannot be used: unable to open database file; make")
 
 
 def test_a_disk_that_is_full_costs_what_is_written_and_nothing_else(tmp_path: Path) -> None:
@@ -319,20 +299,17 @@ def test_options_of_the_url_hold(postgres: Postgres, tmp_path: Path) -> None:
     other.close()
 
 
-def test_no_password_is_told(tmp_path: Path) -> None:
+def test_a_file_without_a_good_url_is_told_of_and_no_password(tmp_path: Path) -> None:
     pytest.importorskip("psycopg")
-    (tmp_path / "url").write_text("postgresql://somebody:s3cret-word@127.0.0.1:1/history")
-    told = problem(postgres_store(tmp_path / "url"))
+    file = tmp_path / "url"
+    for content in (None, "", "no URL at all"):
+        if content is not None:
+            file.write_text(content)
+        assert str(file) in problem(postgres_store(file))
+    file.write_text("postgresql://somebody:s3cret-word@127.0.0.1:1/history")
+    told = problem(postgres_store(file))
     assert "s3cret-word" not in told
     assert "it goes on by itself" in told
-
-
-@pytest.mark.parametrize("content", [None, "", "no URL at all"])
-def test_a_file_without_a_url_is_told_of(tmp_path: Path, content: str | None) -> None:
-    pytest.importorskip("psycopg")
-    if content is not None:
-        (tmp_path / "url").write_text(content)
-    assert str(tmp_path / "url") in problem(postgres_store(tmp_path / "url"))
 
 
 def test_a_killed_process_leaves_whole_transactions(tmp_path: Path) -> None:

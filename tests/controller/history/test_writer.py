@@ -122,9 +122,7 @@ def test_a_store_that_cannot_be_used_is_tried_again_and_told_of_once(
     assert names(tmp_path / "h") == ["job-1", "job-2"]
     told = [each["event"] for each in logged]
     assert told == ["the history is not recorded", "the history is recorded again"]
-
-
-def test_a_store_that_cannot_be_used_is_told_of_before_there_is_anything_to_write(tmp_path: Path) -> None:
+    # A store that cannot be used is told of before there is anything to write.
     with writing(sqlite_store(tmp_path / "nowhere" / "h")) as writer:
         writer.start()
         wait_until(lambda: writer.problem is not None)
