@@ -66,7 +66,7 @@ test: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.sdk ## Run the gate: the tests with
 
 test-nightly: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run all tests
 	@hack/debian_packages.sh --optional promtool prometheus chromium
-	$(BIN)/python -m pytest -n $(NIGHTLY_WORKERS) --dist loadfile --ignore tests/sim/test_matrix.py $(ARGS)
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(NIGHTLY_WORKERS) --dist loadfile --ignore tests/sim/test_matrix.py $(ARGS)
 
 check: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
 	$(BIN)/ruff check

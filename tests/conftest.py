@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from support.embedded import embedded
 from support.rights import RightsPlugin
 from support.tiers import TiersPlugin
 
-# How long an example takes says how busy the machine is, and nothing else.
-settings.register_profile("without-deadline", deadline=None)
-settings.load_profile("without-deadline")
+# How long an example takes says how busy the machine is, and nothing else. The gate tries the same examples each time.
+settings.register_profile("gate", deadline=None, max_examples=30, derandomize=True)
+settings.register_profile("nightly", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
 
 
 @pytest.fixture(scope="session")

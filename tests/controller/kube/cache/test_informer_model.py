@@ -264,4 +264,4 @@ class InformerMachine(RuleBasedStateMachine):
 
 @pytest.mark.guarantee("S-4", "S-5", "S-11", "R-3", "R-26")
 def test_histories_are_told_in_order_and_end_in_the_truth() -> None:
-    run_state_machine_as_test(InformerMachine, settings=settings(max_examples=60, stateful_step_count=30))
+    run_state_machine_as_test(InformerMachine, settings=settings(stateful_step_count=30))

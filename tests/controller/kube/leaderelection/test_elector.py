@@ -13,8 +13,6 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost, new_identity
 from trainmaster.controller.kube.rest.errors import NotLeading
 
-pytestmark = pytest.mark.usefixtures("debugged")
-
 
 @pytest.mark.guarantee("L-1", "L-8", "L-14")
 async def test_first_candidate_leads_and_renews_by_writes_only(api: LeaseServer, virtual: VirtualClock) -> None:

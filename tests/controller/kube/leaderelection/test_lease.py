@@ -8,8 +8,6 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 
-pytestmark = pytest.mark.usefixtures("debugged")
-
 
 @pytest.mark.guarantee("L-6", "L-8")
 async def test_write_of_another_to_the_lease_only_slows_a_renewal(api: LeaseServer, virtual: VirtualClock) -> None:

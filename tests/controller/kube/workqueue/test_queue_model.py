@@ -184,4 +184,4 @@ class QueueAgainstModel(RuleBasedStateMachine):
     "W-29",
 )
 def test_any_sequence_of_calls_behaves_as_the_model() -> None:
-    run_state_machine_as_test(QueueAgainstModel, settings=settings(max_examples=100, stateful_step_count=60))
+    run_state_machine_as_test(QueueAgainstModel, settings=settings(stateful_step_count=60))
