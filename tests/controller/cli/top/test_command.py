@@ -20,8 +20,8 @@ from trainmaster.devcluster.testing.faults import Refuse
 pytestmark = pytest.mark.nightly
 
 
-async def test_once_and_for_programs(quiet: tuple[Team, Cluster]) -> None:
-    team, cluster = quiet
+async def test_once_and_for_programs(both: tuple[Team, Cluster]) -> None:
+    team, cluster = both
     await team.submit("mnist", "true", nodes=2)
     with (
         cluster.faults.add(Refuse(403, message="eve cannot list nodes"), resource="nodes"),
@@ -46,8 +46,8 @@ async def test_once_and_for_programs(quiet: tuple[Team, Cluster]) -> None:
     assert told["managersNote"].startswith("none is installed")
 
 
-async def test_without_a_terminal_tables_are_printed_again_and_again(quiet: tuple[Team, Cluster]) -> None:
-    team, _ = quiet
+async def test_without_a_terminal_tables_are_printed_again_and_again(both: tuple[Team, Cluster]) -> None:
+    team, _ = both
     await team.submit("mnist", "true")
     async with team.started("top") as running:
         await eventually(lambda: "".join(running.out).count("mnist") >= 1)
@@ -57,16 +57,13 @@ async def test_without_a_terminal_tables_are_printed_again_and_again(quiet: tupl
     assert "\x1b" not in "".join(running.out)
 
 
-async def test_jobs_that_may_not_be_read_are_an_error(quiet: tuple[Team, Cluster]) -> None:
-    team, cluster = quiet
+async def test_jobs_that_may_not_be_read_or_no_cluster_are_an_error(both: tuple[Team, Cluster], tmp_path: Path) -> None:
+    team, cluster = both
     with cluster.faults.add(Refuse(403, message="eve cannot list trainjobs"), verb="list"):
         refused = await team.cli("top", "--once")
     assert refused.code == 1
     assert "eve cannot list trainjobs" in refused.err
     assert "Traceback" not in refused.err
-
-
-async def test_no_cluster_is_an_error(tmp_path: Path) -> None:
     failed = await trainmaster("top", "--once", cwd=tmp_path)
     assert failed.code == 1
     assert "no cluster" in failed.err
@@ -83,8 +80,8 @@ async def test_an_embedded_cluster_tells_of_its_manager(cluster_home: Path, tmp_
     assert node["status"] == "Ready"
 
 
-async def test_on_a_terminal_it_is_a_screen_that_follows_the_cluster_and_explains(quiet: tuple[Team, Cluster]) -> None:
-    team, _ = quiet
+async def test_on_a_terminal_it_is_a_screen_that_follows_the_cluster_and_explains(both: tuple[Team, Cluster]) -> None:
+    team, _ = both
     await team.submit("mnist", "true")
     command = [sys.executable, "-m", "trainmaster.controller.cli", "top", *team.options]
     with Terminal(110, 24) as terminal, terminal.program(*command) as program:

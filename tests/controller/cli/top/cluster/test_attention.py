@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from support.top import NOW, top_job
 
 from trainmaster.controller.cli.top.cluster.attention import Attention, Order, attention, matching, ordered
@@ -32,6 +31,10 @@ def test_what_is_stuck_or_has_just_failed_comes_first_and_what_is_over_last() ->
         "limps", "stuck", "newer-failure", "new-failure", "waits-longer", "waits", "runs-longer", "runs", "held",
         "old-failure", "done", "succeeded",
     ]  # fmt: skip
+    # A failure is news for an hour.
+    assert attention(top_job("a", "Failed", ended=3599), NOW) == Attention.FAILED_LATELY
+    assert attention(top_job("a", "Failed", ended=3601), NOW) == Attention.FAILED
+    assert attention(top_job("a", "Failed"), NOW) == Attention.FAILED  # nobody knows when
 
 
 def test_other_orders() -> None:
@@ -45,23 +48,6 @@ def test_other_orders() -> None:
     assert set(seen) == set(Order)
 
 
-@pytest.mark.parametrize(
-    ("text", "found"),
-    [
-        ("", len(JOBS)),
-        ("failure", 3),
-        ("FAILURE outofmemory", 2),
-        ("tfjob", 1),
-        ("team/runs", 2),
-        ("pending", 2),
-        ("no such thing", 0),
-    ],
-)
-def test_a_filter_looks_at_all_that_is_shown(text: str, found: int) -> None:
-    assert len(matching(JOBS, text)) == found
-
-
-def test_a_failure_is_news_for_an_hour() -> None:
-    assert attention(top_job("a", "Failed", ended=3599), NOW) == Attention.FAILED_LATELY
-    assert attention(top_job("a", "Failed", ended=3601), NOW) == Attention.FAILED
-    assert attention(top_job("a", "Failed"), NOW) == Attention.FAILED  # nobody knows when
+def test_a_filter_looks_at_all_that_is_shown() -> None:
+    found = {"": len(JOBS), "failure": 3, "FAILURE outofmemory": 2, "tfjob": 1, "team/runs": 2, "pending": 2, "none": 0}
+    assert {text: len(matching(JOBS, text)) for text in found} == found

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from support.proxy import FaultProxy
-from support.running_jobs import job, jobs
+from support.running_jobs import jobs
 from support.team import Team
 from support.top import node_object
 from support.training import until
@@ -77,14 +77,12 @@ def rank(of: str, index: int) -> dict[str, str]:
     }
 
 
-async def test_jobs_pods_and_nodes_are_followed(quiet: tuple[Team, Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
-    team, _ = quiet
+async def test_jobs_pods_and_nodes_are_followed(both: tuple[Team, Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+    team, _ = both
     client = team.client
     await team.submit("mnist", "true", nodes=2)
     await team.submit("rests", "true")
-    older = job("PyTorchJob", "mnist", {"Worker": (2, ["true"])})
-    older["metadata"]["namespace"] = team.name
-    await client.create(jobs("PyTorchJob"), older)
+    await team.submit_v1("PyTorchJob", "mnist", {"Worker": (2, ["true"])})
     await client.create(NODES, node_object("gpu-1", cpu="8", memory="32Gi"))
     async with informers(team) as found:
         first = await found.snapshot()
@@ -126,11 +124,9 @@ async def test_jobs_pods_and_nodes_are_followed(quiet: tuple[Team, Cluster], mon
         assert len(looked_at) < 10
 
 
-async def test_a_worker_of_a_job_of_the_training_operator_that_waits_is_told(quiet: tuple[Team, Cluster]) -> None:
-    team, _ = quiet
-    older = job("PyTorchJob", "older", {"Worker": (1, ["true"])})
-    older["metadata"]["namespace"] = team.name
-    await team.client.create(jobs("PyTorchJob"), older)
+async def test_a_worker_of_a_job_of_the_training_operator_that_waits_is_told(both: tuple[Team, Cluster]) -> None:
+    team, _ = both
+    await team.submit_v1("PyTorchJob", "older", {"Worker": (1, ["true"])})
     await team.submit("older", "true")
     labels = {
         "training.kubeflow.org/job-name": "older",
@@ -148,8 +144,8 @@ async def test_a_worker_of_a_job_of_the_training_operator_that_waits_is_told(qui
     assert [each.row.kind for each in snapshot.jobs if each.trouble] == ["PyTorchJob"]
 
 
-async def test_what_may_not_be_read_is_told_with_the_right_that_is_missing(quiet: tuple[Team, Cluster]) -> None:
-    team, cluster = quiet
+async def test_what_may_not_be_read_is_told_with_the_right_that_is_missing(both: tuple[Team, Cluster]) -> None:
+    team, cluster = both
     await team.submit("mnist", "true")
     refusal = Refuse(403, message="eve cannot list it")
     with (
@@ -176,8 +172,8 @@ async def test_what_may_not_be_read_is_told_with_the_right_that_is_missing(quiet
     assert "a ClusterRole" in told["pods of managers, pods on nodes"]
 
 
-async def test_a_right_that_is_given_later_is_noticed(quiet: tuple[Team, Cluster]) -> None:
-    team, cluster = quiet
+async def test_a_right_that_is_given_later_is_noticed(both: tuple[Team, Cluster]) -> None:
+    team, cluster = both
     await team.client.create(NODES, node_object("gpu-1", cpu="8"))
     refusal = cluster.faults.add(Refuse(403), resource="nodes")
     async with informers(team) as found:
@@ -187,8 +183,8 @@ async def test_a_right_that_is_given_later_is_noticed(quiet: tuple[Team, Cluster
         assert snapshot.unread == []
 
 
-async def test_a_cluster_that_is_away_is_told_and_what_was_known_stays(quiet: tuple[Team, Cluster]) -> None:
-    team, _ = quiet
+async def test_a_cluster_that_is_away_is_told_and_what_was_known_stays(both: tuple[Team, Cluster]) -> None:
+    team, _ = both
     await team.submit("mnist", "true")
     address = urlsplit(team.client.config.server)
     async with await FaultProxy.start(str(address.hostname), address.port or 0) as network:

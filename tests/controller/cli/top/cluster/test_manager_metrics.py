@@ -30,14 +30,11 @@ controller_runtime_reconcile_errors_created 5.0
 process_cpu_seconds_total 1.0
 """
 METRICS = ManagerMetrics(queue_depth=42, reconciles=100, reconcile_errors=3)
-FORBIDDEN = {"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "pods is forbidden"}
-NOT_IMPLEMENTED = {
-    "kind": "Status",
-    "status": "Failure",
-    "reason": "NotImplemented",
-    "code": 501,
-    "message": "no proxy",
-}
+
+
+def status(reason: str, code: int, message: str) -> web.Response:
+    body = {"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message}
+    return web.json_response(body, status=code)
 
 
 class Proxies:
@@ -73,51 +70,40 @@ def pod(**port: Any) -> JsonObject:
     }
 
 
-async def test_the_port_that_is_named_so_is_asked(proxies: tuple[Proxies, KubeClient]) -> None:
+async def test_the_port_that_is_named_so_is_asked_or_one_without_tls(proxies: tuple[Proxies, KubeClient]) -> None:
     server, client = proxies
     server.answers["https:manager-1:8444"] = web.Response(text=TEXT)
     assert await read_pod(client, pod(name="metrics", containerPort=8444)) == METRICS
     assert server.asked == ["https:manager-1:8444"]
-
-
-async def test_metrics_without_tls_are_found_as_well(proxies: tuple[Proxies, KubeClient]) -> None:
-    server, client = proxies
+    server.asked.clear()
     server.answers["http:manager-1:8080"] = web.Response(text=TEXT)
     assert await read_pod(client, pod()) == METRICS
     assert server.asked == ["https:manager-1:8443", "http:manager-1:8080"]
 
 
-@pytest.mark.parametrize(
-    ("answer", "told"),
-    [
-        (
-            lambda: web.json_response(FORBIDDEN, status=403),
-            "grant the verb get on pods/proxy in namespace kubeflow-system",
-        ),
-        (lambda: web.Response(status=401, text="Unauthorized\n"), "the manager asks who reads them (metrics.auth)"),
-        (lambda: web.Response(status=403, text="Authorization denied"), "the manager asks who reads them"),
-    ],
-    ids=["no right to proxies", "no token", "not allowed"],
-)
-async def test_a_refusal_is_told_with_what_is_missing(
-    proxies: tuple[Proxies, KubeClient], answer: Any, told: str
-) -> None:
+async def test_a_refusal_is_told_with_what_is_missing(proxies: tuple[Proxies, KubeClient]) -> None:
     server, client = proxies
-    server.answers["https:manager-1:8443"] = answer()
-    found = await read_pod(client, pod())
-    assert isinstance(found, str)
-    assert told in found
-    assert server.asked == ["https:manager-1:8443"]
+    for answer, told in (
+        (status("Forbidden", 403, "no"), "grant the verb get on pods/proxy in namespace kubeflow-system"),
+        (web.Response(status=401, text="Unauthorized\n"), "the manager asks who reads them (metrics.auth)"),
+        (web.Response(status=403, text="Authorization denied"), "the manager asks who reads them"),
+    ):
+        server.asked.clear()
+        server.answers["https:manager-1:8443"] = answer
+        assert told in str(await read_pod(client, pod()))
+        assert server.asked == ["https:manager-1:8443"]
 
 
 async def test_what_else_may_come_is_told(proxies: tuple[Proxies, KubeClient]) -> None:
     server, client = proxies
-    server.answers["http:manager-1:8080"] = web.json_response(NOT_IMPLEMENTED, status=501)
+    server.answers["http:manager-1:8080"] = status("NotImplemented", 501, "no proxy")
     assert await read_pod(client, pod()) == "no proxy"
     server.answers["http:manager-1:8080"] = web.Response(text="<html>a login page</html>")
     assert await read_pod(client, pod()) == "it has no metrics of a controller"
     server.answers.clear()
     assert "does not look like TLS" in str(await read_pod(client, pod()))
+    # A text that is cut is told.
+    assert str(parse('workqueue_depth{controller="trainjob')).startswith("its metrics cannot be read")
 
 
 async def test_who_refuses_is_not_asked_all_the_time(proxies: tuple[Proxies, KubeClient]) -> None:
@@ -140,11 +126,7 @@ async def test_who_refuses_is_not_asked_all_the_time(proxies: tuple[Proxies, Kub
     assert reader.embedded is None
 
 
-def test_a_text_that_is_cut_is_told() -> None:
-    assert str(parse('workqueue_depth{controller="trainjob')).startswith("its metrics cannot be read")
-
-
-async def test_the_manager_of_an_embedded_cluster_is_read_where_it_says() -> None:
+async def test_the_manager_of_an_embedded_cluster_is_read_where_it_says_if_that_is_here() -> None:
     async def metrics(_: web.Request) -> web.Response:
         return web.Response(text=TEXT)
 
@@ -155,8 +137,5 @@ async def test_the_manager_of_an_embedded_cluster_is_read_where_it_says() -> Non
         assert "answers 404" in str(await read_url(str(server.make_url("/elsewhere"))))
         url = str(server.make_url("/metrics"))
     assert "127.0.0.1" in str(await read_url(url))
-
-
-async def test_a_url_of_another_machine_is_not_asked() -> None:
-    """Who answers for a cluster must not send this machine anywhere."""
+    # A url of another machine is not asked. Who answers for a cluster must not send this machine anywhere.
     assert await read_url("http://10.0.0.1:8080/metrics") == "they are on another machine"

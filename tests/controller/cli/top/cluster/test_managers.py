@@ -41,22 +41,17 @@ def test_the_pod_that_holds_the_lease_leads_and_comes_first() -> None:
     assert found.note == ""
 
 
-def test_a_name_that_begins_as_that_of_another_pod_is_not_it() -> None:
+def test_who_leads_is_told_by_the_lease() -> None:
+    # A name that begins as that of another pod is not it.
     found = managers_of([pod("manager"), pod("manager-2")], [lease("manager-2_0b5f")], now=NOW, metrics={})
     assert [each.name for each in found.replicas if each.leads] == ["manager-2"]
-
-
-def test_a_lease_that_nobody_renews_is_nobodys() -> None:
+    # A lease that nobody renews is nobodys.
     found = managers_of([pod("manager-a")], [lease("manager-a_0b5f", renewed=60)], now=NOW, metrics={})
     assert not found.replicas[0].leads
     assert found.note.startswith("none leads")
-
-
-def test_who_may_not_read_leases_does_not_say_that_none_leads() -> None:
+    # Who may not read leases does not say that none leads.
     assert managers_of([pod("manager-a")], None, now=NOW, metrics={}).note == ""
-
-
-def test_a_manager_that_is_no_pod_here_is_told_of() -> None:
+    # A manager that is no pod here is told of.
     elsewhere = managers_of([], [lease("laptop_1", namespace="kubeflow")], now=NOW, metrics={})
     assert elsewhere.note == "no pod of a manager is known; laptop_1 in kubeflow leads"
     both = managers_of([pod("manager-a")], [lease("laptop_1")], now=NOW, metrics={})
@@ -72,9 +67,7 @@ def test_why_a_replica_is_not_ready() -> None:
         ("CrashLoopBackOff", 7),
         ("containers with unready status", 0),
     ]
-
-
-def test_a_pod_that_ends_is_no_replica_any_more() -> None:
+    # A pod that ends is no replica any more.
     ending = pod("a")
     ending["metadata"]["deletionTimestamp"] = ago(1)
     assert managers_of([ending], [], now=NOW, metrics={}).replicas == []

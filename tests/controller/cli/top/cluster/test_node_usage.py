@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from support.top import node, node_object, pod_on
 
 from trainmaster.controller.cli.top.cluster.node_usage import PodRequests, node_usage, total, trimmed_pod
-from trainmaster.runtime.jsontree import JsonObject
 
 
 def test_requests_are_those_of_the_pods_that_are_on_a_node_now() -> None:
@@ -22,9 +20,7 @@ def test_requests_are_those_of_the_pods_that_are_on_a_node_now() -> None:
     requests.remove(pod_on("a", "one"))
     assert str(requests.on("b")["cpu"]) == "4"
     assert requests.on("c") == {}
-
-
-def test_a_pod_that_waits_for_a_node_or_asks_for_nonsense_asks_nothing_of_a_node() -> None:
+    # A pod that waits for a node or asks for nonsense asks nothing of a node.
     requests = PodRequests()
     requests.put(pod_on("", "waits", cpu="4"))
     requests.put(pod_on("a", "odd", cpu="many"))
@@ -50,25 +46,19 @@ def test_what_is_kept_of_a_pod_is_enough_for_its_requests() -> None:
     assert "env" not in trimmed["spec"]["initContainers"][0]
 
 
-@pytest.mark.parametrize(
-    ("obj", "status"),
-    [
+def test_the_status_of_a_node_says_whether_it_takes_pods() -> None:
+    pressed = node_object("a")
+    pressed["status"]["conditions"].append({"type": "DiskPressure", "status": "True"})
+    for obj, status in (
         (node_object("a"), "Ready"),
         (node_object("a", ready="False"), "NotReady"),
         (node_object("a", ready="Unknown"), "Unknown"),
         (node_object("a", unschedulable=True), "SchedulingDisabled"),
         ({"metadata": {"name": "a"}}, "Unknown"),
-        (
-            {"metadata": {"name": "a"}, "status": {"conditions": [
-                {"type": "Ready", "status": "True"}, {"type": "DiskPressure", "status": "True"}]}},
-            "DiskPressure",
-        ),
-    ],
-)  # fmt: skip
-def test_the_status_of_a_node_says_whether_it_takes_pods(obj: JsonObject, status: str) -> None:
-    usage = node_usage(obj, PodRequests())
-    assert usage.status == status
-    assert usage.is_ready is (status == "Ready")
+        (pressed, "DiskPressure"),
+    ):
+        usage = node_usage(obj, PodRequests())
+        assert (usage.status, usage.is_ready) == (status, status == "Ready")
 
 
 def test_devices_are_accelerators_and_what_every_node_has_is_not() -> None:
@@ -77,16 +67,14 @@ def test_devices_are_accelerators_and_what_every_node_has_is_not() -> None:
     assert node_usage(obj, PodRequests()).accelerators == ["nvidia.com/gpu"]
 
 
-def test_the_scarcest_resource_says_how_full_a_node_is() -> None:
+def test_the_scarcest_resource_says_how_full_a_node_is_if_it_takes_pods() -> None:
     usage = node(
         "a", has={"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "4"}, asked={"cpu": "2", "nvidia.com/gpu": "3"}
     )
     assert usage.fullness == 0.75
     assert usage.share("memory") == 0
     assert node("a", has={}).fullness == 0
-
-
-def test_nodes_that_take_no_pods_do_not_count_as_room() -> None:
+    # Nodes that take no pods do not count as room.
     together = total(
         [node("a", asked={"cpu": "4"}), node("b", asked={"cpu": "1"}), node("c", status="NotReady", asked={"cpu": "8"})]
     )

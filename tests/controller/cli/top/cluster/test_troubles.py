@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from support.top import NOW
 
 from trainmaster.controller.cli.jobs.lookup import Job
@@ -41,34 +40,24 @@ def trouble(of: Job, *pods: JsonObject) -> Trouble | None:
     return trouble_of(of, pods=pods, jobset=None, now=NOW)
 
 
-@pytest.mark.parametrize(
-    ("conditions", "cause", "text"),
-    [
+def test_a_condition_is_told_by_the_cause_that_explain_gives_it_or_as_it_is() -> None:
+    for conditions, cause, text in (
         ((FAILED,), "FailedJobs", FAILED[2]),
         ((("Failed", "OddReason", "too long\na story"),), "OddReason", "too long a story"),
         ((("Suspended", "Suspended", "TrainJob is suspended"),), "Suspended", "TrainJob is suspended"),
         ((("Odd", "", ""),), "Odd", "Odd"),
-    ],
-)
-def test_a_condition_that_nobody_explains_is_told(
-    conditions: tuple[tuple[str, str, str], ...], cause: str, text: str
-) -> None:
-    assert trouble(job(*conditions)) == Trouble(cause, text)
-
-
-@pytest.mark.parametrize(
-    ("conditions", "cause"),
-    [
+        ((("Odd", "R", "\x1b[2Jclear\x07 \tthe screen"),), "R", "clear the screen"),
+    ):
+        assert trouble(job(*conditions)) == Trouble(cause, text)
+    for known, named in (
         ((("Blocked", "RuntimeNotFound", "no runtime of this name"),), Cause.RUNTIME_MISSING),
         ((FAILED, CONTAINER), Cause.CONTAINER_FAILED),
         ((CONTAINER,), Cause.CONTAINER_FAILED),
-    ],
-)
-def test_a_cause_has_the_name_that_explain_gives_it(conditions: tuple[tuple[str, str, str], ...], cause: Cause) -> None:
-    found = trouble(job(*conditions))
-    assert found is not None
-    assert found.cause == cause
-    assert found.text
+    ):
+        found = trouble(job(*known))
+        assert found is not None
+        assert found.cause == named
+        assert found.text
 
 
 def test_a_job_that_runs_or_is_complete_has_none() -> None:
@@ -79,7 +68,7 @@ def test_a_job_that_runs_or_is_complete_has_none() -> None:
     assert trouble(job(("Succeeded", "S", ""), resource=PYTORCHJOBS)) is None
 
 
-def test_a_pod_that_waits_tells_it() -> None:
+def test_a_pod_that_waits_tells_it_unless_it_is_about_to_start() -> None:
     unscheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
     found = trouble(job(), pod(phase="Pending", conditions=[unscheduled]))
     assert found is not None
@@ -88,23 +77,13 @@ def test_a_pod_that_waits_tells_it() -> None:
     found = trouble(job(), pod(phase="Pending", containerStatuses=[waiting]))
     assert found is not None
     assert "no such image" in found.text
-
-
-def test_what_is_told_of_something_else_than_the_job_and_its_pods_names_it() -> None:
+    # A pod that is about to start is no trouble.
+    creating = {"name": "node", "state": {"waiting": {"reason": "ContainerCreating"}}}
+    assert trouble(job(), pod(phase="Pending", containerStatuses=[creating])) is None
+    assert trouble(job(), pod(phase="Pending")) is None
+    # What is told of something else than the job and its pods names it.
     missing = '0/1 nodes are available: persistentvolumeclaim "imagenet" not found.'
     scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": missing}
     waits = pod(phase="Pending", conditions=[scheduled])
     waits["spec"]["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "imagenet"}}]
     assert trouble(job(), waits) == Trouble("VolumePending", "PersistentVolumeClaim imagenet: it does not exist")
-
-
-def test_a_pod_that_is_about_to_start_is_no_trouble() -> None:
-    creating = {"name": "node", "state": {"waiting": {"reason": "ContainerCreating"}}}
-    assert trouble(job(), pod(phase="Pending", containerStatuses=[creating])) is None
-    assert trouble(job(), pod(phase="Pending")) is None
-
-
-def test_what_objects_say_cannot_draw_on_the_terminal() -> None:
-    found = trouble(job(("Odd", "R", "\x1b[2Jclear\x07 \tthe screen")))
-    assert found is not None
-    assert found.text == "clear the screen"

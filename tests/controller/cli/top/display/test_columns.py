@@ -25,24 +25,20 @@ def lines(width: int) -> list[str]:
     return [line.plain for line in laid_out(COLUMNS, ROWS, width)]
 
 
-def test_with_room_enough_all_is_told() -> None:
+def test_with_room_enough_all_is_told_and_what_matters_least_goes_first() -> None:
     assert lines(80) == [
         "NAME                  STATE     AGE  CAUSE",
         "a                     Running    5m",
         "a-long-name-of-a-jo…  Failed   120d  it had no memory left",
     ]
-
-
-def test_long_texts_are_cut_before_a_column_goes() -> None:
+    # Long texts are cut before a column goes.
     assert lines(45) == [
         "NAME                  STATE     AGE  CAUSE",
         "a                     Running    5m",
         "a-long-name-of-a-jo…  Failed   120d  it had …",
     ]
     assert lines(38)[2] == "a-long-name-…  Failed   120d  it had …"
-
-
-def test_what_matters_least_goes_first() -> None:
+    # What matters least goes first.
     assert lines(26)[0].split() == ["NAME", "STATE", "CAUSE"]
     assert lines(16)[0].split() == ["NAME", "STATE"]
     assert lines(5) == ["NAME", "a", "a-lo…"]

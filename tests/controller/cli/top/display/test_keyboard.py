@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from trainmaster.controller.cli.top.display.keyboard import Key, Keyboard
 
 
-@pytest.mark.parametrize(
-    ("sent", "keys"),
-    [
+def test_keys() -> None:
+    for sent, keys in (
         (b"q", ["q"]),
         (b"\x1b[A\x1bOB", [Key.UP, Key.DOWN]),
         (b"\x1b[5~\x1b[6~\x1b[H\x1b[4~", [Key.PAGE_UP, Key.PAGE_DOWN, Key.HOME, Key.END]),
@@ -19,14 +16,9 @@ from trainmaster.controller.cli.top.display.keyboard import Key, Keyboard
         ("ä".encode(), ["ä"]),
         (b"\xff\xfe", []),
         (b"", []),
-    ],
-)
-def test_keys(sent: bytes, keys: list[str]) -> None:
-    assert Keyboard().keys(sent) == keys
-
-
-def test_a_character_may_come_in_pieces() -> None:
+    ):
+        assert Keyboard().keys(sent) == keys
+    # A character may come in pieces.
     keyboard = Keyboard()
-    first, second = "ü".encode()[:1], "ü".encode()[1:]
-    assert keyboard.keys(first) == []
-    assert keyboard.keys(second) == ["ü"]
+    assert keyboard.keys("ü".encode()[:1]) == []
+    assert keyboard.keys("ü".encode()[1:]) == ["ü"]

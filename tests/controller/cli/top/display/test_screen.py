@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
@@ -55,20 +54,16 @@ def test_everything_is_told_where_there_is_room() -> None:
     ]
 
 
-def test_the_last_row_has_the_keys_whatever_the_height() -> None:
-    assert view(BUSY, lines=40)[-1].startswith("1/3   q quit")
-    assert len(view(BUSY, lines=40)) == 40
+def test_on_a_low_terminal_the_jobs_stay_and_on_a_high_one_the_keys_are_in_the_last_row() -> None:
+    for lines in range(1, 12):
+        rows = view(BUSY, lines=lines)
+        assert any("in trouble" in row for row in rows)
+        assert lines < 4 or any("stuck" in row for row in rows)
+    rows = view(BUSY, lines=40)
+    assert (len(rows), rows[-1].startswith("1/3   q quit")) == (40, True)
 
 
-@pytest.mark.parametrize("lines", range(1, 12))
-def test_on_a_low_terminal_the_jobs_stay(lines: int) -> None:
-    rows = view(BUSY, lines=lines)
-    assert any("in trouble" in row for row in rows)
-    if lines >= 4:
-        assert any("stuck" in row for row in rows)
-
-
-def test_thousands_of_jobs_are_a_window_and_a_count() -> None:
+def test_thousands_of_jobs_and_nodes_are_a_window_and_a_count() -> None:
     many = snapshot(*(top_job(f"job-{number:05}", age=number + 1) for number in range(10_000)))
     window = Window()
     rows = view(many, window=window)
@@ -79,19 +74,30 @@ def test_thousands_of_jobs_are_a_window_and_a_count() -> None:
     rows = view(many, window=window)
     assert rows[-1].startswith("10000/10000")
     assert any(row.startswith(">  job-00000") for row in rows)
-
-
-def test_many_nodes_are_counted() -> None:
-    many = snapshot(nodes=[node(f"node-{number}") for number in range(500)])
-    rows = view(many, lines=24)
+    rows = view(snapshot(nodes=[node(f"node-{number}") for number in range(500)]))
     assert "and 496 more nodes: 496 Ready" in rows
 
 
-def test_an_outage_and_what_may_not_be_read_are_told() -> None:
+def test_what_is_not_there_or_not_known_is_said() -> None:
+    # An outage and what may not be read are told.
     rows = view(snapshot(top_job("mnist"), nodes=None, outage="connection refused", unread=["nodes: no permission"]))
     assert rows[1] == "the cluster does not answer: this may be out of date: connection refused"
     assert "nodes    not known" in rows
     assert "not read: nodes: no permission" in rows
+    # A namespace without jobs.
+    assert "no jobs in namespace team; -A shows all namespaces" in view(snapshot())
+    assert "no jobs" in view(snapshot(namespace=None))
+    assert "reading jobs" in view(snapshot(is_complete=False))
+    window = Window()
+    window.filter = "absent"
+    assert "no jobs match 'absent'" in view(BUSY, window=window)
+    # Without a manager that is said.
+    rows = view(snapshot(managers=Managers((), "none is installed; nothing becomes of TrainJobs: trainmaster doctor")))
+    assert "manager  none is installed; nothing becomes of TrainJobs: trainmaster doctor" in rows
+    rows = view(
+        snapshot(managers=Managers([replica(is_ready=False, leads=False, problem="CrashLoopBackOff", restarts=2)]))
+    )
+    assert "manager  kubeflow-system/manager-1   not ready: CrashLoopBackOff   2 restarts" in rows
 
 
 def test_what_servers_say_takes_a_row_and_draws_nothing() -> None:
@@ -108,15 +114,6 @@ def test_what_servers_say_takes_a_row_and_draws_nothing() -> None:
     assert not any("\x1b" in row or "\u2028" in row for row in rows)
 
 
-def test_a_namespace_without_jobs() -> None:
-    assert "no jobs in namespace team; -A shows all namespaces" in view(snapshot())
-    assert "no jobs" in view(snapshot(namespace=None))
-    assert "reading jobs" in view(snapshot(is_complete=False))
-    window = Window()
-    window.filter = "absent"
-    assert "no jobs match 'absent'" in view(BUSY, window=window)
-
-
 def test_namespaces_and_kinds_are_told_where_there_are_several() -> None:
     rows = view(snapshot(top_job("a"), top_job("b", kind="TFJob", namespace="other"), namespace=None))
     header = next(row for row in rows if "NAME " in row)
@@ -128,15 +125,6 @@ def test_what_is_typed_is_seen() -> None:
     window.take(BUSY.jobs, BUSY.now)
     rows = screen(BUSY, window, columns=80, lines=24, glyphs=ASCII, prompt=Prompt("mni"))
     assert rows[-1].plain.startswith("filter: mni_")
-
-
-def test_without_a_manager_that_is_said() -> None:
-    rows = view(snapshot(managers=Managers((), "none is installed; nothing becomes of TrainJobs: trainmaster doctor")))
-    assert "manager  none is installed; nothing becomes of TrainJobs: trainmaster doctor" in rows
-    rows = view(
-        snapshot(managers=Managers([replica(is_ready=False, leads=False, problem="CrashLoopBackOff", restarts=2)]))
-    )
-    assert "manager  kubeflow-system/manager-1   not ready: CrashLoopBackOff   2 restarts" in rows
 
 
 @given(st.integers(1, 150), st.integers(1, 60), st.integers(0, 40), st.integers(0, 30))

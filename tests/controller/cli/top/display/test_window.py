@@ -31,6 +31,17 @@ def test_as_many_as_there_is_room_for_are_shown() -> None:
     view = window()
     assert shown(view) == [f"job-{number:03}" for number in range(10)]
     assert (view.count, selected(view)) == (100, "job-000")
+    # With more room the rows are filled.
+    view = window()
+    view.move_to_end(first=False)
+    shown(view, 10)
+    assert shown(view, 40) == [f"job-{number:03}" for number in range(60, 100)]
+    # A filter holds for jobs that come later.
+    view = window()
+    view.filter = "job-01"
+    view.take(JOBS, NOW)
+    assert view.count == 10
+    assert selected(view) == "job-010"
 
 
 def test_the_selected_one_is_always_seen() -> None:
@@ -53,7 +64,11 @@ def test_the_selected_one_is_always_seen() -> None:
     assert shown(view)[0] == "job-000"
 
 
-def test_a_selected_job_stays_selected_while_others_come_and_go() -> None:
+def test_before_somebody_chooses_the_first_one_is_selected_and_then_it_stays_selected() -> None:
+    view = window()
+    view.take([top_job("a"), *JOBS], NOW)
+    assert selected(view) == "a"
+    # A selected job stays selected while others come and go.
     view = window()
     view.move(50)
     view.take([*[top_job(f"a-{number:03}") for number in range(10)], *JOBS], NOW)
@@ -63,24 +78,3 @@ def test_a_selected_job_stays_selected_while_others_come_and_go() -> None:
     view.take([], NOW)
     assert view.job is None
     assert shown(view) == []
-
-
-def test_before_somebody_chooses_the_first_one_is_selected_whichever_that_is() -> None:
-    view = window()
-    view.take([top_job("a"), *JOBS], NOW)
-    assert selected(view) == "a"
-
-
-def test_with_more_room_the_rows_are_filled() -> None:
-    view = window()
-    view.move_to_end(first=False)
-    shown(view, 10)
-    assert shown(view, 40) == [f"job-{number:03}" for number in range(60, 100)]
-
-
-def test_a_filter_holds_for_jobs_that_come_later() -> None:
-    view = window()
-    view.filter = "job-01"
-    view.take(JOBS, NOW)
-    assert view.count == 10
-    assert selected(view) == "job-010"
