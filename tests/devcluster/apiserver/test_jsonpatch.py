@@ -21,18 +21,13 @@ OBJECTS = st.dictionaries(st.text(max_size=3), JSON, max_size=4)
 @pytest.mark.parametrize(
     ("doc", "ops", "expected"),
     [
-        ({}, [{"op": "add", "path": "/a", "value": 1}], {"a": 1}),
         ({"a": [1, 3]}, [{"op": "add", "path": "/a/1", "value": 2}], {"a": [1, 2, 3]}),
         ({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}], {"a": [1, 2]}),
         ({"a": [1]}, [{"op": "add", "path": "/a/1", "value": 2}], {"a": [1, 2]}),
         ({"a": 1}, [{"op": "add", "path": "/a", "value": None}], {"a": None}),
-        ({"a": 1, "b": 2}, [{"op": "remove", "path": "/a"}], {"b": 2}),
         ({"a": [1, 2]}, [{"op": "remove", "path": "/a/0"}], {"a": [2]}),
-        ({"a": 1}, [{"op": "replace", "path": "/a", "value": {"b": 2}}], {"a": {"b": 2}}),
         ({"a": 1}, [{"op": "replace", "path": "", "value": {"b": 2}}], {"b": 2}),
-        ({"a": {"b": 1}}, [{"op": "move", "from": "/a/b", "path": "/c"}], {"a": {}, "c": 1}),
         ({"a": [1, 2, 3]}, [{"op": "move", "from": "/a/0", "path": "/a/2"}], {"a": [2, 3, 1]}),
-        ({"a": {"b": 1}}, [{"op": "copy", "from": "/a", "path": "/c"}], {"a": {"b": 1}, "c": {"b": 1}}),
         ({"a/b": {"m~n": 1}}, [{"op": "replace", "path": "/a~1b/m~0n", "value": 2}], {"a/b": {"m~n": 2}}),
         ({"": 1}, [{"op": "remove", "path": "/"}], {}),
         ({"~2": 1}, [{"op": "remove", "path": "/~2"}], {}),
@@ -107,11 +102,6 @@ def test_what_was_copied_or_given_is_not_shared() -> None:
     )
     assert patched == {"a": {"b": 1}, "c": {"b": 2}}
     assert value == {"b": 1}
-
-
-def test_too_many_operations_are_refused() -> None:
-    with pytest.raises(PatchTooLarge, match="10000, got 10001"):
-        json_patch({}, [{"op": "add", "path": "/a", "value": 1}] * 10_001)
 
 
 def test_copies_cannot_blow_a_document_up() -> None:

@@ -96,26 +96,6 @@ def names(tree: Any) -> list[str]:
     return [container["name"] for container in tree["spec"]["containers"]]
 
 
-def test_applying_onto_nothing_creates_the_object_with_its_owner() -> None:
-    created = applied(None, obj({"replicas": 1}, labels={"l": "v"}))
-    assert created["metadata"].pop("managedFields") == [
-        {
-            "manager": "a",
-            "operation": "Apply",
-            "apiVersion": VERSION,
-            "time": "t1",
-            "fieldsType": "FieldsV1",
-            "fieldsV1": {"f:spec": {"f:replicas": {}}, "f:metadata": {"f:labels": {"f:l": {}}}},
-        }
-    ]
-    assert created == obj({"replicas": 1}, labels={"l": "v"})
-
-
-def test_applying_the_same_again_changes_nothing_not_even_the_time() -> None:
-    live = applied(None, obj({"replicas": 1, "containers": [{"name": "c", "ports": [{"port": 80}]}]}))
-    assert applied(live, obj({"replicas": 1, "containers": [{"name": "c", "ports": [{"port": 80}]}]}), now="t2") == live
-
-
 def test_fields_that_are_no_longer_applied_go() -> None:
     live = applied(None, obj({"replicas": 1, "suspend": True}, labels={"l": "v", "m": "w"}))
     after = applied(live, obj({"replicas": 1}, labels={"m": "w"}), now="t2")
@@ -124,25 +104,10 @@ def test_fields_that_are_no_longer_applied_go() -> None:
     assert after["metadata"]["managedFields"][0]["time"] == "t2"
 
 
-def test_fields_that_another_owns_too_stay() -> None:
-    live = applied(None, obj({"replicas": 1, "suspend": True}))
-    live = applied(live, obj({"suspend": True}), "b")
-    after = applied(live, obj({"replicas": 1}))
-    assert after["spec"] == {"replicas": 1, "suspend": True}
-    assert owned(after, "a") == [".spec.replicas"]
-    assert owned(after, "b") == [".spec.suspend"]
-
-
 def test_fields_that_an_updater_owns_too_stay() -> None:
     live = updated(None, obj({"replicas": 1, "suspend": True}))
     live = applied(live, obj({"suspend": True}))
     assert applied(live, obj())["spec"] == {"replicas": 1, "suspend": True}
-
-
-def test_fields_that_nobody_applied_stay() -> None:
-    live = applied(None, obj({"replicas": 1}))
-    live["spec"]["suspend"] = False  # a default
-    assert applied(live, obj({"replicas": 2}))["spec"] == {"replicas": 2, "suspend": False}
 
 
 def test_a_map_goes_with_its_last_field() -> None:
@@ -180,23 +145,6 @@ def test_an_empty_map_that_is_applied_stays() -> None:
     assert owned(after, "a") == [".spec"]
 
 
-def test_a_changed_value_of_another_owner_is_a_conflict() -> None:
-    live = applied(None, obj({"replicas": 1, "suspend": True}))
-    with pytest.raises(ApplyConflict) as caught:
-        applied(live, obj({"replicas": 2, "suspend": True}), "b")
-    assert str(caught.value) == 'Apply failed with 1 conflict: conflict with "a": .spec.replicas'
-    assert caught.value.causes() == [
-        {"reason": "FieldManagerConflict", "message": 'conflict with "a"', "field": ".spec.replicas"}
-    ]
-    (conflict,) = caught.value.conflicts
-    assert (conflict.manager.name, conflict.api_version, conflict.time, conflict.path) == (
-        "a",
-        VERSION,
-        "t1",
-        ".spec.replicas",
-    )
-
-
 def test_several_conflicts_are_listed_by_owner() -> None:
     live = applied(None, obj({"replicas": 1}))
     live = updated(live, {**live, "spec": {"replicas": 1, "suspend": True, "nodes": {"k": "v"}}})
@@ -215,38 +163,10 @@ def test_the_same_manager_conflicts_with_its_own_updates_and_subresources() -> N
         applied(live, obj({"replicas": 2}), "a")
 
 
-def test_force_takes_the_field_and_the_loser_conflicts_in_turn() -> None:
-    live = applied(None, obj({"replicas": 1, "suspend": True}))
-    live = applied(live, obj({"replicas": 2}), "b", force=True)
-    assert live["spec"] == {"replicas": 2, "suspend": True}
-    assert (owned(live, "a"), owned(live, "b")) == ([".spec.suspend"], [".spec.replicas"])
-    with pytest.raises(ApplyConflict):
-        applied(live, obj({"replicas": 1, "suspend": True}))
-
-
 def test_an_owner_of_nothing_is_forgotten() -> None:
     live = applied(None, obj({"replicas": 1}))
     live = applied(live, obj({"replicas": 2}), "b", force=True)
     assert [entry["manager"] for entry in live["metadata"]["managedFields"]] == ["b"]
-
-
-def test_equal_values_have_several_owners() -> None:
-    live = applied(None, obj({"replicas": 1}))
-    live = applied(live, obj({"replicas": 1}), "b")
-    assert owned(live, "a") == owned(live, "b") == [".spec.replicas"]
-
-
-def test_atomic_maps_and_lists_have_one_owner() -> None:
-    live = applied(None, obj({"selector": {"a": "1"}, "containers": [{"name": "c", "args": ["x"]}]}))
-    config = obj({"selector": {"b": "2"}, "containers": [{"name": "c", "args": ["y"]}]})
-    with pytest.raises(ApplyConflict) as caught:
-        applied(live, config, "b")
-    assert [conflict.path for conflict in caught.value.conflicts] == [
-        '.spec.containers[name="c"].args',
-        ".spec.selector",
-    ]
-    after = applied(live, config, "b", force=True)
-    assert after["spec"] == {"selector": {"b": "2"}, "containers": [{"name": "c", "args": ["y"]}]}
 
 
 def test_maps_without_a_schema_are_granular_and_lists_atomic() -> None:
@@ -273,12 +193,6 @@ def test_keys_that_are_left_out_have_their_default() -> None:
     )
     after = applied(live, obj({"containers": [{"name": "c", "ports": [{"port": 80, "protocol": "UDP"}]}]}), "b")
     assert [port["protocol"] for port in after["spec"]["containers"][0]["ports"]] == ["TCP", "UDP"]
-
-
-def test_an_element_goes_with_everything_that_was_defaulted_in_it() -> None:
-    live = applied(None, obj({"containers": [{"name": "c"}, {"name": "d"}]}))
-    live["spec"]["containers"][0]["args"] = ["defaulted"]
-    assert applied(live, obj({"containers": [{"name": "d"}]}))["spec"]["containers"] == [{"name": "d"}]
 
 
 def test_an_element_goes_although_an_updater_changed_something_in_it() -> None:
@@ -375,25 +289,6 @@ def test_metadata_of_custom_resources_merges_like_all_metadata() -> None:
     assert live["metadata"]["finalizers"] == ["f1", "f2"]
     assert [owner["uid"] for owner in live["metadata"]["ownerReferences"]] == ["1", "2"]
     assert owned(live, "b") == ['.metadata.finalizers[="f2"]', '.metadata.ownerReferences[uid="2"]']
-
-
-def test_an_apply_of_the_status_touches_nothing_else() -> None:
-    live = applied(None, obj({"replicas": 1}), "trainer")
-    config = obj({"replicas": 9}, labels={"l": "v"}, status={"phase": "Running"})
-    after = applied(live, config, "trainer", subresource="status", now="t2")
-    assert (after["spec"], after["status"]) == ({"replicas": 1}, {"phase": "Running"})
-    assert "labels" not in after["metadata"]
-    assert owned(after, "trainer") == [".spec.replicas"]
-    assert owned(after, "trainer", subresource="status") == [".status.phase"]
-    assert applied(after, obj({"replicas": 1}), "trainer", now="t3") == after
-
-
-def test_an_object_without_owners_gets_one_for_what_it_held_before() -> None:
-    live = obj({"replicas": 1, "suspend": True})
-    with pytest.raises(ApplyConflict, match=f'"before-first-apply" using {VERSION}: .spec.replicas'):
-        applied(live, obj({"replicas": 2}))
-    after = applied(live, obj({"replicas": 2}), force=True)
-    assert owned(after, "before-first-apply", "Update") == [".spec", ".spec.suspend"]
 
 
 def test_inputs_are_neither_changed_nor_shared() -> None:

@@ -49,23 +49,6 @@ def entries(tree: Any) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def test_the_creator_owns_everything() -> None:
-    created = updated(None, obj(a=1, b={"c": 2}))
-    assert entries(created) == [("u", "t1", [".spec", ".spec.a", ".spec.b", ".spec.b.c"])]
-    assert {**created, "metadata": {"name": "x"}} == obj(a=1, b={"c": 2})
-
-
-def test_nothing_changed_nothing_tracked() -> None:
-    live = updated(None, obj(a=1))
-    assert updated(live, copy_tree(live), "other", now="t2") == live
-
-
-def test_a_changed_field_changes_hands() -> None:
-    live = updated(None, obj(a=1, b=2))
-    live = updated(live, changed(live, a=9), "other", now="t2")
-    assert entries(live) == [("u", "t1", [".spec", ".spec.b"]), ("other", "t2", [".spec.a"])]
-
-
 def test_the_entry_of_a_manager_grows_and_gets_the_time_of_the_last_change() -> None:
     live = updated(None, obj(a=1))
     live = updated(live, changed(live, b=2), now="t2")
@@ -85,12 +68,6 @@ def test_an_object_in_place_of_a_scalar_and_back() -> None:
     assert entries(live)[1] == ("other", "t2", [".spec.a", ".spec.a.b"])
     live = updated(live, changed(live, a=None), "third", now="t3")
     assert entries(live) == [("u", "t1", [".spec"]), ("third", "t3", [".spec.a"])]
-
-
-def test_an_update_takes_fields_from_appliers() -> None:
-    live = apply(None, obj(a=1, b=2), manager="a", force=False, schema=SCHEMA, api_version=VERSION, now="t1")
-    live = updated(live, changed(live, a=3), now="t2")
-    assert entries(live) == [("a", "t1", [".spec.b"]), ("u", "t2", [".spec.a"])]
 
 
 def test_each_subresource_has_an_entry() -> None:
@@ -129,23 +106,6 @@ def test_appliers_come_first_then_time_then_name() -> None:
     live = updated(live, changed(live, c=1), "a", now="t3")
     live = apply(live, obj(d=1), manager="x", force=False, schema=SCHEMA, api_version=VERSION, now="t9")
     assert [manager for manager, _, _ in entries(live)] == ["x", "z", "a", "b"]
-
-
-def test_a_client_may_leave_managed_fields_out() -> None:
-    live = updated(None, obj(a=1))
-    assert entries(updated(live, obj(a=1, b=2), "other", now="t2")) == [
-        ("u", "t1", [".spec", ".spec.a"]),
-        ("other", "t2", [".spec.b"]),
-    ]
-
-
-def test_a_client_may_forget_all_owners() -> None:
-    live = updated(None, obj(a=1))
-    new = obj(a=1)
-    new["metadata"]["managedFields"] = [{}]
-    forgotten = updated(live, new)
-    assert "managedFields" not in forgotten["metadata"]
-    assert "managedFields" not in updated(forgotten, obj(a=2))["metadata"]
 
 
 def test_a_client_may_edit_managed_fields() -> None:

@@ -16,91 +16,29 @@ def complaints(node: dict[str, Any], value: Any, path: str = "spec.x") -> list[s
 @pytest.mark.parametrize(
     ("node", "value", "complaint"),
     [
-        ({"type": "integer"}, "a", 'spec.x: Invalid value: "string": spec.x in body must be of type integer: "string"'),
-        ({"type": "string"}, 1, 'spec.x: Invalid value: "integer": spec.x in body must be of type string: "integer"'),
         ({"type": "string"}, None, 'spec.x: Invalid value: "null": spec.x in body must be of type string: "null"'),
-        ({"type": "boolean"}, [], 'spec.x: Invalid value: "array": spec.x in body must be of type boolean: "array"'),
         ({"type": "integer"}, 1.5, 'spec.x: Invalid value: "number": spec.x in body must be of type integer: "number"'),
-        (
-            {"x-kubernetes-int-or-string": True},
-            True,
-            'spec.x: Invalid value: "boolean": spec.x in body must be of type integer,string: "boolean"',
-        ),
-        ({"type": "object", "required": ["a"]}, {}, "spec.x.a: Required value"),
-        (
-            {"type": "string", "enum": ["hard", "soft"]},
-            "medium",
-            'spec.x: Unsupported value: "medium": supported values: "hard", "soft"',
-        ),
         ({"type": "integer", "enum": [1]}, 2, 'spec.x: Unsupported value: 2: supported values: "1"'),
-        (
-            {"type": "string", "minLength": 1},
-            "",
-            'spec.x: Invalid value: "": spec.x in body should be at least 1 chars long',
-        ),
         ({"type": "string", "maxLength": 2}, "abc", "spec.x: Too long: may not be more than 2 bytes"),
-        (
-            {"type": "string", "pattern": "^[a-z]+$"},
-            "A",
-            "spec.x: Invalid value: \"A\": spec.x in body should match '^[a-z]+$'",
-        ),
-        (
-            {"type": "integer", "minimum": 1},
-            0,
-            "spec.x: Invalid value: 0: spec.x in body should be greater than or equal to 1",
-        ),
-        (
-            {"type": "integer", "maximum": 3},
-            4,
-            "spec.x: Invalid value: 4: spec.x in body should be less than or equal to 3",
-        ),
-        (
-            {"type": "integer", "minimum": 1, "exclusiveMinimum": True},
-            1,
-            "spec.x: Invalid value: 1: spec.x in body should be greater than 1",
-        ),
         (
             {"type": "number", "maximum": 0.5, "exclusiveMaximum": True},
             0.5,
             "spec.x: Invalid value: 0.5: spec.x in body should be less than 0.5",
         ),
         (
-            {"type": "integer", "multipleOf": 2},
-            3,
-            "spec.x: Invalid value: 3: spec.x in body should be a multiple of 2",
-        ),
-        ({"type": "array", "maxItems": 1}, [1, 2], "spec.x: Too many: 2: must have at most 1 item"),
-        (
-            {"type": "array", "minItems": 1},
-            [],
-            "spec.x: Invalid value: 0: spec.x in body should have at least 1 items",
-        ),
-        (
             {"type": "array", "uniqueItems": True},
             [1, 1],
             'spec.x: Invalid value: "": spec.x in body shouldn\'t contain duplicates',
         ),
-        ({"type": "object", "maxProperties": 0}, {"a": 1}, "spec.x: Too many: 1: must have at most 0 items"),
         (
             {"type": "object", "minProperties": 1},
             {},
             "spec.x: Invalid value: 0: spec.x in body should have at least 1 properties",
         ),
         (
-            {"type": "string", "format": "date-time"},
-            "yesterday",
-            'spec.x: Invalid value: "yesterday": spec.x in body must be of type date-time: "yesterday"',
-        ),
-        (
             {"type": "integer", "format": "int32"},
             2**31,
             '<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.x',
-        ),
-        ({"type": "array", "x-kubernetes-list-type": "set"}, ["a", "b", "a"], 'spec.x[2]: Duplicate value: "a"'),
-        (
-            {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
-            [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
-            'spec.x[1]: Duplicate value: {"name":"A"}',
         ),
         ({"not": {"type": "string"}}, "a", '<nil>: Invalid value: "": "spec.x" must not validate the schema (not)'),
     ],
@@ -112,21 +50,11 @@ def test_one_complaint(node: dict[str, Any], value: Any, complaint: str) -> None
 @pytest.mark.parametrize(
     ("node", "value"),
     [
-        ({"type": "string", "nullable": True}, None),
-        ({"type": "integer"}, 3.0),
-        ({"type": "number"}, 3),
-        ({"type": "string", "format": "date-time"}, "2026-01-02T03:04:05Z"),
-        ({"type": "string", "format": "date-time"}, "2026-01-02T03:04:05.123456+01:00"),
         ({"type": "integer", "format": "int32"}, -(2**31)),
         ({"type": "integer", "format": "int64"}, 2**63 - 1),
-        ({"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}, "50%"),
-        ({"x-kubernetes-int-or-string": True, "anyOf": [{"type": "integer"}, {"type": "string"}]}, 5),
-        ({"x-kubernetes-preserve-unknown-fields": True}, {"a": [None, {"b": True}]}),
         ({"type": "object", "properties": {"a": {"type": "string"}}}, {"unknown": 1}),
         ({"type": "string", "format": "no-such-format"}, "anything"),
-        ({"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}, {"b": 1}),
         ({"type": "array"}, ["a", "a"]),
-        ({"type": "string", "maxLength": 3}, "äöü"),
     ],
 )
 def test_no_complaint(node: dict[str, Any], value: Any) -> None:
@@ -168,11 +96,6 @@ def test_alternatives_report_at_the_root_and_what_the_nearest_one_misses() -> No
         '<nil>: Invalid value: "": "spec.x" must validate all the schemas (allOf)',
         "spec.x.b: Required value",
     ]
-
-
-def test_an_embedded_resource_needs_a_type() -> None:
-    node = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
-    assert complaints(node, {"kind": "Pod"}) == ["spec.x.apiVersion: Required value"]
 
 
 @pytest.mark.parametrize(
