@@ -65,6 +65,12 @@ class Requests:
             )
 
 
+async def accepted(requests: Requests, method: str, path: str, body: Any = None, *, dry: bool = False) -> Answer | None:
+    """Send a request; returns the answer unless it is a refusal."""
+    answer = await requests.send(method, path, body, dry=dry)
+    return answer if answer.code < 300 else None
+
+
 @asynccontextmanager
 async def requests_to(stack: Stack) -> AsyncIterator[Requests]:
     """Requests as the user of the stack's kubeconfig."""

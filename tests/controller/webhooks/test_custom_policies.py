@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from pydantic import BaseModel, Field
-from support.admission import Requests, admitting
+from support.admission import Requests, accepted, admitting
+from support.commands import eventually
 from support.objects import runtime_object
 from support.stack import Stack, api_server
 
@@ -58,9 +59,8 @@ async def stack(home: Path) -> AsyncIterator[Stack]:
 async def requests(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Requests]:
     framework = Framework([*load_plugins(), Pipelines()])
     async with admitting(stack, tmp_path_factory.mktemp("serving"), framework=framework) as requests:
-        async with asyncio.timeout(10):
-            while (await requests.send("POST", RUNTIMES, runtime("probe", {"stages": []}), dry=True)).code != 201:
-                await asyncio.sleep(0.02)
+        probe = runtime("probe", {"stages": []})
+        await eventually(lambda: accepted(requests, "POST", RUNTIMES, probe, dry=True))
         yield requests
 
 
@@ -69,7 +69,9 @@ def runtime(name: str, config: Any, *, plugin: str = "pipelines", kind: str = "T
     return {**obj, "kind": kind, "metadata": {"name": name}}
 
 
-@pytest.mark.asyncio(loop_scope="module")
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
 @pytest.mark.parametrize(
     ("path", "kind"), [(RUNTIMES, "TrainingRuntime"), (CLUSTER_RUNTIMES, "ClusterTrainingRuntime")]
 )
@@ -90,7 +92,6 @@ async def test_what_the_plugin_does_not_take_is_refused_by_field(requests: Reque
     )
 
 
-@pytest.mark.asyncio(loop_scope="module")
 async def test_one_that_no_plugin_serves_is_stored_as_it_is_with_a_warning(requests: Requests) -> None:
     config = {"deep": [{"any": {"thing": None}}, 1.5, "x"], "empty": {}, "list": []}
     stored = await requests.send("POST", RUNTIMES, runtime("early", config, plugin="pipeline"))
@@ -104,16 +105,13 @@ async def test_one_that_no_plugin_serves_is_stored_as_it_is_with_a_warning(reque
     ]
 
 
-@pytest.mark.asyncio(loop_scope="module")
 async def test_its_trainjobs_are_built_with_it_by_way_of_the_snapshot(requests: Requests) -> None:
     await requests.send("POST", RUNTIMES, runtime("used", {"stages": [{"name": "a"}, {"name": "b", "gpus": 1}]}))
     spec = {"runtimeRef": {"name": "used", "kind": "TrainingRuntime"}, "suspend": True}
     job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "j"}, "spec": spec}
     created = await requests.send("POST", TRAINJOBS, job)
     assert created.code == 201, created.message
-    async with asyncio.timeout(10):
-        while (jobset := await requests.send("GET", f"{JOBSETS}/j")).code != 200:
-            await asyncio.sleep(0.02)
+    jobset = await eventually(lambda: accepted(requests, "GET", f"{JOBSETS}/j"))
     assert jobset.body["metadata"]["labels"]["stages"] == "a.b"
     snapshot = await requests.send("GET", "/api/v1/namespaces/default/configmaps/j-runtime-snapshot")
     assert "name: pipelines" in snapshot.body["data"]["runtime"]
@@ -122,7 +120,6 @@ async def test_its_trainjobs_are_built_with_it_by_way_of_the_snapshot(requests: 
 @pytest.mark.nightly
 @pytest.mark.kubectl
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
-@pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("policy", ["mlPolicy", "podGroupPolicy"])
 async def test_kubectl_explains_them(stack: Stack, home: Path, policy: str) -> None:
     if stack.cluster is None:

@@ -17,8 +17,8 @@ import pytest
 from support.resolutions import FRAMEWORK, FakeListers, KnownServer
 from support.reviews import JobReviews, Reviews
 from support.series import value_of
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers, handlers
 from trainmaster.controller.webhooks.server import review
 from trainmaster.runtime.jobs.loader import load_job_kinds
@@ -47,7 +47,7 @@ async def test_every_review_is_answered(seed: int, workers: Workers, monkeypatch
     reviews = Reviews(seed)
     known: list[FakeListers] = []
     monkeypatch.setattr(handlers, "StoreListers", lambda _, workloads: known[0])
-    clock = SystemClock()
+    clock = VirtualClock()
     served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), workers=workers, clock=clock).handlers()
     allowed = refused = 0
     panics = value_of("controller_runtime_webhook_panics_total")
@@ -71,7 +71,7 @@ async def test_every_review_is_answered(seed: int, workers: Workers, monkeypatch
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", range(SEEDS))
 async def test_every_review_of_a_job_is_answered(seed: int, workers: Workers) -> None:
-    clock, kinds = SystemClock(), load_job_kinds()
+    clock, kinds = VirtualClock(), load_job_kinds()
     served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), job_kinds=kinds, workers=workers, clock=clock).handlers()
     verdicts = Counter[bool]()
     panics = value_of("controller_runtime_webhook_panics_total")
@@ -87,7 +87,7 @@ async def test_every_review_of_a_job_is_answered(seed: int, workers: Workers) ->
 
 @pytest.mark.guarantee("H-1")
 async def test_torn_and_nested_bodies_are_answered(workers: Workers) -> None:
-    clock = SystemClock()
+    clock = VirtualClock()
     served = AdmissionHandlers(FRAMEWORK, {}, KnownServer(), workers=workers, clock=clock).handlers()
     chance = random.Random(7)
     for _, (path, _, body) in zip(range(200), Reviews(7), strict=False):

@@ -34,35 +34,26 @@ async def judge(server: KnownServer, obj: JsonObject, old: JsonObject | None = N
         return await handlers[VALIDATE_TRAINJOB](request)
 
 
-async def test_both_created_in_a_row_are_admitted() -> None:
+async def test_a_runtime_that_no_cache_holds_is_asked_for_before_it_is_missing() -> None:
     server = KnownServer(runtime_object())
-    assert (await judge(server, trainjob_object())).allowed
+    assert (await judge(server, trainjob_object())).allowed, "both created in a row"
     assert server.asked == [("TrainingRuntime", "team", "rt")]
-
-
-async def test_one_that_the_server_has_not_either_is_missing() -> None:
-    response = await judge(KnownServer(), trainjob_object())
-    assert not response.allowed
-    assert MISSING in response.message
-
-
-async def test_a_server_that_cannot_be_asked_is_no_crash() -> None:
-    server = KnownServer(runtime_object())
-    server.failure = NotConnected("connection refused")
-    response = await judge(server, trainjob_object())
-    assert not response.allowed
-    assert MISSING in response.message
-
-
-async def test_a_runtime_that_may_not_be_read_is_not_called_missing() -> None:
-    server = KnownServer(runtime_object())
-    server.failure = Forbidden(status=403)
-    response = await judge(server, trainjob_object())
-    assert not response.allowed
-    assert response.message == (
-        'TrainingRuntime "rt" cannot be read: Trainmaster may not get trainingruntimes.trainer.kubeflow.org here; '
-        "grant it get, list and watch by a Role in this namespace"
+    unreachable, refusing = KnownServer(runtime_object()), KnownServer(runtime_object())
+    unreachable.failure, refusing.failure = NotConnected("connection refused"), Forbidden(status=403)
+    for missing in (KnownServer(), unreachable):
+        response = await judge(missing, trainjob_object())
+        assert (response.allowed, MISSING in response.message) == (False, True)
+    response = await judge(refusing, trainjob_object())
+    assert (response.allowed, response.message) == (
+        False,
+        (
+            'TrainingRuntime "rt" cannot be read: Trainmaster may not get trainingruntimes.trainer.kubeflow.org here; '
+            "grant it get, list and watch by a Role in this namespace"
+        ),
     )
+    stored = KnownServer()
+    await judge(stored, trainjob_object(suspend=True), trainjob_object())
+    assert stored.asked == [], "what is stored is not held up"
 
 
 async def test_who_serves_named_namespaces_has_no_say_about_others() -> None:
@@ -84,27 +75,20 @@ async def test_who_serves_named_namespaces_has_no_say_about_others() -> None:
     assert "namespaceSelector" in told["hint"]
 
 
-@pytest.mark.parametrize("name", ["", "..", "../../../../api/v1/namespaces/kube-system/secrets/a", "rt?x=y", "%2e"])
-async def test_nothing_is_asked_for_a_name_that_no_object_can_have(name: str) -> None:
+async def test_nothing_is_asked_for_what_cannot_be_a_runtime() -> None:
     server = KnownServer(runtime_object())
-    response = await judge(server, trainjob_object(runtimeRef={"name": name, "kind": "TrainingRuntime"}))
-    assert not response.allowed
-    assert server.asked == []
-
-
-@pytest.mark.parametrize("namespace", ["", "..", "../../nodes", "team?x=y", "a.b"])
-async def test_nothing_is_asked_for_in_a_namespace_that_cannot_exist(namespace: str) -> None:
-    server, obj = KnownServer(runtime_object()), trainjob_object()
-    obj["metadata"]["namespace"] = namespace
-    assert (await judge(server, obj)).code == 403
-    assert server.asked == []
-
-
-@pytest.mark.parametrize("reference", [{"kind": ""}, {"kind": "Pod"}, {"apiGroup": "acme.io"}])
-async def test_nothing_is_asked_for_what_is_no_runtime(reference: JsonObject) -> None:
-    server = KnownServer(runtime_object())
-    response = await judge(server, trainjob_object(runtimeRef={"name": "rt", "kind": "TrainingRuntime", **reference}))
-    assert response.message.startswith("unsupported runtime: ")
+    for name in ("", "..", "../../../../api/v1/namespaces/kube-system/secrets/a", "rt?x=y", "%2e"):
+        response = await judge(server, trainjob_object(runtimeRef={"name": name, "kind": "TrainingRuntime"}))
+        assert not response.allowed
+    for namespace in ("", "..", "../../nodes", "team?x=y", "a.b"):
+        obj = trainjob_object()
+        obj["metadata"]["namespace"] = namespace
+        assert (await judge(server, obj)).code == 403
+    for reference in ({"kind": ""}, {"kind": "Pod"}, {"apiGroup": "acme.io"}):
+        obj = trainjob_object(runtimeRef={"name": "rt", "kind": "TrainingRuntime", **reference})
+        assert (await judge(server, obj)).message.startswith("unsupported runtime: ")
+    for odd in ({"metadata": None}, {"spec": None}, {"spec": {"runtimeRef": {"kind": [], "name": {}}}}):
+        assert (await judge(server, {**trainjob_object(), **odd})).code == 403
     assert server.asked == []
 
 
@@ -130,12 +114,6 @@ async def test_a_runtime_that_cannot_be_read_is_an_answer_and_holds_up_nothing_t
     assert not created.allowed
     assert "TrainingRuntime team/rt exists but cannot be read: it is nested too deeply" in created.message
     assert suspended.allowed
-
-
-async def test_a_stored_trainjob_is_not_held_up() -> None:
-    server = KnownServer()
-    await judge(server, trainjob_object(suspend=True), trainjob_object())
-    assert server.asked == []
 
 
 class SilentServer(KnownServer):
@@ -214,10 +192,3 @@ async def test_the_event_loop_turns_while_a_large_trainjob_is_judged(large: str)
             await asyncio.sleep(0)
         assert plugin.started
         assert judged.result().code != 500
-
-
-@pytest.mark.parametrize(
-    "odd", [{"metadata": None}, {"spec": None}, {"spec": {"runtimeRef": {"kind": [], "name": {}}}}]
-)
-async def test_the_size_of_the_runtime_of_an_odd_object_is_no_crash(odd: JsonObject) -> None:
-    assert (await judge(KnownServer(), {**trainjob_object(), **odd})).code == 403

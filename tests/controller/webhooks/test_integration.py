@@ -7,6 +7,7 @@ import shutil
 import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,16 @@ import orjson
 import pytest
 import pytest_asyncio
 from support.admission import (
+    CONFIGURATIONS,
     Requests,
+    accepted,
     admitting,
     answering,
     requests_to,
     served,
     serving_certificates,
 )
+from support.commands import eventually
 from support.objects import replicated_job, runtime_object
 from support.reviews import review_of
 from support.stack import Stack, api_server, manager
@@ -57,9 +61,7 @@ async def stack(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stack
 async def requests(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Requests]:
     async with admitting(stack, tmp_path_factory.mktemp("serving")) as requests:
         await requests.send("POST", RUNTIMES, runtime())
-        async with asyncio.timeout(10):
-            while (await requests.send("POST", TRAINJOBS, job("probe"), dry=True)).code != 201:
-                await asyncio.sleep(0.02)
+        await eventually(lambda: accepted(requests, "POST", TRAINJOBS, job("probe"), dry=True))
         yield requests
 
 
@@ -126,9 +128,7 @@ async def test_warnings_reach_the_user(requests: Requests) -> None:
     # Stored as it was written, and built all the same.
     assert answer.body["spec"]["runtimeRef"]["apiGroup"] == "kubeflow.org"
     jobsets = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/former"
-    async with asyncio.timeout(10):
-        while (await requests.send("GET", jobsets)).code != 200:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: accepted(requests, "GET", jobsets))
     await requests.send("DELETE", f"{TRAINJOBS}/former")
 
 
@@ -138,12 +138,9 @@ async def test_a_trainjob_outlives_its_runtime(requests: Requests) -> None:
     await requests.send("POST", RUNTIMES, runtime("short-lived"))
     obj = job("survivor", suspend=True)
     obj["spec"]["runtimeRef"]["name"] = "short-lived"
-    async with asyncio.timeout(10):
-        while (await requests.send("POST", TRAINJOBS, obj)).code != 201:
-            await asyncio.sleep(0.02)
-        snapshot = "/api/v1/namespaces/default/configmaps/survivor-runtime-snapshot"
-        while (await requests.send("GET", snapshot)).code != 200:
-            await asyncio.sleep(0.02)
+    await eventually(lambda: accepted(requests, "POST", TRAINJOBS, obj))
+    snapshot = "/api/v1/namespaces/default/configmaps/survivor-runtime-snapshot"
+    await eventually(lambda: accepted(requests, "GET", snapshot))
     await requests.send("DELETE", f"{RUNTIMES}/short-lived")
     patch = {"manager": "acme.io/a", "trainingRuntimeSpec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
     for change in ({"suspend": False}, {"suspend": True}, {"runtimePatches": [patch]}):
@@ -179,8 +176,7 @@ async def test_a_follower_answers_as_well(stack: Stack, tmp_path: Path) -> None:
     election = LeaderElection(leader_elect=True, resource_namespace="default", resource_name="held")
     configuration = served(tmp_path, port).model_copy(update={"leader_election": election})
     async with manager(stack.access, configuration=configuration):
-        async with asyncio.timeout(10):
-            await answering(port, certificates)
+        await answering(port, certificates)
         assert (await stack.client.get(LEASES, "default", "held"))["spec"]["holderIdentity"] == "other"
 
 
@@ -232,10 +228,8 @@ async def test_the_embedded_cluster_registers_the_webhooks_of_its_manager(tmp_pa
             async with (
                 KubeClient(access, user_agent="tests") as client,
                 requests_to(Stack(access, client, cluster)) as requests,
-                asyncio.timeout(30),
             ):
-                path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/"
-                while (await requests.send("GET", f"{path}validator.trainer.kubeflow.org")).code != 200:
-                    await asyncio.sleep(0.05)
+                validator = f"{CONFIGURATIONS}/validatingwebhookconfigurations/validator.trainer.kubeflow.org"
+                await eventually(partial(accepted, requests, "GET", validator))
                 answer = await requests.send("POST", TRAINJOBS, job("lonely"))
     assert answer.message.startswith(f"{DENIED}spec.runtimeRef: Invalid value: ")

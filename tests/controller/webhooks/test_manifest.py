@@ -13,7 +13,6 @@ from support.resolutions import KnownServer
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.runtime.framework import Framework
-from trainmaster.runtime.jsontree import JsonObject
 
 WEBHOOKS = [webhook for configuration in manifest() for webhook in configuration["webhooks"]]
 
@@ -31,37 +30,30 @@ def test_names_and_order_are_those_of_the_original() -> None:
     ]
 
 
-@pytest.mark.guarantee("H-5", "H-6")
-@pytest.mark.parametrize("webhook", WEBHOOKS, ids=lambda webhook: webhook["name"])
-def test_every_webhook_has_ten_seconds_no_side_effects_and_fails_closed(webhook: JsonObject) -> None:
-    assert webhook["timeoutSeconds"] == 10
-    assert webhook["failurePolicy"] == "Fail"
-    assert webhook["sideEffects"] == "None"
-    assert webhook["admissionReviewVersions"] == ["v1"]
-    assert "matchConditions" not in webhook
+SELECTOR = {
+    "matchExpressions": [
+        {"key": "trainer.kubeflow.org/webhook-validation", "operator": "NotIn", "values": ["disabled"]}
+    ]
+}
 
 
-@pytest.mark.guarantee("H-9")
-@pytest.mark.parametrize("webhook", WEBHOOKS, ids=lambda webhook: webhook["name"])
-def test_a_webhook_is_asked_about_one_kind_of_ours_and_no_subresource(webhook: JsonObject) -> None:
-    (rule,) = webhook["rules"]
-    kind = webhook["name"].split(".")[1]
-    assert rule == {
-        "apiGroups": ["trainer.kubeflow.org"],
-        "apiVersions": ["v1alpha1"],
-        "operations": ["CREATE", "UPDATE"],
-        "resources": [f"{kind}s"],
-    }
-
-
-@pytest.mark.parametrize("webhook", WEBHOOKS, ids=lambda webhook: webhook["name"])
-def test_the_rules_of_runtimes_can_be_switched_off_by_a_label(webhook: JsonObject) -> None:
-    selector = {
-        "matchExpressions": [
-            {"key": "trainer.kubeflow.org/webhook-validation", "operator": "NotIn", "values": ["disabled"]}
-        ]
-    }
-    assert webhook.get("objectSelector") == (selector if "runtime" in webhook["name"] else None)
+@pytest.mark.guarantee("H-5", "H-6", "H-9")
+def test_every_webhook_is_asked_about_one_kind_has_ten_seconds_no_side_effects_and_fails_closed() -> None:
+    """Those of runtimes can be switched off by a label."""
+    for webhook in WEBHOOKS:
+        assert webhook["timeoutSeconds"] == 10
+        assert webhook["failurePolicy"] == "Fail"
+        assert webhook["sideEffects"] == "None"
+        assert webhook["admissionReviewVersions"] == ["v1"]
+        assert "matchConditions" not in webhook
+        (rule,) = webhook["rules"]
+        assert rule == {
+            "apiGroups": ["trainer.kubeflow.org"],
+            "apiVersions": ["v1alpha1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": [f"{webhook['name'].split('.')[1]}s"],
+        }
+        assert webhook.get("objectSelector") == (SELECTOR if "runtime" in webhook["name"] else None)
 
 
 def test_every_path_is_served_and_every_served_path_is_registered() -> None:
