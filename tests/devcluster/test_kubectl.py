@@ -22,14 +22,12 @@ from trainmaster.devcluster.apiserver.resources import (
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
-    GroupResource,
 )
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, definition_file
 from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 pytestmark = [pytest.mark.nightly, pytest.mark.kubectl]
 
-_THINGS = GroupResource("example.com", "things")
 _SUPPORTED = re.compile(r"kubectl\.1\.(29|3[0-3])")
 _CRD = """
 apiVersion: apiextensions.k8s.io/v1
@@ -71,16 +69,6 @@ spec:
                     status: {type: string}
 """
 _THING = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: one, labels: {app: x}}\nspec: {size: 1}\n"
-_AUTOSCALER = """
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {name: one}
-spec:
-  scaleTargetRef: {apiVersion: example.com/v1, kind: Thing, name: one}
-  maxReplicas: 3
-  metrics:
-  - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 70}}}
-"""
 _CONFIGMAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: x}}\ndata: {colour: red}\n"
 
 
@@ -232,36 +220,6 @@ async def test_who_may_what(kubectl: Kubectl) -> None:
     assert "*.*" in await kubectl("auth", "can-i", "--list")
     assert "trainmaster-admin" in await kubectl("auth", "whoami")
     assert "ann" in await kubectl("auth", "whoami", "--as=ann", "--as-group=staff")
-
-
-async def test_autoscale(kubectl: Kubectl, binary: str) -> None:
-    await kubectl("apply", "-f", "-", stdin=_CRD)
-    await kubectl("apply", "-f", "-", stdin=_THING)
-    if binary.endswith(".33"):  # earlier ones want autoscaling/v1
-        made = await kubectl("autoscale", "thing", "one", "--min=1", "--max=3", "--cpu-percent=70")
-        assert made == "horizontalpodautoscaler.autoscaling/one autoscaled\n"
-    else:
-        await kubectl("apply", "-f", "-", stdin=_AUTOSCALER)
-    header, row = (await kubectl("get", "hpa")).splitlines()
-    assert header.split() == ["NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE"]
-    assert row.split()[:7] == ["one", "Thing/one", "cpu:", "<unknown>/70%", "1", "3", "0"]
-    described = await kubectl("describe", "hpa", "one")
-    assert re.search(r"Reference: +Thing/one", described)
-    assert re.search(r"Max replicas: +3", described)
-    assert "deleted" in await kubectl("delete", "hpa", "one")
-
-
-async def test_scale(kubectl: Kubectl, devcluster_server: Environment) -> None:
-    await kubectl("create", "-f", "-", stdin=_CRD)
-    await kubectl("create", "-f", "-", stdin=_THING)
-    assert await kubectl("scale", "thing/one", "--replicas=3") == "thing.example.com/one scaled\n"
-    assert devcluster_server.api.get(_THINGS, "default", "one")["spec"]["size"] == 3
-    await kubectl("scale", "thing/one", "--current-replicas=3", "--replicas=4")
-    assert devcluster_server.api.get(_THINGS, "default", "one")["spec"]["size"] == 4
-    refused = await kubectl("scale", "thing/one", "--current-replicas=3", "--replicas=5", code=1)
-    assert "Expected replicas to be 3, was 4" in refused
-    shown = await kubectl("get", "thing", "one", "--subresource=scale", "-o", "jsonpath={.spec.replicas}")
-    assert shown == "4"
 
 
 async def test_roles_are_enforced_where_asked_for(binary: str, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from support.commands import TIMEOUT
 from support.kubectl import Kubectl
 from support.namespaces import FOUND, needs_namespaces
 
@@ -164,14 +163,6 @@ async def test_kubectl_shows_it_as_of_a_real_cluster(web: Web) -> None:
     assert "Scaled up replica set" in await web.kubectl("describe", "deployment", "web")
 
 
-async def test_both_replicas_share_the_requests_at_one_port(web: Web) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        names: set[str] = set()
-        while len(names) < 2:
-            names.add((await web.answer()).split()[0])
-    assert names == {pod["metadata"]["name"] for pod in await web.objects("pods", "-l", "app=web")}
-
-
 async def test_a_pod_reaches_the_service_by_its_names(web: Web) -> None:
     fetch = (
         "import sys, urllib.request as r\nfor n in sys.argv[1:]: print(r.urlopen(f'http://{n}:18443/').read().decode())"
@@ -190,21 +181,6 @@ async def test_a_pod_reaches_the_service_by_its_names(web: Web) -> None:
     await web.kubectl("wait", "pod/client", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=30s")
     lines = (await web.kubectl("logs", "client")).splitlines()
     assert [line.split()[1] for line in lines] == ["one"] * 3
-
-
-async def test_a_replica_that_is_not_ready_gets_no_requests(web: Web) -> None:
-    first = (await web.objects("pods", "-l", "app=web"))[0]
-    uid, name = first["metadata"]["uid"], first["metadata"]["name"]
-    marker = web.state / "kubelet" / "pods" / uid / "volumes/data/unready"
-    marker.touch()
-    async with asyncio.timeout(TIMEOUT):
-        while await web.endpoints() != 1:
-            await asyncio.sleep(0.05)
-    assert name not in {(await web.answer()).split()[0] for _ in range(20)}
-    marker.unlink()
-    async with asyncio.timeout(TIMEOUT):
-        while await web.endpoints() != 2:
-            await asyncio.sleep(0.05)
 
 
 async def test_a_rollout_can_be_followed_and_undone_and_loses_no_request(web: Web) -> None:

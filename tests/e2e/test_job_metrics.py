@@ -37,14 +37,6 @@ pytestmark = [
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ENDLESS = "import time; time.sleep(600)"
-STOPS_SLOWLY = """
-import os, signal, sys, time
-signal.signal(signal.SIGTERM, lambda *_: (time.sleep(3), os._exit(0)))
-if os.environ["JOB_COMPLETION_INDEX"] == "1":
-    time.sleep(1)
-    sys.exit(127)
-time.sleep(600)
-"""
 ELECTION = {"leaderElect": True, "leaseDuration": "4s", "renewDeadline": "2.5s", "retryPeriod": "0.5s"}
 
 
@@ -74,9 +66,6 @@ class Replicas:
     async def create(self, name: str, script: str = "", *, on: str = "processes", **spec: Any) -> None:
         trainer = {"command": python(script), "numNodes": 1}
         await self.client.create(TRAINJOBS, trainjob(name, on=on, trainer=trainer, **spec))
-
-    async def patch(self, name: str, **spec: Any) -> None:
-        await self.client.patch(TRAINJOBS, "default", name, {"spec": spec})
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -171,55 +160,6 @@ async def test_sums_over_replicas_tell_what_became_of_jobs(replicas: Replicas) -
     assert counted(samples, "nodes", state="Waiting") == 0
     named = {each.labels["runtime"] for each in samples if each.name == "trainmaster_trainjobs" and each.value}
     assert named == {"processes", "restarting", "other"}
-
-
-async def test_exemplars_carry_the_job_where_open_metrics_is_asked_for(replicas: Replicas) -> None:
-    samples = await replicas.scrape()
-    failed = {
-        each.exemplar.labels["trainjob"]
-        for each in samples
-        if each.name == "trainmaster_trainjob_failures_total" and each.exemplar
-    }
-    assert failed == {"default/crashes", "default/restarted"}
-    leader = next(iter(replicas.managers))
-    text, content_type = await fetch(leader, accept="text/plain;version=0.0.4")
-    assert content_type.startswith("text/plain; version=0.0.4")
-    assert "default/crashes" not in text
-    plain = await scrape(leader, accept="text/plain;version=0.0.4")
-    assert states(plain) == states(samples)
-
-
-async def test_a_restart_is_counted_by_the_first_failure_while_pods_are_there_to_tell_of_it(replicas: Replicas) -> None:
-    """The others take a moment to stop, as those that write a checkpoint do; only then the JobSet begins anew."""
-    before = await replicas.scrape()
-    trainer = {"command": python(STOPS_SLOWLY), "numNodes": 2}
-    await replicas.client.create(TRAINJOBS, trainjob("interrupted", on="restarting", trainer=trainer))
-    samples = await replicas.until(lambda found: grown(before, found, "restarts_total") == 1)
-    known = {"cause": "ContainerFailed", "exit_class": "not found", "runtime": "restarting"}
-    assert counted(samples, "restarts_total", **known) == 1
-    await replicas.client.delete(TRAINJOBS, "default", "interrupted")
-    await replicas.until(lambda found: states(found) == JOBS)
-
-
-async def test_a_job_is_resumed_and_one_is_deleted_while_it_runs(replicas: Replicas) -> None:
-    before = await replicas.scrape()
-    await replicas.create("queued", suspend=True)
-    await replicas.create("cancelled", ENDLESS)
-    await replicas.until(lambda found: states(found) == JOBS | {("Suspended", ""): 2, ("Running", ""): 2})
-    await replicas.patch("queued", suspend=False)
-    await ended(replicas.client, "queued")
-    await replicas.client.delete(TRAINJOBS, "default", "cancelled")
-    samples = await replicas.until(lambda found: states(found) == JOBS | {("Complete", ""): 2})
-    assert grown(before, samples, "queue_wait_seconds_count") == 1
-    assert grown(before, samples, "suspension_seconds_count") == 0
-    assert grown(before, samples, "time_to_end_seconds_count") == 1
-    assert grown(before, samples, "nodes") == 0
-    await replicas.client.delete(TRAINJOBS, "default", "queued")
-    await replicas.until(lambda found: states(found) == JOBS)
-
-
-def grown(before: list[Sample], after: list[Sample], what: str) -> float:
-    return counted(after, what) - counted(before, what)
 
 
 @pytest.mark.guarantee("K-15")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import TIMEOUT
 
 
 @pytest.fixture(scope="session")
@@ -36,17 +34,3 @@ def namespace(api_client: Any) -> Iterator[str]:
     core.create_namespace({"metadata": {"name": name}})
     yield name
     core.delete_namespace(name)
-
-
-@pytest.fixture
-def eventually() -> Callable[[Callable[[], Any]], Any]:
-    """A function that asks again until the answer is true, and returns it."""
-
-    def wait(ask: Callable[[], Any]) -> Any:
-        deadline = time.monotonic() + TIMEOUT
-        while not (answer := ask()):
-            assert time.monotonic() < deadline, ask
-            time.sleep(0.05)
-        return answer
-
-    return wait

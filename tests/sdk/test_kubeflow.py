@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import wait_until
 from support.training import runtime
 from support.wheels import build_wheel
 
@@ -19,7 +20,6 @@ client = pytest.importorskip("kubernetes.client")
 
 TRAINER = {"group": "trainer.kubeflow.org", "version": "v1alpha1"}
 PATIENCE = {"timeout": 60, "polling_interval": 1}
-Wait = Callable[[Callable[[], Any]], Any]
 
 
 def plain(name: str, *, nodes: int = 1, cluster: bool = False) -> dict[str, Any]:
@@ -122,9 +122,7 @@ def test_the_packages_of_a_runtime(trainer_client: Any, plain_runtime: str, caps
     assert trainer_client.list_jobs() == []
 
 
-def test_the_life_of_a_trainjob_on_two_nodes(
-    trainer_client: Any, plain_runtime: str, tmp_path: Path, eventually: Wait
-) -> None:
+def test_the_life_of_a_trainjob_on_two_nodes(trainer_client: Any, plain_runtime: str, tmp_path: Path) -> None:
     go = tmp_path / "go"
     name = trainer_client.train(
         runtime=plain_runtime,
@@ -166,7 +164,7 @@ def test_the_life_of_a_trainjob_on_two_nodes(
     with pytest.raises(RuntimeError, match=name):
         trainer_client.get_job(name)
     backend = trainer_client.backend
-    eventually(lambda: not backend.core_api.list_namespaced_pod(backend.namespace).items)
+    wait_until(lambda: not backend.core_api.list_namespaced_pod(backend.namespace).items)
 
 
 def test_a_function_that_fails_fails_the_job(trainer_client: Any, plain_runtime: str) -> None:
@@ -188,7 +186,7 @@ def fail_once(failed: str) -> None:
 
 
 def test_a_job_that_has_recovered_runs_and_its_failure_is_among_its_events(
-    trainer_client: Any, custom: Any, namespace: str, tmp_path: Path, eventually: Wait
+    trainer_client: Any, custom: Any, namespace: str, tmp_path: Path
 ) -> None:
     """A TrainJob with any condition, true or not, is never running for the SDK."""
     made = plain("retrying")
@@ -206,7 +204,7 @@ def test_a_job_that_has_recovered_runs_and_its_failure_is_among_its_events(
         events = trainer_client.get_job_events(name)
         return [event.message for event in events if event.reason == "ContainerFailed"]
 
-    assert "my loss is NaN" in eventually(told)[0]
+    assert "my loss is NaN" in wait_until(told)[0]
     assert trainer_client.wait_for_job_status(name, status={"Running"}, **PATIENCE).status == "Running"
     trainer_client.delete_job(name)
 

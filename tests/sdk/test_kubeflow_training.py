@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import wait_until
 
 training = pytest.importorskip(
     "kubeflow.training", reason="`kubeflow-training` is not installed; `make test` installs it"
@@ -19,7 +20,6 @@ client = pytest.importorskip("kubernetes.client")
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs/v1-jobs.md"
 PATIENCE = {"wait_timeout": 60, "polling_interval": 0.1}
-Wait = Callable[[Callable[[], Any]], Any]
 ENDED = ("Running", "Restarting", "Failed")
 KINDS = {
     "PyTorchJob": ("pytorch", {"Master": 1, "Worker": 2}),
@@ -91,9 +91,7 @@ def give_up() -> None:
     raise SystemExit("the loss is not a number")
 
 
-def test_the_life_of_a_pytorchjob_that_is_made_of_a_function(
-    training_client: Any, tmp_path: Path, eventually: Wait
-) -> None:
+def test_the_life_of_a_pytorchjob_that_is_made_of_a_function(training_client: Any, tmp_path: Path) -> None:
     go = tmp_path / "go"
     training_client.create_job(
         name="life",
@@ -111,7 +109,7 @@ def test_the_life_of_a_pytorchjob_that_is_made_of_a_function(
     assert training_client.is_job_running("life")
     assert not training_client.is_job_succeeded("life")
     assert (running.metadata.labels, running.metadata.annotations["about"]) == ({"team": "blue"}, "life")
-    eventually(lambda: training_client.get_job_logs("life")[0] == {"life-master-0": "blue rank 0 of 1\n"})
+    wait_until(lambda: training_client.get_job_logs("life")[0] == {"life-master-0": "blue rank 0 of 1\n"})
 
     go.touch()
     followed, _ = training_client.get_job_logs("life", follow=True)
@@ -133,7 +131,7 @@ def test_the_life_of_a_pytorchjob_that_is_made_of_a_function(
     training_client.delete_job("life")
     with pytest.raises(RuntimeError, match="life"):
         training_client.get_job("life")
-    eventually(lambda: not training_client.get_job_pods("life"))
+    wait_until(lambda: not training_client.get_job_pods("life"))
 
 
 def test_a_tfjob_that_is_made_of_a_function(training_client: Any) -> None:

@@ -54,31 +54,6 @@ def refusal(error: Any) -> tuple[int, str]:
     return error.value.status, json.loads(error.value.body)["reason"]
 
 
-def test_core_objects(core: Any, namespace: str) -> None:
-    created = core.create_namespaced_config_map(namespace, configmap("a", k="1"))
-    assert created.metadata.creation_timestamp.tzinfo is not None
-    with pytest.raises(client.ApiException) as exists:
-        core.create_namespaced_config_map(namespace, configmap("a"))
-    assert refusal(exists) == (409, "AlreadyExists")
-
-    read = core.read_namespaced_config_map("a", namespace)
-    read.data = {"k": "2"}
-    replaced = core.replace_namespaced_config_map("a", namespace, read)
-    assert replaced.data == {"k": "2"}
-    assert replaced.metadata.creation_timestamp == created.metadata.creation_timestamp
-    with pytest.raises(client.ApiException) as stale:
-        core.replace_namespaced_config_map("a", namespace, read)
-    assert refusal(stale) == (409, "Conflict")
-
-    dry = core.create_namespaced_config_map(namespace, configmap("dry"), dry_run="All")
-    assert dry.metadata.uid
-    assert core.delete_namespaced_config_map("a", namespace).status == "Success"
-    for missing in ("a", "dry"):
-        with pytest.raises(client.ApiException) as absent:
-            core.read_namespaced_config_map(missing, namespace)
-        assert refusal(absent) == (404, "NotFound")
-
-
 def test_times_survive_the_models_of_the_client(api_client: Any, namespace: str) -> None:
     """The client reads times into datetime and writes them in another form; whole updates have to go through."""
     leases = client.CoordinationV1Api(api_client)

@@ -46,7 +46,6 @@ async def test_a_registry_that_cannot_exist_keeps_the_container_waiting(node: No
     [
         "a",
         "python:3.13-slim",
-        "docker.io/library/any",
         "localhost:5000/team/x@sha256:" + "a" * 64,
         "10.0.0.1:5000/x:v1_2",
         "registry.example.com/deep/er/path__x/y-z.w:T.1",

@@ -7,27 +7,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import TIMEOUT
+from support.commands import TIMEOUT, wait_until
 
 from trainmaster.devcluster.kubelet.runtime import supervisor
 
 pytestmark = pytest.mark.nightly
 
 LINUX = sys.platform.startswith("linux")
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + TIMEOUT
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "the condition did not become true in time"
-        time.sleep(0.005)
-    return result
 
 
 def alive(pid: int) -> bool:
@@ -177,7 +168,7 @@ def test_terminate_reaches_the_whole_process_group_and_waits_for_it(server: Serv
     child = "trap 'sleep 0.2; echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done"
     server.start("/bin/sh", "-c", f'/bin/sh -c "{child}"; true')
     server.receive_start()
-    wait_for(lambda: server.log().exists() and "ready" in server.log().read_text())
+    wait_until(lambda: server.log().exists() and "ready" in server.log().read_text())
     server.send(op="terminate", id="a")
     assert server.receive()["code"] == 143
     assert server.printed()[-1] == "saved"
@@ -186,7 +177,7 @@ def test_terminate_reaches_the_whole_process_group_and_waits_for_it(server: Serv
 def test_kill_ends_what_ignores_terminate(server: Server) -> None:
     server.start("/bin/sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done")
     pid = server.receive_start()
-    wait_for(lambda: server.log().exists() and "ready" in server.log().read_text())
+    wait_until(lambda: server.log().exists() and "ready" in server.log().read_text())
     server.send(op="terminate", id="a")
     server.send(op="kill", id="a")
     assert server.receive()["code"] == 137
@@ -226,7 +217,7 @@ def tree(server: Server) -> list[int]:
     pids = [server.receive_start(), server.receive_start()]
     for identity in ("a", "b"):
         log = server.log(identity)
-        wait_for(lambda log=log: log.exists() and log.read_text().endswith("\n"))  # type: ignore[misc]  # bound early
+        wait_until(lambda log=log: log.exists() and log.read_text().endswith("\n"))  # type: ignore[misc]  # bound early
         pids.append(int(server.printed(identity)[0]))
     assert all(map(alive, pids))
     return pids if LINUX else [*pids[:2], pids[3]]
@@ -236,7 +227,7 @@ def test_everything_dies_when_the_pipe_to_the_server_closes(tmp_path: Path) -> N
     server = Server(tmp_path)
     pids = tree(server)
     server.close()
-    wait_for(lambda: not any(map(alive, pids)))
+    wait_until(lambda: not any(map(alive, pids)))
 
 
 def test_everything_dies_when_the_server_is_killed(tmp_path: Path) -> None:
@@ -254,11 +245,11 @@ def test_everything_dies_when_the_server_is_killed(tmp_path: Path) -> None:
     server = subprocess.Popen([sys.executable, "-c", script, DAEMON.format(stay=600), str(log)], stdout=subprocess.PIPE)
     assert server.stdout is not None
     main = json.loads(server.stdout.readline())["pid"]
-    daemon = int(wait_for(lambda: log.exists() and log.read_text()).split()[2])
+    daemon = int(wait_until(lambda: log.exists() and log.read_text()).split()[2])
     server.kill()
     server.wait()
     server.stdout.close()
-    wait_for(lambda: not alive(main) and not (LINUX and alive(daemon)))
+    wait_until(lambda: not alive(main) and not (LINUX and alive(daemon)))
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -266,7 +257,7 @@ def test_everything_dies_when_the_supervisor_is_killed(tmp_path: Path, number: s
     server = Server(tmp_path)
     pids = tree(server)
     server.process.send_signal(number)
-    wait_for(lambda: not any(map(alive, pids)))
+    wait_until(lambda: not any(map(alive, pids)))
     server.close()
 
 
@@ -274,11 +265,11 @@ def test_everything_dies_when_the_supervisor_is_killed(tmp_path: Path, number: s
 def test_a_killed_shim_is_reported_and_leaves_nothing(server: Server) -> None:
     server.start("/bin/sh", "-c", "sleep 600 & echo $! $PPID; wait")
     main = server.receive_start()
-    child, shim = map(int, wait_for(lambda: server.log().exists() and server.printed())[0].split())
+    child, shim = map(int, wait_until(lambda: server.log().exists() and server.printed())[0].split())
     os.kill(shim, signal.SIGKILL)
     report = server.receive()
     assert (report["event"], report["code"]) == ("exited", 137)
-    wait_for(lambda: not alive(main) and not alive(child))
+    wait_until(lambda: not alive(main) and not alive(child))
     server.start("/bin/true", identity="next")
     server.receive_start()
     assert server.receive()["code"] == 0

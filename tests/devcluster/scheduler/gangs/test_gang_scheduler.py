@@ -38,9 +38,17 @@ async def group(cluster: Stepper, name: str = "train", *, volcano: bool = False,
 
 
 async def pod(
-    cluster: Stepper, name: str, *, of: str = "train", gpus: int = 1, volcano: bool = False, **spec: Any
+    cluster: Stepper,
+    name: str,
+    *,
+    of: str = "train",
+    gpus: int = 1,
+    volcano: bool = False,
+    metadata: JsonObject | None = None,
+    **spec: Any,
 ) -> None:
     mark = {"annotations": {"scheduling.k8s.io/group-name": of}} if volcano else {"labels": {LABEL: of}}
+    mark |= metadata or {}
     container = {"name": "main", "image": "img", "resources": {"limits": {GPU: str(gpus)}}}
     body: JsonObject = {
         "apiVersion": "v1",
@@ -260,12 +268,7 @@ async def test_a_failed_group_shows_it(cluster: Stepper) -> None:
 async def test_the_owner_of_the_pods_is_named(cluster: Stepper) -> None:
     await group(cluster, minMember=1)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train-node-0", "uid": "1", "controller": True}
-    body = {
-        "metadata": {"name": "a", "labels": {LABEL: "train"}, "ownerReferences": [owner]},
-        "spec": {"containers": [{"name": "main", "image": "img"}]},
-    }
-    await cluster.api.create(PODS, body, namespace="default")
-    await cluster.settle()
+    await pod(cluster, "a", metadata={"ownerReferences": [owner]})
     assert status(cluster)["occupiedBy"] == "default/train-node-0"
 
 
@@ -323,15 +326,8 @@ async def test_volcano_counts_by_task(cluster: Stepper) -> None:
     await group(cluster, volcano=True, minMember=1, minTaskMember={"master": 1})
     await pod(cluster, "a", volcano=True)
     assert bound(cluster) == []
-    body = {
-        "metadata": {
-            "name": "b",
-            "annotations": {"scheduling.k8s.io/group-name": "train", "volcano.sh/task-spec": "master"},
-        },
-        "spec": {"containers": [{"name": "main", "image": "img"}], "schedulerName": "volcano"},
-    }
-    await cluster.api.create(PODS, body, namespace="default")
-    await cluster.settle()
+    marks = {"scheduling.k8s.io/group-name": "train", "volcano.sh/task-spec": "master"}
+    await pod(cluster, "b", volcano=True, metadata={"annotations": marks})
     assert bound(cluster) == ["a", "b"]
 
 
