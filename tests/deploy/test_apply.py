@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.charts import NEEDS_HELM, template
+from support.kubectl import Kubectl
 from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, OVERLAYS, by_identity, kustomize, one, overlay
 from support.stack import api_server
 
@@ -41,68 +41,45 @@ NAMED: list[JsonObject] = [
 """The namespaces of the overlay `namespaced`."""
 
 
-class Server:
+class Server(Kubectl):
     """An API server, and kubectl."""
 
-    def __init__(self, kubeconfig: Path, client: KubeClient) -> None:
-        self._kubeconfig = kubeconfig
+    def __init__(self, directory: Path, client: KubeClient) -> None:
+        super().__init__(directory / "cluster/kubeconfig", directory)
         self.client = client
 
-    async def kubectl(self, *arguments: str | Path, objects: Iterable[JsonObject] = ()) -> tuple[int, str, str]:
-        """Run it; returns its exit code and what it printed."""
-        process = await asyncio.create_subprocess_exec(
-            *("kubectl", *map(str, arguments)),
-            env={"HOME": str(self._kubeconfig.parent), "PATH": os.environ["PATH"], "KUBECONFIG": str(self._kubeconfig)},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        content = "\n".join(map(json.dumps, objects)).encode()
-        out, err = await process.communicate(content)
-        assert process.returncode is not None
-        return process.returncode, out.decode(), err.decode()
-
-    async def apply(self, objects: Iterable[JsonObject], *options: str) -> list[str]:
-        """Apply objects on the server, strictly; returns a line for each."""
-        command = ("apply", "--server-side", "--force-conflicts", "--validate=strict", *options, "-f", "-")
-        code, out, err = await self.kubectl(*command, objects=objects)
-        assert code == 0, err
-        assert err == ""
-        return out.splitlines()
-
-    async def apply_original(self, version: str) -> None:
-        """Apply the original's manager as its guide says."""
-        code, _, err = await self.kubectl("apply", "-f", HERE / f"original/manager-{version}.yaml")
-        assert code == 0, err
-
-    async def get(self, kind: str, name: str = MANAGER) -> JsonObject:
-        """Return an object."""
-        code, out, err = await self.kubectl("get", kind, name, "-n", NAMESPACE, "-o", "json")
-        assert code == 0, err
-        found: JsonObject = json.loads(out)
-        return found
+    async def of_manager(self, kind: str, name: str = MANAGER) -> JsonObject:
+        """Return an object of the manager's namespace."""
+        return await self.get(kind, name, "-n", NAMESPACE)
 
     async def names(self, kinds: Iterable[tuple[str, str]]) -> set[str]:
         """Return the names of all objects of some kinds, with their kinds."""
         wanted = ",".join(f"{kind}.{version.partition('/')[0]}" if "/" in version else kind for version, kind in kinds)
-        code, out, err = await self.kubectl("get", wanted, "--all-namespaces", "--ignore-not-found", "-o", "name")
-        assert code == 0, err
-        return {re.sub(r"\.[^/]*/", "/", line) for line in out.splitlines()}
+        printed = await self("get", wanted, "--all-namespaces", "--ignore-not-found", "-o", "name")
+        return {re.sub(r"\.[^/]*/", "/", line) for line in printed.splitlines()}
 
     async def forget(self) -> None:
         """Delete what a manager is deployed by."""
         kinds = "deployments,services,serviceaccounts,configmaps,secrets,poddisruptionbudgets"
-        code, _, err = await self.kubectl("delete", kinds, "--all", "-n", NAMESPACE, "--wait")
-        assert code == 0, err
+        await self("delete", kinds, "--all", "-n", NAMESPACE, "--wait")
+
+
+@asynccontextmanager
+async def an_api_server(directory: Path, *, definitions: bool = True) -> AsyncIterator[Server]:
+    async with api_server(directory, definitions=definitions) as stack:
+        if stack.cluster is None:
+            pytest.skip("a shared cluster is no place for another manager")
+        yield Server(directory, stack.client)
+
+
+def original(version: str) -> Path:
+    """The original's manager, which is applied as its guide says."""
+    return HERE / f"original/manager-{version}.yaml"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Server]:
-    directory = tmp_path_factory.mktemp("apply")
-    async with api_server(directory) as stack:
-        if stack.cluster is None:
-            pytest.skip("a shared cluster is no place for another manager")
-        running = Server(directory / "cluster/kubeconfig", stack.client)
+    async with an_api_server(tmp_path_factory.mktemp("apply")) as running:
         await running.apply(document for _, document in load_yaml_documents(DEFINITIONS.read_bytes()))
         await running.apply(NAMED)
         yield running
@@ -128,7 +105,7 @@ async def test_every_object_of_the_chart_is_accepted(server: Server) -> None:
     )
     assert {"Job", "NetworkPolicy", "ServiceMonitor", "Issuer"} <= {kind for kind, *_ in objects}
     # Its selector is another one than that of the overlays.
-    await server.kubectl("delete", "deployment", MANAGER, "-n", "kubeflow", "--ignore-not-found")
+    await server("delete", "deployment", MANAGER, "-n", "kubeflow", "--ignore-not-found")
     assert len(await server.apply(objects.values())) == len(objects)
 
 
@@ -152,26 +129,15 @@ async def test_a_field_that_is_misspelt_would_be_refused(kind: str, path: tuple[
         place = place[step]
     place["misspelt"] = "x"
     command = ("apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
-    code, _, err = await server.kubectl(*command, objects=[obj])
-    assert code == 1
-    assert "misspelt" in err
+    assert "misspelt" in await server(*command, stdin=json.dumps(obj), code=1)
 
 
 async def test_one_apply_is_all_that_the_standalone_overlay_needs(tmp_path: Path) -> None:
     """Also on a cluster that serves none of the kinds yet."""
-    async with api_server(tmp_path, definitions=False) as stack:
-        if stack.cluster is None:
-            pytest.skip("a shared cluster is no place for another manager")
-        server = Server(tmp_path / "cluster/kubeconfig", stack.client)
-        directory = DEPLOY / "overlays/standalone"
-        code, out, err = await server.kubectl("apply", "--server-side", "-k", directory)
-        assert code == 0, err
-        assert err == ""
-        assert len(out.splitlines()) == len(overlay("standalone"))
-        code, out, err = await server.kubectl("apply", "--server-side", "-k", DEPLOY / "overlays/runtimes")
-        assert code == 0, err
-        assert err == ""
-        assert len(out.splitlines()) == 8
+    async with an_api_server(tmp_path, definitions=False) as server:
+        for name, objects in (("standalone", len(overlay("standalone"))), ("runtimes", 8)):
+            printed = await server("apply", "--server-side", "-k", str(DEPLOY / "overlays" / name))
+            assert len(printed.splitlines()) == objects, printed
 
 
 async def test_what_the_guide_removes_leaves_nothing_over(tmp_path: Path) -> None:
@@ -179,10 +145,7 @@ async def test_what_the_guide_removes_leaves_nothing_over(tmp_path: Path) -> Non
     keeping, deleting = re.findall(r"```sh\n(.*?)\n```", GUIDE.partition("## Removing it")[2], re.DOTALL)
     names = ["standalone", "network-policy", "monitoring", "namespaced"]
     kinds = {(obj["apiVersion"], kind) for name in names for (kind, *_), obj in overlay(name).items()}
-    async with api_server(tmp_path, definitions=False) as stack:
-        if stack.cluster is None:
-            pytest.skip("a shared cluster is no place for another manager")
-        server = Server(tmp_path / "cluster/kubeconfig", stack.client)
+    async with an_api_server(tmp_path, definitions=False) as server:
         await server.apply(document for _, document in load_yaml_documents(DEFINITIONS.read_bytes()))
         await server.apply(NAMED)
         before = await server.names(kinds)
@@ -192,15 +155,13 @@ async def test_what_the_guide_removes_leaves_nothing_over(tmp_path: Path) -> Non
         after = await server.names(kinds)
         assert len(after - before) > 20
         for command in keeping.splitlines():
-            code, _, err = await server.kubectl(*command.split()[1:])
-            assert code == 0, err
+            await server(*command.split()[1:])
         left = await server.names(kinds) - before
         definitions = {f"customresourcedefinition/{each['metadata']['name']}" for each in kustomize(DEPLOY / "crds")}
         foreign = {f"{kind}/{MANAGER}" for kind in ("servicemonitor", "prometheusrule")}
         assert left == definitions | foreign
         (command,) = deleting.splitlines()
-        code, _, err = await server.kubectl(*command.replace("deploy/", f"{DEPLOY}/").split()[1:])
-        assert code == 0, err
+        await server(*command.replace("deploy/", f"{DEPLOY}/").split()[1:])
         assert await server.names(kinds) - before == foreign
 
 
@@ -214,31 +175,31 @@ def ours() -> list[JsonObject]:
 async def test_ours_replaces_the_original_by_one_apply(version: str, server: Server) -> None:
     await server.forget()
     await server.apply(ours())
-    fresh = {kind: await server.get(kind) for kind in ("deployment", "service")}
+    fresh = {kind: await server.of_manager(kind) for kind in ("deployment", "service")}
     await server.forget()
 
-    await server.apply_original(version)
+    await server("apply", "-f", str(original(version)))
     certificate = {"data": {"tls.crt": "YQ==", "ca.crt": "Yg=="}}
     await server.client.patch(SECRETS, NAMESPACE, CERTIFICATE, certificate, field_manager="manager")
-    uid = (await server.get("deployment"))["metadata"]["uid"]
+    uid = (await server.of_manager("deployment"))["metadata"]["uid"]
     await server.apply(ours())
 
-    deployment = await server.get("deployment")
+    deployment = await server.of_manager("deployment")
     assert deployment["metadata"]["uid"] == uid
     assert deployment["spec"] == fresh["deployment"]["spec"], "nothing of the original is left"
-    service = await server.get("service")
+    service = await server.of_manager("service")
     assert service["spec"]["selector"] == fresh["service"]["spec"]["selector"]
     assert service["spec"]["ports"] == fresh["service"]["spec"]["ports"]
-    configuration = (await server.get("configmap", "kubeflow-trainer-config"))["data"]
+    configuration = (await server.of_manager("configmap", "kubeflow-trainer-config"))["data"]
     assert configuration == one(by_identity(ours()), "ConfigMap", "kubeflow-trainer-config")["data"]
-    assert (await server.get("secret", CERTIFICATE))["data"] == certificate["data"]
+    assert (await server.of_manager("secret", CERTIFICATE))["data"] == certificate["data"]
 
 
 @pytest.mark.parametrize("version", ["2.1", "2.3"])
 async def test_what_another_tool_applied_is_replaced_as_well(version: str, server: Server) -> None:
     """A manager of fields other than kubectl's leaves what ours does not name: it must do no harm."""
     await server.forget()
-    for document in yaml.safe_load_all((HERE / f"original/manager-{version}.yaml").read_text()):
+    for document in yaml.safe_load_all(original(version).read_text()):
         resource = {"Deployment": ("apps/v1", "deployments")}.get(
             document["kind"], ("v1", f"{document['kind'].lower()}s")
         )
@@ -246,8 +207,8 @@ async def test_what_another_tool_applied_is_replaced_as_well(version: str, serve
         kind = Resource(group, api, document["kind"], resource[1], namespaced=True)
         await server.client.create(kind, document, field_manager="tool")
     await server.apply(ours())
-    check_that_ours_works(await server.get("deployment"))
-    ports = {port["name"]: port["targetPort"] for port in (await server.get("service"))["spec"]["ports"]}
+    check_that_ours_works(await server.of_manager("deployment"))
+    ports = {port["name"]: port["targetPort"] for port in (await server.of_manager("service"))["spec"]["ports"]}
     assert (
         ports.items() >= {"webhook-server": "webhook", "metrics": "metrics", "status-server": "status-server"}.items()
     )
@@ -281,17 +242,13 @@ async def test_the_original_can_be_restored(
 ) -> None:
     await server.forget()
     if before:
-        await server.apply_original(version)
+        await server("apply", "-f", str(original(version)))
     await server.apply(ours())
-    code, _, err = await server.kubectl("apply", *options, "-f", HERE / f"original/manager-{version}.yaml")
-    assert code == 0, err
-    original = {
-        document["kind"]: document
-        for document in yaml.safe_load_all((HERE / f"original/manager-{version}.yaml").read_text())
-    }
-    pod = (await server.get("deployment"))["spec"]["template"]["spec"]
+    await server("apply", *options, "-f", str(original(version)))
+    theirs = {document["kind"]: document for document in yaml.safe_load_all(original(version).read_text())}
+    pod = (await server.of_manager("deployment"))["spec"]["template"]["spec"]
     (container,) = pod["containers"]
-    (expected,) = original["Deployment"]["spec"]["template"]["spec"]["containers"]
+    (expected,) = theirs["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == expected["image"]
     assert container["args"] == expected["args"]
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
@@ -306,9 +263,9 @@ async def test_the_original_can_be_restored(
         }
         assert probe["httpGet"].items() >= expected[f"{name}Probe"]["httpGet"].items()
     # Its manager needs the token that only our pods ask for by themselves.
-    account = await server.get("serviceaccount")
+    account = await server.of_manager("serviceaccount")
     assert pod.get("automountServiceAccountToken", account.get("automountServiceAccountToken", True))
-    service = (await server.get("service"))["spec"]
+    service = (await server.of_manager("service"))["spec"]
     ports = {port["port"]: port["targetPort"] for port in service["ports"]}
-    assert ports.items() >= {port["port"]: port["targetPort"] for port in original["Service"]["spec"]["ports"]}.items()
-    assert (await server.get("configmap", "kubeflow-trainer-config"))["data"] == original["ConfigMap"]["data"]
+    assert ports.items() >= {port["port"]: port["targetPort"] for port in theirs["Service"]["spec"]["ports"]}.items()
+    assert (await server.of_manager("configmap", "kubeflow-trainer-config"))["data"] == theirs["ConfigMap"]["data"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import os
-from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
+from support.kubectl import Kubectl
 from support.manifests import MANAGER, NEEDS_KUBECTL, overlay
 from support.original_crds import original_job_definitions
 from support.stack import api_server
@@ -44,33 +42,8 @@ JOB: JsonObject = {
 }
 
 
-class Server:
+class Server(Kubectl):
     """An API server, and kubectl."""
-
-    def __init__(self, kubeconfig: Path) -> None:
-        self._kubeconfig = kubeconfig
-
-    async def kubectl(self, *arguments: str, objects: Iterable[JsonObject] = ()) -> str:
-        """Run it; returns what it printed."""
-        process = await asyncio.create_subprocess_exec(
-            *("kubectl", *arguments),
-            env={"HOME": str(self._kubeconfig.parent), "PATH": os.environ["PATH"], "KUBECONFIG": str(self._kubeconfig)},
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
-        out, _ = await process.communicate("\n".join(map(json.dumps, objects)).encode())
-        assert process.returncode == 0, out.decode()
-        return out.decode()
-
-    async def apply(self, objects: Iterable[JsonObject]) -> None:
-        """Apply objects as the guides of both say."""
-        await self.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", objects=objects)
-
-    async def get(self, kind: str, name: str) -> JsonObject:
-        """Return an object."""
-        found: JsonObject = json.loads(await self.kubectl("get", kind, name, "-o", "json"))
-        return found
 
     async def callees(self) -> set[tuple[str, str, str]]:
         """Return the Services that the webhooks of jobs lead to, and what they trust."""
@@ -86,7 +59,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     async with api_server(directory, definitions=False) as stack:
         if stack.cluster is None:
             pytest.skip("a shared cluster is no place for another manager")
-        yield Server(directory / "cluster/kubeconfig")
+        yield Server(directory / "cluster/kubeconfig", directory)
 
 
 def training_operator() -> list[JsonObject]:
@@ -128,15 +101,15 @@ def training_operator() -> list[JsonObject]:
 async def inject(server: Server, bundle: str) -> None:
     """What its rotator does."""
     patch = [{"op": "add", "path": f"/webhooks/{place}/clientConfig/caBundle", "value": bundle} for place in range(5)]
-    await server.kubectl("patch", "validatingwebhookconfiguration", WEBHOOKS, "--type=json", "-p", json.dumps(patch))
+    await server("patch", "validatingwebhookconfiguration", WEBHOOKS, "--type=json", "-p", json.dumps(patch))
 
 
 async def test_what_it_has_stored_stays_and_its_webhooks_lead_to_our_service_and_back(server: Server) -> None:
     theirs, ours = training_operator(), overlay("standalone")
     await server.apply(theirs[:-1])
-    await server.kubectl("create", "-f", "-", objects=[JOB])
+    await server("create", "-f", "-", stdin=json.dumps(JOB))
     status = json.dumps({"status": STATUS})
-    await server.kubectl("patch", "tfjob", "demo", "--subresource=status", "--type=merge", "-p", status)
+    await server("patch", "tfjob", "demo", "--subresource=status", "--type=merge", "-p", status)
     await server.apply(theirs[-1:])
     await inject(server, "Z28=")
     before = await server.get("tfjob", "demo")
@@ -148,7 +121,7 @@ async def test_what_it_has_stored_stays_and_its_webhooks_lead_to_our_service_and
     assert await server.callees() == {("kubeflow", MANAGER, "Z28=")}
     counted = {"status": {"replicaStatuses": {"Worker": {"restarts": 1, "restartedPodUIDs": ["a"]}}}}
     patch = ("patch", "tfjob", "demo", "--subresource=status", "--type=merge", "-p", json.dumps(counted))
-    await server.kubectl(*patch)
+    await server(*patch)
     worker = (await server.get("tfjob", "demo"))["status"]["replicaStatuses"]["Worker"]
     assert worker == {"active": 1, "restarts": 1, "restartedPodUIDs": ["a"]}
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 from support.commands import TIMEOUT
+
+from trainmaster.runtime.jsontree import JsonObject
 
 
 class Kubectl:
@@ -26,6 +29,18 @@ class Kubectl:
             printed, _ = await process.communicate(stdin.encode())
         assert process.returncode == code, f"kubectl {' '.join(arguments)}: {printed.decode()}"
         return printed.decode()
+
+    async def apply(self, objects: Iterable[JsonObject]) -> list[str]:
+        """Apply objects on the server, strictly and without a warning; return a line for each."""
+        command = ("apply", "--server-side", "--force-conflicts", "--validate=strict", "-f", "-")
+        lines = (await self(*command, stdin="\n".join(map(json.dumps, objects)))).splitlines()
+        assert all(line.endswith(" serverside-applied") for line in lines), lines
+        return lines
+
+    async def get(self, kind: str, name: str, *options: str) -> JsonObject:
+        """Return an object."""
+        found: JsonObject = json.loads(await self("get", kind, name, "-o", "json", *options))
+        return found
 
     async def rows(self, *arguments: str) -> list[list[str]]:
         """Run a `get` and return the cells of its lines, without the header."""
