@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.conformance import Client, Collection
-from support.samples import configmap, owner_reference, secret, service, widget
+from support.samples import configmap, secret, widget
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
@@ -94,27 +94,10 @@ async def test_null_is_absent_in_a_built_in_object(configmaps: Collection) -> No
     assert "binaryData" not in obj
 
 
-async def test_an_object_without_a_name_is_invalid(configmaps: Collection) -> None:
-    status = (await configmaps.create({"metadata": {}})).refused(422, "Invalid")
-    assert (
-        status["message"] == 'ConfigMap "" is invalid: metadata.name: Required value: name or generateName is required'
-    )
-
-
 async def test_a_generated_name_has_a_suffix_of_five(configmaps: Collection) -> None:
     obj = await configmaps.made({"metadata": {"generateName": "made-"}})
     assert re.fullmatch("made-[bcdfghjklmnpqrstvwxz2456789]{5}", obj["metadata"]["name"])
     assert obj["metadata"]["generateName"] == "made-"
-
-
-async def test_a_long_prefix_of_a_generated_name_is_cut(configmaps: Collection) -> None:
-    obj = await configmaps.made({"metadata": {"generateName": "a" * 70}})
-    assert obj["metadata"]["name"][:-5] == "a" * 58
-
-
-async def test_a_given_name_wins_over_a_generated_one(configmaps: Collection) -> None:
-    obj = await configmaps.made({"metadata": {"name": "given", "generateName": "made-"}})
-    assert obj["metadata"]["name"] == "given"
 
 
 async def test_generated_names_differ(configmaps: Collection) -> None:
@@ -140,11 +123,6 @@ async def test_the_name_of_a_namespace_must_be_a_label(namespaces: Collection, n
     assert ("metadata.name", "FieldValueInvalid") in (await namespaces.create({"metadata": {"name": name}})).causes()
 
 
-@pytest.mark.parametrize("name", ["a.b", "Upper"])
-async def test_the_name_of_a_service_must_be_a_label(services: Collection, name: str) -> None:
-    assert ("metadata.name", "FieldValueInvalid") in (await services.create(service(name))).causes()
-
-
 async def test_the_name_of_a_custom_resource_must_be_a_subdomain(widgets: Collection) -> None:
     status = (await widgets.create(widget("Demo"))).refused(422, "Invalid")
     assert f'metadata.name: Invalid value: "Demo": {SUBDOMAIN}' in status["message"]
@@ -154,22 +132,6 @@ async def test_the_name_of_a_role_may_have_colons_and_capitals(client: Client, n
     roles = client.collection("rbac.authorization.k8s.io/v1", "roles", namespace)
     obj = await roles.made({"metadata": {"name": "system:Reader_1"}, "rules": []})
     assert obj["metadata"]["name"] == "system:Reader_1"
-
-
-@pytest.mark.parametrize(
-    ("labels", "bad"),
-    [({"a b": "x"}, "a b"), ({"a/b/c": "x"}, "a/b/c"), ({"/a": "x"}, "/a"), ({"a": "b c"}, "b c"), ({"a": "-"}, "-")],
-)
-async def test_labels_have_a_syntax(configmaps: Collection, labels: dict[str, str], bad: str) -> None:
-    answer = await configmaps.create(configmap("a", labels=labels))
-    assert set(answer.causes()) == {("metadata.labels", "FieldValueInvalid")}
-    assert f'"{bad}"' in answer.json["message"]
-
-
-async def test_a_label_value_has_at_most_63_characters(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a", labels={"key": "v" * 63}))
-    answer = await configmaps.create(configmap("b", labels={"key": "v" * 64}))
-    assert answer.causes() == [("metadata.labels", "FieldValueInvalid")]
 
 
 async def test_annotation_keys_have_a_syntax_and_values_do_not(configmaps: Collection) -> None:
@@ -183,39 +145,10 @@ async def test_annotations_have_at_most_256_kibibytes(configmaps: Collection) ->
     assert answer.causes() == [("metadata.annotations", "FieldValueTooLong")]
 
 
-async def test_a_finalizer_of_a_built_in_object_must_be_qualified(configmaps: Collection) -> None:
-    status = (await configmaps.create(configmap("a", finalizers=["mine"]))).refused(422, "Invalid")
-    assert "name is neither a standard finalizer name nor is it fully qualified" in status["message"]
-
-
 async def test_a_finalizer_has_the_syntax_of_a_label_key(widgets: Collection) -> None:
     obj = widget("a")
     obj["metadata"]["finalizers"] = ["not valid"]
     assert "metadata.finalizers" in (await widgets.create(obj)).json["message"]
-
-
-@pytest.mark.parametrize("field", ["apiVersion", "kind", "name", "uid"])
-async def test_an_owner_reference_must_be_complete(configmaps: Collection, field: str) -> None:
-    owner = owner_reference(await configmaps.made(configmap("owner")))
-    answer = await configmaps.create(configmap("a", ownerReferences=[{**owner, field: ""}]))
-    assert answer.causes() == [(f"metadata.ownerReferences.{field}", "FieldValueInvalid")]
-    assert "must not be empty" in answer.json["message"]
-
-
-async def test_an_object_has_at_most_one_controller(configmaps: Collection) -> None:
-    owners = [
-        owner_reference(await configmaps.made(configmap(name)), controller=True, blockOwnerDeletion=False)
-        for name in ("one", "two")
-    ]
-    answer = await configmaps.create(configmap("a", ownerReferences=owners))
-    assert answer.causes() == [("metadata.ownerReferences", "FieldValueInvalid")]
-    text = "Only one reference can have Controller set to true."
-    assert f'{text} Found "true" in references for ConfigMap/one and ConfigMap/two' in answer.json["message"]
-
-
-@pytest.mark.parametrize("key", ["a/b", "", ".", "..", "a b"])
-async def test_the_keys_of_a_config_map_have_a_syntax(configmaps: Collection, key: str) -> None:
-    assert (f"data[{key}]", "FieldValueInvalid") in (await configmaps.create(configmap("a", {key: "x"}))).causes()
 
 
 async def test_a_key_is_text_or_binary_not_both(configmaps: Collection) -> None:
@@ -271,22 +204,3 @@ async def test_a_priority_class_has_a_generation(client: Client) -> None:
 async def test_yaml_is_read_like_json(configmaps: Collection) -> None:
     body = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  key: |\n    two\n    lines\n"
     assert (await configmaps.create(body, content_type="application/yaml")).ok(201)["data"] == {"key": "two\nlines\n"}
-
-
-async def test_a_service_gets_an_address_and_defaults(services: Collection) -> None:
-    spec = (await services.made(service("a")))["spec"]
-    assert (spec["type"], spec["sessionAffinity"], spec["internalTrafficPolicy"]) == ("ClusterIP", "None", "Cluster")
-    assert spec["clusterIPs"][0] == spec["clusterIP"]
-    assert spec["ports"] == [{"port": 80, "protocol": "TCP", "targetPort": 80}]
-
-
-async def test_a_headless_service_has_no_address(services: Collection) -> None:
-    spec = (await services.made(service("a", clusterIP="None")))["spec"]
-    assert (spec["clusterIP"], spec["clusterIPs"]) == ("None", ["None"])
-
-
-async def test_a_claim_starts_as_pending(client: Client, namespace: str) -> None:
-    claims = client.collection("v1", "persistentvolumeclaims", namespace)
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"}
-    obj = await claims.made({"metadata": {"name": "a"}, "spec": spec})
-    assert (obj["spec"]["volumeMode"], obj["status"]) == ("Filesystem", {"phase": "Pending"})

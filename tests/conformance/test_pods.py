@@ -100,10 +100,3 @@ async def test_resources_change_by_their_subresource_and_nothing_else_does(pods:
 async def test_numbers_fit_their_type(pods: Collection) -> None:
     for number in (2**31, 80.0, 80.5, "80", True):
         (await pods.create(_pod(ports=[{"containerPort": number}]))).refused(400, "BadRequest")
-
-
-async def test_a_misspelt_field_is_told_of_also_when_the_pod_is_refused(pods: Collection) -> None:
-    obj = pod("a", volumes=[{"name": "v", "secret": {"name": "s"}}])
-    answer = await pods.create(obj)
-    assert answer.causes() == [("spec.volumes[0].secret.secretName", "FieldValueRequired")]
-    assert answer.warnings == ('unknown field "spec.volumes[0].secret.name"',)

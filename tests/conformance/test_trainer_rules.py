@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,6 +11,8 @@ import pytest
 import yaml
 from support.commands import eventually
 from support.conformance import Client, Collection, Target, condition_of, connected, definitions
+from support.definitions import TRAINING
+from support.definitions import definitions as all_definitions
 
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -175,6 +177,15 @@ CREATION = [
         {"spec.initializer.dataset.storageUri": "org/data"},
         "storageUri may be empty, or it must be a valid URI",
     ),
+    *(
+        Case(
+            "TrainJob",
+            {"spec.initializer.model.storageUri": "s3+x.y-z://é"},
+            {"spec.initializer.model.storageUri": uri},
+            "storageUri may be empty, or it must be a valid URI",
+        )
+        for uri in ("://a", "hf://", "1x://a", " hf://a", "hf://\n")
+    ),
     Case(
         "TrainJob",
         {"spec.initializer.model.storageUri": ""},
@@ -319,11 +330,14 @@ CREATION = [
         _space(uniform={"min": "0", "max": "1"}, categorical={"choices": ["a"]}),
         "exactly one of the fields in [uniform logUniform categorical] must be set",
     ),
-    Case(
-        "OptimizationJob",
-        _space(uniform={"min": "-1", "max": "1"}),
-        _space(uniform={"min": "1", "max": "1"}),
-        "min must be strictly less than max",
+    *(
+        Case(
+            "OptimizationJob",
+            _space(uniform={"min": "-1", "max": "1"}),
+            _space(uniform={"min": low, "max": high}),
+            "min must be strictly less than max",
+        )
+        for low, high in (("1", "1"), ("10", "9"))  # they are numbers, not texts
     ),
     Case(
         "OptimizationJob",
@@ -412,6 +426,11 @@ UPDATES = [
         for path, value, other in (
             ("spec.template.spec.failurePolicy", {"maxRestarts": 1}, {"maxRestarts": 2}),
             ("spec.template.spec.network", {"subdomain": "a"}, {"subdomain": "b"}),
+            (
+                "spec.template.spec.volumeClaimPolicies",
+                [{"templates": [{"metadata": {"name": "a"}}]}],
+                [{"templates": [{"metadata": {"name": "b"}}]}],
+            ),
             ("spec.template.spec.successPolicy", {"operator": "All"}, {"operator": "Any"}),
             (
                 "spec.template.spec.startupPolicy",
@@ -432,6 +451,43 @@ UPDATES = [
         "OptimizationJobSpec is immutable and cannot be updated after creation",
     ),
 ]
+
+
+def rules_below(schema: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
+    """The rules of a schema in CEL: where, what, and what they say."""
+    for entry in schema.get("x-kubernetes-validations", ()):
+        yield path, entry["rule"], entry["message"]
+    for name, child in schema.get("properties", {}).items():
+        yield from rules_below(child, f"{path}.{name}".strip("."))
+    if "items" in schema:
+        yield from rules_below(schema["items"], f"{path}.0")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from rules_below(schema["additionalProperties"], f"{path}.*")
+
+
+def rules_of(definition: JsonObject, below: str = "") -> set[tuple[str, str, str]]:
+    """The rules of a definition, or those below a path in it."""
+    found = rules_below(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
+    return {(path.removeprefix(below), *rest) for path, *rest in found if path.startswith(below)}
+
+
+def test_every_rule_has_a_case() -> None:
+    """The rules that definitions share are tried in one of them."""
+    made = {crd["spec"]["names"]["kind"]: crd for crd in all_definitions(TRAINING)}
+    assert made.keys() == {*BASES, "ClusterTrainingRuntime", "JobSet"}
+    assert rules_of(made["ClusterTrainingRuntime"]) == rules_of(made["TrainingRuntime"])
+    assert rules_of(made["JobSet"], "spec") == rules_of(made["TrainingRuntime"], "spec.template.spec")
+    inner = rules_of(made["OptimizationJob"], "spec.trainJobTemplate.spec")
+    assert inner == rules_of(made["TrainJob"], "spec")
+    tried = [(case.kind, field, case.message) for case in (*CREATION, *UPDATES) for field in case.refused]
+    for kind in BASES:
+        for path, rule, message in rules_of(made[kind]):
+            if path.startswith(("spec.trainJobTemplate.spec", "status")) or path.endswith("runtimePatches.0.manager"):
+                continue  # tried in TrainJobs; below, by itself; the key of a list, which never changes
+            assert any(
+                each == kind and said in message and (field.startswith(path) or path.startswith(field))
+                for each, field, said in tried
+            ), (kind, path, rule)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.conformance import Client, Collection
-from support.samples import configmap, lease, secret, service, widget
+from support.samples import configmap, lease, widget
 
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -80,12 +80,6 @@ async def test_updating_a_missing_lease_creates_it(leases: Collection) -> None:
     assert (await leases.read("a"))["spec"]["holderIdentity"] == "me"
 
 
-async def test_another_name_in_the_object_is_a_bad_request(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a"))
-    status = (await configmaps.put(configmap("b"), name="a")).refused(400, "BadRequest")
-    assert status["message"] == "the name of the object (b) does not match the name on the URL (a)"
-
-
 async def test_an_update_must_carry_the_name(configmaps: Collection) -> None:
     await configmaps.made(configmap("a"))
     status = (await configmaps.put({"metadata": {}}, name="a")).refused(400, "BadRequest")
@@ -95,12 +89,6 @@ async def test_an_update_must_carry_the_name(configmaps: Collection) -> None:
 async def test_another_namespace_in_an_update_is_a_bad_request(configmaps: Collection) -> None:
     await configmaps.made(configmap("a"))
     assert "namespace" in (await configmaps.put(configmap("a", namespace="b"))).refused(400, "BadRequest")["message"]
-
-
-async def test_another_uid_is_a_conflict(configmaps: Collection) -> None:
-    """The object was deleted and created again behind the client's back."""
-    await configmaps.made(configmap("a"))
-    (await configmaps.put(configmap("a", uid="other"))).refused(409, "Conflict")
 
 
 async def test_the_creation_time_stays_whatever_is_sent(configmaps: Collection) -> None:
@@ -113,37 +101,6 @@ async def test_the_generation_cannot_be_set(widgets: Collection) -> None:
     obj = await widgets.made(widget("a"))
     obj["metadata"]["generation"] = 9
     assert (await widgets.put(obj)).ok(200)["metadata"]["generation"] == 1
-
-
-async def test_an_update_cannot_ask_for_a_deletion(configmaps: Collection) -> None:
-    """Tolerance: the field is refused as immutable, or ignored."""
-    await configmaps.made(configmap("a"))
-    answer = await configmaps.put(configmap("a", deletionTimestamp="2031-01-01T00:00:00Z"))
-    assert answer.status in {200, 422}
-    assert "deletionTimestamp" not in (await configmaps.read("a"))["metadata"]
-
-
-async def test_an_immutable_config_map_stays_as_it_is(configmaps: Collection) -> None:
-    await configmaps.made({**configmap("a", {"x": "1"}), "immutable": True})
-    for change in ({"data": {"x": "2"}}, {"immutable": False}):
-        answer = await configmaps.patch("a", change)
-        assert [reason for _, reason in answer.causes()] == ["FieldValueForbidden"]
-        assert "field is immutable when `immutable` is set" in answer.json["message"]
-    (await configmaps.patch("a", {"metadata": {"labels": {"l": "1"}}})).ok(200)
-
-
-async def test_the_type_of_a_secret_cannot_change(secrets: Collection) -> None:
-    await secrets.made(secret("a"))
-    answer = await secrets.patch("a", {"type": "example.com/other"})
-    assert answer.causes() == [("type", "FieldValueInvalid")]
-
-
-async def test_a_service_keeps_its_address_when_it_is_left_out(services: Collection) -> None:
-    old = await services.made(service("a"))
-    changed = service("a", ports=[{"port": 81}])
-    changed["metadata"]["resourceVersion"] = old["metadata"]["resourceVersion"]
-    new = (await services.put(changed)).ok(200)
-    assert new["spec"]["clusterIP"] == old["spec"]["clusterIP"]
 
 
 async def test_the_value_of_a_priority_class_cannot_change(client: Client) -> None:
@@ -161,14 +118,6 @@ async def test_the_role_of_a_binding_cannot_change(client: Client, namespace: st
     await bindings.made({"metadata": {"name": "a"}, "roleRef": reference})
     answer = await bindings.patch("a", {"roleRef": {**reference, "name": "two"}})
     assert answer.causes() == [("roleRef", "FieldValueInvalid")]
-
-
-async def test_a_bound_claim_or_not_its_spec_is_fixed(client: Client, namespace: str) -> None:
-    claims = client.collection("v1", "persistentvolumeclaims", namespace)
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "none"}
-    await claims.made({"metadata": {"name": "a"}, "spec": spec})
-    answer = await claims.patch("a", {"spec": {"accessModes": ["ReadOnlyMany"]}})
-    assert answer.causes() == [("spec", "FieldValueForbidden")]
 
 
 async def test_a_fixed_field_of_a_custom_resource_cannot_change(widgets: Collection) -> None:

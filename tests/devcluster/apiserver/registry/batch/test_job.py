@@ -170,6 +170,7 @@ async def refused(api: Api, obj: JsonObject) -> set[tuple[str, str]]:
             {"completionMode": "NonIndexed", "backoffLimitPerIndex": 1, "maxFailedIndexes": 1},
             {("spec.backoffLimitPerIndex", "Invalid"), ("spec.maxFailedIndexes", "Invalid")},
         ),
+        ({"completions": -1}, {("spec.completions", "Invalid")}),
         ({"completionMode": ""}, {("spec.completionMode", "NotSupported")}),
         ({"podReplacementPolicy": ""}, {("spec.podReplacementPolicy", "NotSupported")}),
         ({"managedBy": "a.b/" + "c" * 60}, {("spec.managedBy", "TooLong")}),
@@ -205,7 +206,7 @@ async def test_a_job_with_labels_of_its_own_gets_no_others(api: Api) -> None:
 @pytest.mark.parametrize(
     ("change", "mistakes"),
     [
-        ({"podReplacementPolicy": "Failed"}, set()),
+        ({"podReplacementPolicy": "Failed", "backoffLimit": 3}, set()),
         ({"managedBy": "a.b/c"}, {("spec.managedBy", "Invalid")}),
         (success(succeededCount=1), {("spec.successPolicy", "Invalid")}),
     ],

@@ -23,6 +23,7 @@ from support.podrules import container, wrong, wrong_in_template
             {"hostAliases": [{"ip": "nope", "hostnames": ["a", "B"]}]},
             ["hostAliases[0].hostnames[1] Invalid", "hostAliases[0].ip Invalid"],
         ),
+        ({"hostname": "a.b"}, ["hostname Invalid"]),
         ({"hostnameOverride": "a.example.com"}, []),
         ({"hostnameOverride": "A"}, ["hostnameOverride Invalid"]),
         ({"hostnameOverride": "a" * 60 + ".b.cd"}, ["hostnameOverride TooLong"]),
