@@ -48,7 +48,9 @@ def titles(objects: list[JsonObject]) -> list[str]:
     return [f"{obj['kind']} {obj['metadata']['name']}" for obj in objects]
 
 
-def test_objects_are_printed_in_the_order_of_the_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_objects_are_printed_in_the_order_of_the_files_directories_and_lists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = write(tmp_path / "a.yaml", SERVICE, job(name="one"))
     second = write(tmp_path / "b.yaml", job("XGBoostJob", name="two"))
     assert main(["convert", "-f", first, "-f", second]) == 0
@@ -65,18 +67,16 @@ def test_objects_are_printed_in_the_order_of_the_files(tmp_path: Path, capsys: p
     assert printed.err.splitlines()[-1] == (
         "trainmaster: 2 objects converted, printed as they are: Service, 0 fields without an equivalent"
     )
-
-
-def test_directories_lists_and_standard_input_are_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path / "list.yaml", {"apiVersion": "v1", "kind": "List", "items": [job(name="one"), job(name="two")]})
+    # Directories lists and standard input are read.
+    directory = tmp_path / "directory"
+    directory.mkdir()
+    write(directory / "list.yaml", {"apiVersion": "v1", "kind": "List", "items": [job(name="one"), job(name="two")]})
     text = yaml.safe_dump(job(name="three")).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
-    assert main(["convert", "-f", str(tmp_path), "-f", "-", "-o", "json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
-    assert printed["kind"] == "List"
-    assert titles(printed["items"])[1::2] == ["TrainJob one", "TrainJob two", "TrainJob three"]
+    assert main(["convert", "-f", str(directory), "-f", "-", "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["kind"] == "List"
+    assert titles(listed["items"])[1::2] == ["TrainJob one", "TrainJob two", "TrainJob three"]
 
 
 def test_what_is_converted_can_be_converted_again_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -142,34 +142,31 @@ def test_jobs_that_become_the_same_trainjob_are_told(tmp_path: Path, capsys: pyt
     assert err.count(" error: ") == 1
 
 
-@pytest.mark.parametrize("name", [name for name, case in recorded().items() if case.get("refused")])
-def test_every_error_is_one_line_with_a_place(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path / "a.yaml", recorded()[name]["job"])
-    code = main(["convert", "-f", file])
-    lines = capsys.readouterr().err.splitlines()
-    assert all(line.startswith("trainmaster: ") for line in lines)
-    if code:
-        assert len(lines) > 1
-        assert all(line.startswith(f"trainmaster: {file}:") for line in lines[:-1])
-        assert lines[-1].endswith(", 1 error")
+def test_every_error_is_one_line_with_a_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, case in recorded().items():
+        if not case.get("refused"):
+            continue
+        file = write(tmp_path / "a.yaml", case["job"])
+        code = main(["convert", "-f", file])
+        lines = capsys.readouterr().err.splitlines()
+        assert all(line.startswith("trainmaster: ") for line in lines), name
+        if code:
+            assert len(lines) > 1, name
+            assert all(line.startswith(f"trainmaster: {file}:") for line in lines[:-1]), name
+            assert lines[-1].endswith(", 1 error"), name
 
 
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
+def test_files_without_objects_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, complaint in (
         ("", "nothing to convert: the files hold no object"),
         ("a: [\n]]", "a.yaml:2: "),
         ("kind: PyTorchJob", "apiVersion is missing"),
-    ],
-)
-def test_files_without_objects_fail(
-    text: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "a.yaml").write_text(text)
-    assert main(["convert", "-f", str(tmp_path / "a.yaml")]) == 1
-    printed = capsys.readouterr()
-    assert complaint in printed.err
-    assert printed.out == ""
+    ):
+        (tmp_path / "a.yaml").write_text(text)
+        assert main(["convert", "-f", str(tmp_path / "a.yaml")]) == 1
+        printed = capsys.readouterr()
+        assert complaint in printed.err
+        assert printed.out == ""
 
 
 def test_the_gang_scheduler_is_that_of_v1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,17 +178,11 @@ def test_the_gang_scheduler_is_that_of_v1(tmp_path: Path, capsys: pytest.Capture
     assert runtime["spec"]["podGroupPolicy"] == {"volcano": {}}
 
 
-def test_a_comment_stays_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    odd = job()
-    odd["metadata"]["finalizers"] = ["a/b"]
-    odd["metadata"]["name"] = "demo"
-    odd["spec"]["a\nkind: Secret"] = 1
-    assert main(["convert", "-f", write(tmp_path / "a.yaml", odd)]) == 0
-    assert titles(documents(capsys.readouterr().out)) == ["TrainingRuntime demo", "TrainJob demo"]
-
-
-def test_unknown_fields_are_left_out_with_what_was_meant(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The API server drops them, so they never counted; what is printed has to be valid."""
+def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Unknown fields are left out with what was meant. The API server drops them, so they never counted; what is
+    # printed has to be valid.
     odd = job(runPolice={"suspend": True})
     pod_spec = odd["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["spec"]
     pod_spec["nodeSelectors"] = {"a.b/c": "d"}
@@ -206,61 +197,55 @@ def test_unknown_fields_are_left_out_with_what_was_meant(tmp_path: Path, capsys:
         assert f"note: JAXJob demo: {path}: left out, as the API server leaves it out" in printed.err
         assert f'(did you mean "{meant}"?)' in printed.err
     assert not problems(documents(printed.out), tmp_path)
+    # A comment stays one line.
+    odd = job()
+    odd["metadata"]["finalizers"] = ["a/b"]
+    odd["metadata"]["name"] = "demo"
+    odd["spec"]["a\nkind: Secret"] = 1
+    assert main(["convert", "-f", write(tmp_path / "a.yaml", odd)]) == 0
+    assert titles(documents(capsys.readouterr().out)) == ["TrainingRuntime demo", "TrainJob demo"]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"spec": []},
-        {
-            "spec": {
-                "jaxReplicaSpecs": {"Worker": {"template": {"spec": {"containers": [{"name": "jax", "env": [{}]}]}}}}
-            }
-        },
-        {"spec": {"jaxReplicaSpecs": {"Worker": {"template": {"spec": {"nodeSelector": "a", "containers": "b"}}}}}},
-        {"metadata": {"name": "demo", "labels": {"a": 1}}},
-    ],
-)
 @pytest.mark.parametrize("has_schema", [True, False])
 def test_odd_shapes_are_told_in_one_line_each(
-    change: JsonObject,
-    has_schema: bool,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    has_schema: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where nobody offers the schema: the image of the controller has no embedded cluster."""
     if not has_schema:
         missing = Mock(side_effect=ModuleNotFoundError(name="trainmaster.devcluster"))
         monkeypatch.setattr("trainmaster.controller.cli.convert.check_schema", missing)
-    file = write(tmp_path / "a.yaml", job() | change)
-    assert main(["convert", "-f", file]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    *told, summary = printed.err.splitlines()
-    assert told
-    assert all(line.startswith(f"trainmaster: {file}:") and " error: JAXJob demo: " in line for line in told)
-    assert summary.endswith(", 1 error")
+    nameless = {"containers": [{"name": "jax", "env": [{}]}]}
+    texts = {"nodeSelector": "a", "containers": "b"}
+    changes: list[JsonObject] = [
+        {"spec": []},
+        *({"spec": {"jaxReplicaSpecs": {"Worker": {"template": {"spec": each}}}}} for each in (nameless, texts)),
+        {"metadata": {"name": "demo", "labels": {"a": 1}}},
+    ]
+    for change in changes:
+        file = write(tmp_path / "a.yaml", job() | change)
+        assert main(["convert", "-f", file]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        *told, summary = printed.err.splitlines()
+        assert told
+        assert all(line.startswith(f"trainmaster: {file}:") and " error: JAXJob demo: " in line for line in told)
+        assert summary.endswith(", 1 error")
 
 
-@pytest.mark.parametrize(
-    ("api_version", "kind", "hint"),
-    [
+def test_jobs_that_nobody_can_convert_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for api_version, kind, hint in (
         ("kubeflow.org/v1", "PytorchJob", '(did you mean "PyTorchJob of kubeflow.org/v1"?)'),
         ("kubeflow.org/v2beta1", "MPIJob", '(did you mean "MPIJob of kubeflow.org/v1"?)'),
         ("kubeflow.org/v1", "Notebook", None),
         ("batch/v1", "Job", None),
-    ],
-)
-def test_jobs_that_nobody_can_convert_are_told(
-    api_version: str, kind: str, hint: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "demo"}}
-    file = write(tmp_path / "a.yaml", obj)
-    assert main(["convert", "-f", file]) == 0
-    printed = capsys.readouterr()
-    assert documents(printed.out) == [obj]
-    assert f"printed as they are: {kind}" in printed.err
-    told = f"lost: {kind} demo: kind: printed as it is: nobody knows what it would be as a TrainJob {hint}"
-    assert (told in printed.err) == (hint is not None)
-    assert main(["convert", "-f", file, "--strict"]) == (0 if hint is None else 1)
+    ):
+        obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "demo"}}
+        file = write(tmp_path / "a.yaml", obj)
+        assert main(["convert", "-f", file]) == 0
+        printed = capsys.readouterr()
+        assert documents(printed.out) == [obj]
+        assert f"printed as they are: {kind}" in printed.err
+        told = f"lost: {kind} demo: kind: printed as it is: nobody knows what it would be as a TrainJob {hint}"
+        assert (told in printed.err) == (hint is not None)
+        assert main(["convert", "-f", file, "--strict"]) == (0 if hint is None else 1)
+        capsys.readouterr()

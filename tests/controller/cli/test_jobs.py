@@ -112,16 +112,20 @@ def test_everything_that_is_wrong_is_told_with_its_place(capsys: pytest.CaptureF
     assert printed.err == ("trainmaster: 4 objects checked, 9 errors, 1 warning, not checked: MPIJob, Notebook\n")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_job_of_each_kind_is_found_in_order(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
-    replicas = {"MPIJob": {"Launcher": 1, "Worker": 1}, "XGBoostJob": {"Master": 1}}.get(kind, {"Worker": 1})
-    assert main(["validate", "-f", write(job_object(KINDS[kind], replicas))]) == 0
-    assert capsys.readouterr().err == "trainmaster: 1 object checked, 0 errors, 0 warnings\n"
+def test_a_job_of_each_kind_is_found_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    for name, kind in KINDS.items():
+        replicas = {"MPIJob": {"Launcher": 1, "Worker": 1}, "XGBoostJob": {"Master": 1}}.get(name, {"Worker": 1})
+        assert main(["validate", "-f", write(job_object(kind, replicas))]) == 0
+        assert capsys.readouterr().err == "trainmaster: 1 object checked, 0 errors, 0 warnings\n"
 
 
-def test_an_mpijob_is_checked_before_anything_tells_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_wrong_job_is_neither_valid_nor_rendered(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["validate", "-f", write(job_object(KINDS["MPIJob"], {"Worker": 1}))]) == 1
     assert "MPIReplicaSpec is not valid: Master ReplicaSpec must be present" in capsys.readouterr().out
+    assert main(["render", "-f", write(job_object(KINDS["XGBoostJob"], {"Worker": 1}))]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "error: XGBoostJob demo: spec.xgbReplicaSpecs[Master]: Required value: must be present" in printed.err
 
 
 def test_a_kind_of_others_is_checked_by_its_rules_which_is_told(
@@ -150,22 +154,18 @@ def test_a_kind_of_another_group_is_known_too(
         require_trainjobs(manifests, Diagnosis(manifests, namespace=None))
 
 
-@pytest.mark.parametrize("command", ["validate", "render"])
 def test_a_kind_that_fails_leaves_no_traceback(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(type(KINDS["JAXJob"]), "set_cluster_spec", lambda *_: 1 / 0)
-    assert main([command, "-f", write(job_object(KINDS["JAXJob"], {"Worker": 1}))]) == 1
-    printed = capsys.readouterr()
-    text = "JAXJob demo: spec: the kind JAXJob cannot judge it: ZeroDivisionError: division by zero"
-    assert text in printed.out + printed.err
-
-
-def test_a_kind_that_builds_nothing_leaves_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    file = write(job_object(KINDS["JAXJob"], {"Worker": 1}))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(KINDS["JAXJob"]), "set_cluster_spec", lambda *_: 1 / 0)
+        for command in ("validate", "render"):
+            assert main([command, "-f", file]) == 1
+            text = "JAXJob demo: spec: the kind JAXJob cannot judge it: ZeroDivisionError: division by zero"
+            assert text in "".join(capsys.readouterr())
     monkeypatch.setattr(type(KINDS["JAXJob"]), "build", lambda *_: 1 / 0)
-    assert main(["render", "-f", write(job_object(KINDS["JAXJob"], {"Worker": 1}))]) == 2
+    assert main(["render", "-f", file]) == 2
     assert capsys.readouterr().err == (
         "trainmaster: jobs.yaml:1: JAXJob demo: the kind JAXJob cannot build it: ZeroDivisionError: division by zero\n"
     )
@@ -181,47 +181,26 @@ def test_a_job_becomes_pods_and_services(capsys: pytest.CaptureFixture[str]) -> 
     assert len(objects) == 8
 
 
-def test_the_gang_scheduler_is_that_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_and_gang_scheduler_are_those_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
     Path("config.yaml").write_text(f"{HEAD}trainingOperator: {{gangSchedulerName: volcano}}\n")
     file = write(pytest_job())
     assert main(["render", "-f", file, "--config", "config.yaml", "--only", "podgroup", "-o", "json"]) == 0
     (group,) = yaml.safe_load(capsys.readouterr().out)["items"]
     assert (group["metadata"]["name"], group["spec"]["minMember"], group["spec"]["queue"]) == ("pytest", 4, "default")
-
-
-def test_a_kind_that_is_not_enabled_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
     Path("config.yaml").write_text(f"{HEAD}trainingOperator: {{enableScheme: [jaxjob]}}\n")
     assert main(["render", "-f", write(pytest_job()), "--config", "config.yaml"]) == 1
     assert capsys.readouterr().err == "trainmaster: no job in the files; there is nothing to render\n"
 
 
-@pytest.mark.parametrize(
-    ("kind", "replicas", "kinds"),
-    [
-        ("MPIJob", {"Launcher": 1, "Worker": 1}, ["ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Pod", "Pod"]),
-        ("JAXJob", {"Worker": 0}, []),
-    ],
-)
-def test_what_a_job_becomes_is_complete(
-    kind: str, replicas: dict[str, int], kinds: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    main(["render", "-f", write(job_object(KINDS[kind], replicas))])
-    objects = [document for _, document in load_yaml_documents(capsys.readouterr().out)]
-    assert [each["kind"] for each in objects] == kinds
-    assert all(each["metadata"]["ownerReferences"][0]["kind"] == kind for each in objects)
-
-
-def test_a_job_that_another_controller_manages_becomes_nothing_here(capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(pytest_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))
-    main(["render", "-f", file])
-    assert capsys.readouterr().out == ""
-
-
-def test_a_wrong_job_is_not_rendered(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "-f", write(job_object(KINDS["XGBoostJob"], {"Worker": 1}))]) == 1
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "error: XGBoostJob demo: spec.xgbReplicaSpecs[Master]: Required value: must be present" in printed.err
+def test_what_a_job_becomes_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    mpi = ["ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Pod", "Pod"]
+    for kind, replicas, kinds in (("MPIJob", {"Launcher": 1, "Worker": 1}, mpi), ("JAXJob", {"Worker": 0}, [])):
+        main(["render", "-f", write(job_object(KINDS[kind], replicas))])
+        objects = [document for _, document in load_yaml_documents(capsys.readouterr().out)]
+        assert [each["kind"] for each in objects] == kinds
+        assert all(each["metadata"]["ownerReferences"][0]["kind"] == kind for each in objects)
+    main(["render", "-f", write(pytest_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))])
+    assert capsys.readouterr().out == "", "of another controller"
 
 
 @pytest.mark.nightly

@@ -59,19 +59,19 @@ def test_every_flag_is_in_the_table() -> None:
     ) | ANY_TEXT
 
 
-@pytest.mark.parametrize("flag", FLAGS)
 def test_a_flag_that_cannot_take_effect_is_refused(
-    flag: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "configure_logs", lambda **_: None)  # for the whole process otherwise
-    arguments, code, text = FLAGS[flag]
-    with capture_logs() as logged:
-        try:
-            ended = command.run(manager_parser().parse_args(arguments))
-        except SystemExit as stopped:
-            ended = int(stopped.code or 0)
-    assert ended == code
-    assert text in capsys.readouterr().err + "".join(str(entry.get("error")) for entry in logged)
+    parser = manager_parser()
+    for arguments, code, text in FLAGS.values():
+        with capture_logs() as logged:
+            try:
+                ended = command.run(parser.parse_args(arguments))
+            except SystemExit as stopped:
+                ended = int(stopped.code or 0)
+        assert ended == code, arguments
+        assert text in capsys.readouterr().err + "".join(str(entry.get("error")) for entry in logged)
 
 
 @pytest.mark.parametrize(

@@ -20,20 +20,18 @@ def read(text: str) -> list[tuple[str, JsonObject]]:
         return [(manifest.place, manifest.object) for manifest in load_manifests(["f"])]
 
 
-def test_every_document_knows_its_line() -> None:
+def test_every_document_knows_its_line_also_in_json() -> None:
     text = f"# comment\n{MAP % 'a'}---\n---\n\n{MAP % 'b'}"
     assert [(place, obj["metadata"]["name"]) for place, obj in read(text)] == [("f:2", "a"), ("f:8", "b")]
+    # Json may be indented with tabs and lists are taken apart.
+    item = '{"apiVersion": "v1",\t"kind": "Pod", "metadata": {"name": "%s"}}'
+    text = '\n{\n\t"kind": "List",\n\t"items": [' + ",".join(item % name for name in "ab") + "]}"
+    assert [(place, obj["metadata"]["name"]) for place, obj in read(text)] == [("f:2", "a"), ("f:2", "b")]
 
 
 def test_scalars_are_those_of_kubernetes() -> None:
     ((_, obj),) = read(f"{MAP % 'a'}data: {{day: 2024-01-01, time: 12:30:45, mode: 0644, on: yes}}\n")
     assert obj["data"] == {"day": "2024-01-01", "time": "12:30:45", "mode": 0o644, "true": True}
-
-
-def test_json_may_be_indented_with_tabs_and_lists_are_taken_apart() -> None:
-    item = '{"apiVersion": "v1",\t"kind": "Pod", "metadata": {"name": "%s"}}'
-    text = '\n{\n\t"kind": "List",\n\t"items": [' + ",".join(item % name for name in "ab") + "]}"
-    assert [(place, obj["metadata"]["name"]) for place, obj in read(text)] == [("f:2", "a"), ("f:2", "b")]
 
 
 @pytest.mark.parametrize(

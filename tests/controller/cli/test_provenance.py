@@ -66,7 +66,9 @@ def test_json_is_a_list_of_fields(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert len(fields) == len({each["path"] for each in fields}) == len(list(leaves(jobset, set_by("", jobset))))
 
 
-def test_secrets_are_told_only_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_told_only_on_request_and_what_would_be_refused_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = tmp_path / "job.yaml"
     file.write_text(yaml.safe_dump(trainjob("deepspeed-distributed")))
     arguments = ["-f", str(file), "--only", "Secret", "--explain"]
@@ -74,6 +76,9 @@ def test_secrets_are_told_only_on_request(tmp_path: Path, capsys: pytest.Capture
     assert set(hidden["data"].values()) == {"<redacted>"}
     assert re.search(r"ssh-privatekey: <redacted> +# plugin mpi in build\n", printed)
     assert "<redacted>" not in load_yaml(render(capsys, *arguments, "--show-secrets"))["data"].values()
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(trainjob(trainr={})))
+    assert render(capsys, "-f", str(file), "--explain", code=1) == ""
 
 
 def test_a_pod_of_a_job_is_of_its_template_or_of_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,12 +90,6 @@ def test_a_pod_of_a_job_is_of_its_template_or_of_its_kind(capsys: pytest.Capture
     assert steps[worker, "spec.restartPolicy"] == "PyTorchJob spec.pytorchReplicaSpecs.Worker.restartPolicy"
     assert steps[worker, "metadata.name"] == "kind PyTorchJob"
     assert "kind PyTorchJob" in {step for (_, path), step in steps.items() if ".env[" in path}
-
-
-def test_what_would_be_refused_is_not_explained(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(trainjob(trainr={})))
-    assert render(capsys, "-f", str(file), "--explain", code=1) == ""
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)

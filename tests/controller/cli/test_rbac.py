@@ -94,18 +94,13 @@ def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str
     ]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
+def test_what_cannot_be_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, complaint in (
         (["-n", "Team"], "--namespace 'Team' cannot be a name: "),
         (["--service-account", "-"], "--service-account '-' cannot be a name: "),
         (["--config", "no-such-file"], "failed to read config file: no-such-file: "),
         (["--feature-gates", "Nonsense=true"], "--feature-gates: unknown feature gate 'Nonsense'; known are: "),
-    ],
-)
-def test_what_cannot_be_is_told_in_one_line(
-    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert root.main(["rbac", *arguments]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"trainmaster: {complaint}")
+    ):
+        assert root.main(["rbac", *arguments]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"trainmaster: {complaint}")

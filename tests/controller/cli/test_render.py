@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -39,24 +40,23 @@ def rendered(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0)
     return [document for _, document in load_yaml_documents(capsys.readouterr().out)]
 
 
-def test_the_nine_built_in_runtimes_are_known() -> None:
-    assert built_in_names() == BUILT_IN
-    assert len(BUILT_IN) == 9
-
-
-@pytest.mark.parametrize("runtime", BUILT_IN)
-def test_a_minimal_trainjob_becomes_snapshot_and_jobset(
-    runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_minimal_trainjob_becomes_snapshot_and_jobset_with_each_built_in_runtime(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    objects = rendered(capsys, "-f", write(tmp_path / "job.yaml", trainjob(runtime)))
-    assert (objects[0]["kind"], objects[0]["metadata"]["name"]) == ("ConfigMap", "demo-runtime-snapshot")
-    assert (objects[-1]["kind"], objects[-1]["metadata"]["name"]) == ("JobSet", "demo")
-    assert all(obj["metadata"]["namespace"] == "default" for obj in objects)
-    # What the definition of runtimes fills in has been filled in.
-    assert all(job["groupName"] == "default" for job in objects[-1]["spec"]["replicatedJobs"])
+    assert len(BUILT_IN) == 9
+    assert built_in_names() == BUILT_IN
+    for runtime in BUILT_IN:
+        objects = rendered(capsys, "-f", write(tmp_path / "job.yaml", trainjob(runtime)))
+        assert (objects[0]["kind"], objects[0]["metadata"]["name"]) == ("ConfigMap", "demo-runtime-snapshot")
+        assert (objects[-1]["kind"], objects[-1]["metadata"]["name"]) == ("JobSet", "demo")
+        assert all(obj["metadata"]["namespace"] == "default" for obj in objects)
+        # What the definition of runtimes fills in has been filled in.
+        assert all(job["groupName"] == "default" for job in objects[-1]["spec"]["replicatedJobs"])
 
 
-def test_the_trainjob_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_trainjob_counts_and_generated_names_are_shown_as_such(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = write(tmp_path / "job.yaml", trainjob(trainer={"numNodes": 3, "image": "mine:1"}))
     (jobset,) = rendered(capsys, "-f", file, "--only", "jobset", "-n", "team")
     assert jobset["metadata"]["namespace"] == "team"
@@ -65,6 +65,10 @@ def test_the_trainjob_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     container = job["template"]["spec"]["containers"][0]
     assert container["image"] == "mine:1"
     assert {"name": "PET_NNODES", "value": "3"} in container["env"]
+    job = trainjob()
+    job["metadata"] = {"generateName": "demo-"}
+    (jobset,) = rendered(capsys, "-f", write(tmp_path / "job.yaml", job), "--only", "JobSet")
+    assert jobset["metadata"]["name"] == "demo-xxxxx"
 
 
 def test_runtimes_may_come_after_trainjobs_and_from_directories(
@@ -80,19 +84,25 @@ def test_runtimes_may_come_after_trainjobs_and_from_directories(
     assert [obj["metadata"]["name"] for obj in objects] == ["first", "second"]
 
 
-def test_secrets_are_told_only_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path / "job.yaml", trainjob("deepspeed-distributed"))
-    (secret,) = rendered(capsys, "-f", file, "--only", "Secret")
-    assert set(secret["data"].values()) == {"<redacted>"}
-    (secret,) = rendered(capsys, "-f", file, "--only", "Secret", "--show-secrets")
-    assert "<redacted>" not in secret["data"].values()
-
-
 def test_json_is_one_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["render", "-f", write(tmp_path / "job.yaml", trainjob()), "-o", "json"]) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["kind"] == "List"
     assert [item["kind"] for item in printed["items"]] == ["ConfigMap", "JobSet"]
+
+
+def test_nothing_to_render_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for text, options, complaint in (
+        ("", [], "no job in the files"),
+        ("a: [\n]]", [], "job.yaml:2:2: error: "),
+        (yaml.safe_dump(trainjob("torch-distribute")), [], 'did you mean "torch-distributed"?'),
+        (yaml.safe_dump(trainjob()), ["--only", "Pod"], "nothing is of kind Pod; there are: ConfigMap, JobSet"),
+    ):
+        (tmp_path / "job.yaml").write_text(text)
+        assert main(["render", "-f", str(tmp_path / "job.yaml"), *options]) == 1
+        printed = capsys.readouterr()
+        assert complaint in printed.err
+        assert printed.out == ""
 
 
 def test_what_would_be_refused_is_not_rendered_and_the_rest_is(
@@ -103,28 +113,6 @@ def test_what_would_be_refused_is_not_rendered_and_the_rest_is(
     printed = capsys.readouterr()
     assert [doc["metadata"]["name"] for _, doc in load_yaml_documents(printed.out)] == ["good"]
     assert 'TrainJob typo: spec.trainr: unknown field (did you mean "trainer"?)' in printed.err
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        ("", "no job in the files"),
-        ("a: [\n]]", "job.yaml:2:2: error: "),
-        (yaml.safe_dump(trainjob("torch-distribute")), 'did you mean "torch-distributed"?'),
-    ],
-)
-def test_nothing_to_render_fails(text: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "job.yaml").write_text(text)
-    assert main(["render", "-f", str(tmp_path / "job.yaml")]) == 1
-    printed = capsys.readouterr()
-    assert complaint in printed.err
-    assert printed.out == ""
-
-
-def test_a_kind_that_is_not_there_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path / "job.yaml", trainjob())
-    assert main(["render", "-f", file, "--only", "Pod"]) == 1
-    assert "nothing is of kind Pod; there are: ConfigMap, JobSet" in capsys.readouterr().err
 
 
 def test_plugins_are_those_of_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,33 +156,20 @@ def test_plugins_behind_feature_gates_take_part_if_the_gates_are_open(
         assert [obj["metadata"]["name"] for obj in closed] == ["demo-runtime-snapshot", "demo"]
 
 
-@pytest.fixture
-def untouched_logs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep a command from setting up the logs of this process: they are those of its other tests, too."""
-    monkeypatch.setattr("trainmaster.controller.cli.diff.command.configure_logs", lambda **_: None)
-
-
-@pytest.mark.parametrize("command", ["render", "validate", "diff"])
-@pytest.mark.parametrize(
-    ("gates", "complaint"),
-    [("Trainjobstatus=true", "known are: TrainJobStatus"), ("TrainJobStatus", "write it as Name=true or Name=false")],
-)
-@pytest.mark.usefixtures("untouched_logs")
 def test_feature_gates_that_do_not_exist_are_told(
-    command: str, gates: str, complaint: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # The logs are those of this process and its other tests, too.
+    monkeypatch.setattr("trainmaster.controller.cli.diff.command.configure_logs", lambda **_: None)
     file = write(tmp_path / "job.yaml", trainjob())
-    assert main([command, "-f", file, "--feature-gates", gates]) == 2
-    printed = capsys.readouterr()
-    assert (printed.out, printed.err.count("\n")) == ("", 1)
-    assert complaint in printed.err
-
-
-def test_generated_names_are_shown_as_such(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    job = trainjob()
-    job["metadata"] = {"generateName": "demo-"}
-    (jobset,) = rendered(capsys, "-f", write(tmp_path / "job.yaml", job), "--only", "JobSet")
-    assert jobset["metadata"]["name"] == "demo-xxxxx"
+    for command, (gates, complaint) in product(
+        ("render", "validate", "diff"),
+        (("Trainjobstatus=true", "known are: TrainJobStatus"), ("TrainJobStatus", "write it as Name=true or ")),
+    ):
+        assert main([command, "-f", file, "--feature-gates", gates]) == 2
+        printed = capsys.readouterr()
+        assert (printed.out, printed.err.count("\n")) == ("", 1)
+        assert complaint in printed.err
 
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"])) | st.sampled_from(["y", "1e3"]))

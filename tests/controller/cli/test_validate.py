@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.distributions import Distributions
 
 from trainmaster.controller.cli import main
 
@@ -64,6 +65,9 @@ def validate(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, 
     return code, printed.out.splitlines(), printed.err
 
 
+HEAD = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
+
+
 def test_everything_is_told_at_once_with_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "jobs.yaml"
     file.write_text(WRONG)
@@ -104,21 +108,21 @@ def test_what_is_right_is_valid(capsys: pytest.CaptureFixture[str]) -> None:
     assert summary == "trainmaster: 11 objects checked, 0 errors, 0 warnings, not checked: ConfigMap\n"
 
 
-PIPELINES = """\
-from pydantic import BaseModel
+PIPELINES = """
+    from pydantic import BaseModel
 
-class Stage(BaseModel):
-    name: str
+    class Stage(BaseModel):
+        name: str
 
-class Pipeline(BaseModel):
-    stages: list[Stage]
+    class Pipeline(BaseModel):
+        stages: list[Stage]
 
-class Pipelines:
-    name = "pipelines"
-    ml_policy_config = Pipeline
+    class Pipelines:
+        name = "pipelines"
+        ml_policy_config = Pipeline
 
-    def enforce_ml_policy(self, info, config):
-        info.labels["stages"] = str(len(config.stages))
+        def enforce_ml_policy(self, info, config):
+            info.labels["stages"] = str(len(config.stages))
 """
 CUSTOM = """\
 apiVersion: trainer.kubeflow.org/v1alpha1
@@ -158,12 +162,7 @@ def test_a_policy_of_a_plugin_is_judged_by_its_model(
     )
     assert (code, job.startswith(f"{file}:22:3: error: TrainJob demo: spec.runtimeRef: ")) == (1, True)
 
-    info = tmp_path / "acme_pipelines-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-pipelines\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[trainmaster.plugins]\npipelines = acme_pipelines:Pipelines\n")
-    (tmp_path / "acme_pipelines.py").write_text(PIPELINES)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    Distributions(tmp_path, monkeypatch).install("acme-pipelines", {"pipelines": "Pipelines"}, module=PIPELINES)
     monkeypatch.delitem(sys.modules, "acme_pipelines", raising=False)
     code, (runtime, job), _ = validate(capsys, "-f", str(file))
     assert code == 1
@@ -176,44 +175,6 @@ def test_a_policy_of_a_plugin_is_judged_by_its_model(
     )
     file.write_text(CUSTOM.replace("name: 7", "name: first"))
     assert validate(capsys, "-f", str(file))[:2] == (0, [])
-
-
-def test_warnings_do_not_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(
-        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
-        "spec:\n  runtimeRef:\n    apiGroup: kubeflow.org\n    name: torch-distributed\n"
-    )
-    code, lines, summary = validate(capsys, "-f", str(file))
-    assert code == 0
-    (warning,) = lines
-    assert warning.startswith(f"{file}:6:5: warning: TrainJob demo: spec.runtimeRef.apiGroup: ")
-    assert "0 errors, 1 warning" in summary
-
-
-def test_a_missing_required_field_points_to_what_is_around_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(
-        "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
-        "spec:\n  runtimeRef:\n    kind: TrainingRuntime\n"
-    )
-    _, lines, _ = validate(capsys, "-f", str(file))
-    assert lines == [f"{file}:5:3: error: TrainJob demo: spec.runtimeRef.name: Required value"]
-
-
-def test_two_objects_of_one_name_are_an_error_unless_they_are_the_same(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "job.yaml"
-    job = "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
-    specs = ["spec: {runtimeRef: {name: torch-distributed}}\n", "spec: {runtimeRef: {name: jax-distributed}}\n"]
-    file.write_text("---\n".join(job + spec for spec in [specs[0], *specs]))
-    code, lines, _ = validate(capsys, "-f", str(file))
-    assert code == 1
-    (line,) = lines
-    assert line.startswith(f"{file}:13:12: error: TrainJob demo: metadata.name: the files have another object")
 
 
 def test_files_that_cannot_be_read_are_told_with_the_rest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -257,17 +218,34 @@ def test_the_report_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[s
     }
 
 
-def test_our_kinds_in_a_wrong_group_are_not_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_fault_points_to_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text("apiVersion: trainer.kubeflow.com/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n")
-    code, lines, _ = validate(capsys, "-f", str(file))
-    assert (code, len(lines)) == (1, 1)
-    assert "but trainer.kubeflow.org/v1alpha1 has" in lines[0]
-
-
-def test_files_without_any_object_are_no_success(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "empty.yaml"
+    torch, jax = (f"spec: {{runtimeRef: {{name: {name}-distributed}}}}\n" for name in ("torch", "jax"))
+    for text, code, told in (
+        # A warning does not fail.
+        (
+            HEAD + "spec:\n  runtimeRef:\n    apiGroup: kubeflow.org\n    name: torch-distributed\n",
+            *(0, "6:5: warning: TrainJob demo: spec.runtimeRef.apiGroup: "),
+        ),
+        # A required field that is missing points to what is around it.
+        (
+            HEAD + "spec:\n  runtimeRef:\n    kind: TrainingRuntime\n",
+            *(1, "5:3: error: TrainJob demo: spec.runtimeRef.name: Required value"),
+        ),
+        # Two objects of one name are an error unless they are the same.
+        (
+            "---\n".join(HEAD + spec for spec in (torch, torch, jax)),
+            *(1, "13:12: error: TrainJob demo: metadata.name: the files have another object"),
+        ),
+        # Our kinds in a wrong group are not passed over.
+        (HEAD.replace("kubeflow.org", "kubeflow.com"), 1, "1:1: error: TrainJob demo: apiVersion: "),
+    ):
+        file.write_text(text)
+        ended, (line,), summary = validate(capsys, "-f", str(file))
+        assert (ended, line.startswith(f"{file}:{told}")) == (code, True), line
+        assert ("0 errors, 1 warning" in summary) == (code == 0)
+    assert "but trainer.kubeflow.org/v1alpha1 has" in line
+    # Files without any object are no success.
     file.write_text("# nothing\n")
-    code, lines, summary = validate(capsys, "-f", str(file))
-    assert (code, lines) == (1, [])
-    assert "nothing to check" in summary
+    ended, lines, summary = validate(capsys, "-f", str(file))
+    assert (ended, lines, "nothing to check" in summary) == (1, [], True)
