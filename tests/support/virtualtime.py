@@ -91,6 +91,10 @@ class VirtualClock:
             timer.fire()
         self._elapsed = target
 
+    def skip(self, seconds: float) -> None:
+        """Move time on, and serve no timer."""
+        self._elapsed += seconds
+
     async def advance(self, seconds: float) -> None:
         """Move time on, timer by timer, letting tasks run between them so that each sees the moment it waited for."""
         target = self._elapsed + seconds

@@ -115,10 +115,6 @@ class QuickClock(VirtualClock):
         super().__init__()
         self.slept: list[float] = []
 
-    def skip(self, seconds: float) -> None:
-        """Move time on, and serve no timer."""
-        self._elapsed += seconds
-
     async def sleep(self, seconds: float) -> None:
         if seconds > 0:
             self.slept.append(seconds)

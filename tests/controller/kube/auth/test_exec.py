@@ -6,11 +6,11 @@ import asyncio
 import datetime as dt
 import json
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import eventually
 from support.kubeconfigs import write_kubeconfig
 from support.virtualtime import VirtualClock
 
@@ -21,18 +21,25 @@ from trainmaster.controller.kube.rest.config import ConfigurationError
 pytestmark = pytest.mark.nightly
 
 
+API = "client.authentication.k8s.io/v1"
+
+
+def plugin(tmp_path: Path, script: str, **more: Any) -> dict[str, Any]:
+    """A user with a plugin, which is a script."""
+    (tmp_path / "plugin").write_text(f"#!/bin/sh\n{script}\n")
+    (tmp_path / "plugin").chmod(0o755)
+    return {"exec": {"command": "./plugin", "apiVersion": API, **more}}
+
+
 def exec_plugin(tmp_path: Path, *, expires: dt.datetime | None) -> dict[str, Any]:
     """A plugin that counts its runs in its tokens."""
     status = {} if expires is None else {"expirationTimestamp": expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
-    api = "client.authentication.k8s.io/v1"
-    answer = json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": {"token": "run-N", **status}})
-    script = tmp_path / "plugin"
-    script.write_text(
-        f"#!/bin/sh\necho x >> {tmp_path}/runs\nn=$(wc -l < {tmp_path}/runs | tr -d ' ')\n"
-        f'cat <<EOF | sed "s/run-N/run-$n/"\n{answer}\nEOF\n'
+    answer = json.dumps({"apiVersion": API, "kind": "ExecCredential", "status": {"token": "run-N", **status}})
+    return plugin(
+        tmp_path,
+        f"echo x >> {tmp_path}/runs\nn=$(wc -l < {tmp_path}/runs | tr -d ' ')\n"
+        f'cat <<EOF | sed "s/run-N/run-$n/"\n{answer}\nEOF',
     )
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
-    return {"exec": {"command": str(script), "apiVersion": api}}
 
 
 async def test_exec_plugin_runs_again_before_its_token_expires(tmp_path: Path) -> None:
@@ -77,16 +84,9 @@ class Noting(VirtualClock):
 
 async def test_exec_plugin_that_hangs_is_killed(tmp_path: Path) -> None:
     clock = Noting()
-    script = tmp_path / "plugin"
-    script.write_text(
-        f"#!/bin/sh\necho $$ > {tmp_path}/pid.part; mv {tmp_path}/pid.part {tmp_path}/pid\nexec sleep 3600\n"
-    )
-    script.chmod(0o755)
-    user = {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1"}}
+    user = plugin(tmp_path, f"echo $$ > {tmp_path}/pid.part; mv {tmp_path}/pid.part {tmp_path}/pid\nexec sleep 3600")
     loading = asyncio.create_task(load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user=user), clock=clock))
-    async with asyncio.timeout(10):
-        while PLUGIN_TIMEOUT not in clock.limits or not (tmp_path / "pid").exists():
-            await asyncio.sleep(0.01)
+    await eventually(lambda: PLUGIN_TIMEOUT in clock.limits and (tmp_path / "pid").exists())
     await clock.advance(PLUGIN_TIMEOUT)
     with pytest.raises(ConfigurationError, match=r"exec plugin .*plugin gave no answer within 60 s"):
         await loading
@@ -107,30 +107,23 @@ async def test_exec_plugin_that_hangs_is_killed(tmp_path: Path) -> None:
     ],
 )
 async def test_exec_plugin_that_gives_no_credentials(tmp_path: Path, script: str, complaint: str) -> None:
-    (tmp_path / "plugin").write_text(f"#!/bin/sh\n{script}\n")
-    (tmp_path / "plugin").chmod(0o755)
-    user = {"exec": {"command": "./plugin", "apiVersion": "client.authentication.k8s.io/v1"}}
     with pytest.raises(ConfigurationError, match=complaint):
-        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user=user))
+        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user=plugin(tmp_path, script)))
 
 
 async def test_exec_plugin_is_told_what_it_asks_for(tmp_path: Path) -> None:
     """The version, that nobody can answer, and on demand the cluster."""
-    (tmp_path / "plugin").write_text(
-        f'#!/bin/sh\necho "$KUBERNETES_EXEC_INFO" > {tmp_path}/info\n'
+    user = plugin(
+        tmp_path,
+        f'echo "$KUBERNETES_EXEC_INFO" > {tmp_path}/info\n'
         'echo \'{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",'
-        ' "status": {"token": "\'"$GREETING-$1"\'"}}\'\n'
+        ' "status": {"token": "\'"$GREETING-$1"\'"}}\'',
+        args=["you"],
+        env=[{"name": "GREETING", "value": "hello"}],
+        interactiveMode="Never",
+        provideClusterInfo=True,
     )
-    (tmp_path / "plugin").chmod(0o755)
-    plugin = {
-        "command": "./plugin",
-        "args": ["you"],
-        "env": [{"name": "GREETING", "value": "hello"}],
-        "apiVersion": "client.authentication.k8s.io/v1",
-        "interactiveMode": "Never",
-        "provideClusterInfo": True,
-    }
-    config = await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user={"exec": plugin}))
+    config = await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user=user))
     assert await config.headers() == {"Authorization": "Bearer hello-you"}
     assert json.loads((tmp_path / "info").read_text())["spec"] == {
         "interactive": False,
@@ -139,12 +132,6 @@ async def test_exec_plugin_is_told_what_it_asks_for(tmp_path: Path) -> None:
 
 
 async def test_exec_plugin_that_is_missing(tmp_path: Path) -> None:
-    user = {
-        "exec": {
-            "command": "/does/not/exist",
-            "apiVersion": "client.authentication.k8s.io/v1",
-            "installHint": "pip install it",
-        }
-    }
+    user = {"exec": {"command": "/does/not/exist", "apiVersion": API, "installHint": "pip install it"}}
     with pytest.raises(ConfigurationError, match=r"/does/not/exist cannot be run: No such file.*; pip install it"):
         await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", user=user))

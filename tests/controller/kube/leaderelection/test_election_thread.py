@@ -108,6 +108,13 @@ def work() -> Work:
     return Work()
 
 
+async def begun(election: ElectionInThread | ElectionOnLoop, work: Work) -> asyncio.Task[None]:
+    """Run an election until the work has begun."""
+    running = asyncio.create_task(election.run(work.run))
+    await asyncio.wait_for(work.began.wait(), TIMEOUT)
+    return running
+
+
 def no_end(message: str) -> None:
     pytest.fail(message)
 
@@ -115,8 +122,7 @@ def no_end(message: str) -> None:
 @pytest.mark.guarantee("L-15")
 async def test_a_blocked_main_loop_keeps_the_lease(api: Connection, work: Work) -> None:
     election = ElectionInThread(api, make, end=no_end)
-    running = asyncio.create_task(election.run(work.run))
-    await asyncio.wait_for(work.began.wait(), TIMEOUT)
+    running = await begun(election, work)
     before, version = dict(api.server.spec), api.server.version
     given_up = time.monotonic() + TIMEOUT
     while api.server.version < version + 5 and time.monotonic() < given_up:
@@ -136,8 +142,7 @@ async def test_the_election_keeps_to_itself_and_leaves_nothing(api: Connection, 
     election = ElectionInThread(api, make, end=no_end)
     with pytest.raises(NotLeading):
         election.guard()
-    running = asyncio.create_task(election.run(work.run))
-    await asyncio.wait_for(work.began.wait(), TIMEOUT)
+    running = await begun(election, work)
     election.guard()
     assert work.thread == threading.current_thread().name
     assert api.threads == {"leader-election"}
@@ -156,8 +161,7 @@ async def test_cancelled_it_ends_the_work_and_then_releases(
     api: Connection, work: Work, kind: type[ElectionInThread | ElectionOnLoop]
 ) -> None:
     work.may_end.clear()
-    running = asyncio.create_task(kind(api, make).run(work.run))
-    await asyncio.wait_for(work.began.wait(), TIMEOUT)
+    running = await begun(kind(api, make), work)
     running.cancel()
     await asyncio.wait_for(work.stopping.wait(), TIMEOUT)
     before = api.server.version
@@ -173,8 +177,7 @@ async def test_cancelled_it_ends_the_work_and_then_releases(
 @pytest.mark.guarantee("L-11")
 async def test_cancelled_again_it_does_not_wait_for_the_work(api: Connection, work: Work) -> None:
     work.may_end.clear()
-    running = asyncio.create_task(ElectionInThread(api, make, end=no_end).run(work.run))
-    await asyncio.wait_for(work.began.wait(), TIMEOUT)
+    running = await begun(ElectionInThread(api, make, end=no_end), work)
     running.cancel()
     await asyncio.wait_for(work.stopping.wait(), TIMEOUT)
     running.cancel()
@@ -210,8 +213,7 @@ async def test_a_lost_lease_cancels_the_work_and_is_raised(
     api: Connection, work: Work, kind: type[ElectionInThread | ElectionOnLoop]
 ) -> None:
     election = kind(api, make)
-    running = asyncio.create_task(election.run(work.run))
-    await asyncio.wait_for(work.began.wait(), TIMEOUT)
+    running = await begun(election, work)
     api.stolen = True
     with pytest.raises(LeaseLost):
         await asyncio.wait_for(running, TIMEOUT)
@@ -238,8 +240,7 @@ async def test_work_that_goes_on_after_the_loss_ends_the_process(api: Connection
     """Here on a loop that turns; what a blocked one does is the matter of the last test."""
     ends: list[str] = []
     work.may_end.clear()
-    running = asyncio.create_task(ElectionInThread(api, make_hasty, end=ends.append).run(work.run))
-    await asyncio.wait_for(work.began.wait(), TIMEOUT)
+    running = await begun(ElectionInThread(api, make_hasty, end=ends.append), work)
     api.cut = True
     with pytest.raises(LeaseLost):
         await asyncio.wait_for(running, TIMEOUT)

@@ -11,7 +11,7 @@ from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 
 @pytest.mark.guarantee("L-6", "L-8")
 async def test_write_of_another_to_the_lease_only_slows_a_renewal(api: LeaseServer, virtual: VirtualClock) -> None:
-    """L-6, L-8: a label on the lease makes the cached version stale, no more."""
+    """A label on the lease makes the cached version stale, no more."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
     assert api.lease is not None
@@ -24,7 +24,7 @@ async def test_write_of_another_to_the_lease_only_slows_a_renewal(api: LeaseServ
 
 @pytest.mark.guarantee("L-10")
 async def test_stolen_lease_ends_the_work_at_once(api: LeaseServer, virtual: VirtualClock) -> None:
-    """L-10: nothing to wait for when another holder is seen."""
+    """Nothing to wait for when another holder is seen."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
     assert api.lease is not None
@@ -90,7 +90,7 @@ async def test_what_others_wrote_into_the_lease_stays(api: LeaseServer, virtual:
 async def test_a_lease_of_another_lasts_as_long_as_it_says_or_as_ours(
     api: LeaseServer, virtual: VirtualClock, stated: object, lasts: float
 ) -> None:
-    """L-5: from when we first saw it, since the clock of its holder may be years behind."""
+    """From when we first saw it, since the clock of its holder may be years behind."""
     spec = {"holderIdentity": "z", "leaseDurationSeconds": stated, "leaseTransitions": "many"}
     spec["renewTime"] = "1999-01-01T00:00:00.000000Z"
     api.write({"metadata": {"name": "lease", "namespace": "ns"}, "spec": spec})

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("debugged")
 
 @pytest.mark.guarantee("L-11")
 async def test_lease_is_released_only_after_the_work_has_ended(api: LeaseServer, virtual: VirtualClock) -> None:
-    """L-11: and until then it is renewed, however long the work takes to stop."""
+    """And until then it is renewed, however long the work takes to stop."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
     second = Candidate(api, virtual, "b")
@@ -38,7 +38,7 @@ async def test_lease_is_released_only_after_the_work_has_ended(api: LeaseServer,
 
 @pytest.mark.guarantee("L-11")
 async def test_lease_of_work_that_does_not_end_is_left_to_expire(api: LeaseServer, virtual: VirtualClock) -> None:
-    """L-11: a second cancellation gives up waiting for the work, which may still act; nobody may follow at once."""
+    """A second cancellation gives up waiting for the work, which may still act; nobody may follow at once."""
     first = Candidate(api, virtual, "a")
     await virtual.advance(1)
     first.stopping_takes = 1000

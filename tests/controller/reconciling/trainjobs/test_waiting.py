@@ -9,7 +9,6 @@ from support.objects import replicated_job
 
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
-from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FirstFailureReporter
 from trainmaster.controller.reconciling.trainjobs.waiting import LONGEST
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -177,8 +176,7 @@ async def test_another_process_leaves_it_until_it_has_looked_itself() -> None:
     world = await waiting_world(pending())
     await look(world, 45)
     told = world.conditions["Waiting"]
-    reporter = FirstFailureReporter(world, world, world.clock)
-    world.reconciler._failure_reporter = reporter
+    world.restart()
     await world.reconcile()
     assert world.conditions["Waiting"] == told
     await look(world, 45)
