@@ -26,33 +26,22 @@ def test_the_text_of_a_file_is_the_option_of_its_name(tmp_path: Path) -> None:
     assert kind.options.init_container_image == "busybox"
 
 
-def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    missing = tmp_path / "nowhere.yaml"
+def test_a_file_that_cannot_be_an_option_is_named(tmp_path: Path) -> None:
+    missing, binary, mapping = (tmp_path / name for name in ("nowhere.yaml", "binary", "template.yaml"))
     with pytest.raises(PluginInvalid) as caught:
         job_kinds(with_options(initContainerTemplateFile=str(missing)))
     assert str(caught.value) == (
         f"trainingOperator.options.pytorchjob.initContainerTemplateFile: cannot read {missing}: "
         "No such file or directory; correct the path, or leave it out"
     )
-
-
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
-    binary = tmp_path / "template"
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(PluginInvalid, match=r"cannot read .*: 'utf-8' codec can't decode"):
         job_kinds(with_options(initContainerTemplateFile=str(binary)))
-
-
-def test_a_text_and_a_file_of_it_are_one_too_many(tmp_path: Path) -> None:
-    with pytest.raises(PluginInvalid, match=r"initContainerTemplate is given as well; leave out one of the two"):
-        job_kinds(with_options(initContainerTemplate="[]", initContainerTemplateFile=str(tmp_path)))
-
-
-def test_what_a_file_says_is_checked_as_the_option_is(tmp_path: Path) -> None:
-    template = tmp_path / "template.yaml"
-    template.write_text("name: no list")
+    mapping.write_text("name: no list")
     with pytest.raises(PluginInvalid, match="initContainerTemplate"):
-        job_kinds(with_options(initContainerTemplateFile=str(template)))
+        job_kinds(with_options(initContainerTemplateFile=str(mapping)))
+    with pytest.raises(PluginInvalid, match=r"initContainerTemplate is given as well; leave out one of the two"):
+        job_kinds(with_options(initContainerTemplate="[]", initContainerTemplateFile=str(mapping)))
 
 
 def test_switched_off_there_are_none() -> None:

@@ -49,6 +49,7 @@ Root Cause (first observed failure):
 RECORDED = REPORT.replace("To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html", TRACEBACK)
 
 PREFIXED = "".join(f"[rank1]: {line}\n" for line in TRACEBACK.splitlines())
+AGAIN = "During handling of the above exception, another exception occurred:\n\n"
 LOST = "[rank0]: Traceback (most recent call last):\n[rank0]: torch.distributed.DistBackendError: NCCL error\n"
 
 
@@ -64,8 +65,9 @@ LOST = "[rank0]: Traceback (most recent call last):\n[rank0]: torch.distributed.
         RECORDED[300:],
         PREFIXED + LOST + TORCHRUN + REPORT,
         "\x1b[31mValueError: my loss is NaN\x1b[0m\n",
+        f"Traceback (most recent call last):\nKeyError: 'x'\n\n{AGAIN}{TRACEBACK}",
     ],
-    ids=["alone", "cut", "ranks", "torchrun", "both", "record", "cut record", "another rank", "colours"],
+    ids=["alone", "cut", "ranks", "torchrun", "both", "record", "cut record", "another rank", "colours", "the last"],
 )
 def test_of_a_traceback_the_exception_is_told(message: str) -> None:
     assert last_words(message) == "ValueError: my loss is NaN"
@@ -74,12 +76,6 @@ def test_of_a_traceback_the_exception_is_told(message: str) -> None:
 def test_an_exception_of_several_lines_is_told_with_them() -> None:
     message = "Traceback (most recent call last):\nRuntimeError: CUDA error\nLast error:\n\nout of memory\n" + TORCHRUN
     assert last_words(message) == "RuntimeError: CUDA error | Last error: | out of memory"
-
-
-def test_of_the_exceptions_of_one_process_the_last_one_is_what_ended_it() -> None:
-    first = "Traceback (most recent call last):\nKeyError: 'x'\n\n"
-    again = "During handling of the above exception, another exception occurred:\n\n"
-    assert last_words(first + again + TRACEBACK) == "ValueError: my loss is NaN"
 
 
 def test_where_only_the_table_of_torchrun_is_left_it_says_what_is_in_it() -> None:
@@ -92,15 +88,9 @@ def test_where_only_the_table_of_torchrun_is_left_it_says_what_is_in_it() -> Non
 def test_without_an_exception_the_last_lines_are_told_that_fit() -> None:
     message = "\n".join(["x" * LENGTH, "epoch 1", "=====", "", "cannot open /data/train.bin", "giving up"])
     assert last_words(message) == "epoch 1 | cannot open /data/train.bin | giving up"
-
-
-def test_before_torchrun_says_what_a_program_said_last() -> None:
-    assert last_words("cannot open /data/train.bin\n" + TORCHRUN + REPORT) == "cannot open /data/train.bin"
-
-
-@pytest.mark.parametrize("message", ["", "\n\n", "-----\n====\n", "\x1b[0m"])
-def test_what_says_nothing_has_no_words(message: str) -> None:
-    assert last_words(message) == ""
+    before_torchrun = "cannot open /data/train.bin\n" + TORCHRUN + REPORT
+    assert last_words(before_torchrun) == "cannot open /data/train.bin"
+    assert [last_words(each) for each in ("", "\n\n", "-----\n====\n", "\x1b[0m")] == [""] * 4
 
 
 @pytest.mark.guarantee("M-11")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from contextvars import copy_context
 from typing import Any
 
-import pytest
-
 from trainmaster.controller.log_context import RECONCILED, merge_reconciled
 
 
@@ -14,20 +12,18 @@ def merged(line: dict[str, Any]) -> dict[str, Any]:
     return dict(merge_reconciled(None, "info", line))
 
 
-@pytest.mark.parametrize(("key", "namespace", "name"), [("team/demo", "team", "demo"), ("demo", "", "demo")])
-def test_a_line_names_what_is_reconciled_and_by_which_reconcile(key: str, namespace: str, name: str) -> None:
+def in_reconcile(key: str, number: int, line: dict[str, Any]) -> dict[str, Any]:
     def reconcile() -> dict[str, Any]:
-        RECONCILED.set(("trainjob_controller", key, 0xABC))
-        return merged({"event": "applied"})
+        RECONCILED.set(("trainjob_controller", key, number))
+        return merged(line)
 
-    of_reconcile = {"controller": "trainjob_controller", "namespace": namespace, "name": name}
-    assert copy_context().run(reconcile) == {"event": "applied", **of_reconcile, "reconcile_id": "00000abc"}
+    return copy_context().run(reconcile)
+
+
+def test_a_line_names_what_is_reconciled_and_by_which_reconcile_unless_it_says_so_itself() -> None:
+    for key, namespace, name in (("team/demo", "team", "demo"), ("demo", "", "demo")):
+        of_reconcile = {"controller": "trainjob_controller", "namespace": namespace, "name": name}
+        told = {"event": "applied", **of_reconcile, "reconcile_id": "00000abc"}
+        assert in_reconcile(key, 0xABC, {"event": "applied"}) == told
     assert merged({"event": "elsewhere"}) == {"event": "elsewhere"}
-
-
-def test_what_a_line_says_itself_stays() -> None:
-    def reconcile() -> dict[str, Any]:
-        RECONCILED.set(("trainjob_controller", "team/demo", 1))
-        return merged({"event": "applied", "name": "other"})
-
-    assert copy_context().run(reconcile)["name"] == "other"
+    assert in_reconcile("team/demo", 1, {"event": "applied", "name": "other"})["name"] == "other"

@@ -7,18 +7,12 @@ import pytest
 from trainmaster.controller.operator_namespace import operator_namespace
 
 
-def test_outside_of_a_cluster_the_namespace_is_that_of_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pod_or_a_deployment_of_the_training_operator_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside of a cluster it is the namespace of the original."""
     monkeypatch.delenv("POD_NAMESPACE", raising=False)
     monkeypatch.delenv("MY_POD_NAMESPACE", raising=False)
     assert operator_namespace() == "kubeflow-system"
-
-
-def test_the_pod_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POD_NAMESPACE", "kubeflow")
-    assert operator_namespace() == "kubeflow"
-
-
-def test_a_deployment_of_the_training_operator_says_it_by_another_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("POD_NAMESPACE", raising=False)
     monkeypatch.setenv("MY_POD_NAMESPACE", "kubeflow")
     assert operator_namespace() == "kubeflow"
+    monkeypatch.setenv("POD_NAMESPACE", "trainer")
+    assert operator_namespace() == "trainer"

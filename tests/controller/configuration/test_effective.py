@@ -19,48 +19,46 @@ from trainmaster.controller.configuration import (
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
 
 
-def completed(sections: dict[str, Any], *, feature_gates: str = "") -> EffectiveConfiguration:
-    return complete(parse_configuration({**HEAD, **sections}), feature_gates=feature_gates)
+def completed(sections: dict[str, Any]) -> EffectiveConfiguration:
+    return complete(parse_configuration({**HEAD, **sections}))
 
 
-GATE = "TrainJobStatus=true"
+def places(metrics: str, health: str) -> dict[str, Any]:
+    return {"metrics": {"bindAddress": metrics}, "health": {"healthProbeBindAddress": health}}
 
 
 @pytest.mark.parametrize(
-    ("sections", "feature_gates", "problem"),
+    ("sections", "problem"),
     [
-        ({"webhook": {"port": 8443}}, "", "metrics.bindAddress: port 8443 is that of webhook.port"),
-        ({"metrics": {"bindAddress": "10.0.0.1:8081"}}, "", "health.healthProbeBindAddress: port 8081 is that of"),
+        ({"metrics": {"bindAddress": "10.0.0.1:8081"}}, "health.healthProbeBindAddress: port 8081 is that of"),
         (
-            {"metrics": {"bindAddress": "127.0.0.1:1"}, "health": {"healthProbeBindAddress": "127.0.0.1:1"}},
-            "",
+            places("127.0.0.1:1", "127.0.0.1:1"),
             "health.healthProbeBindAddress: port 1 is that of metrics.bindAddress; give each server one of its own",
         ),
-        ({"statusServer": {"port": 9443}}, GATE, "statusServer.port: port 9443 is that of webhook.port"),
+        (
+            {"statusServer": {"port": 9443}, "featureGates": {"TrainJobStatus": True}},
+            "statusServer.port: port 9443 is that of webhook.port",
+        ),
         (
             {"featureGates": {"TrainJobStatu": True}},
-            "",
             'featureGates.TrainJobStatu: unknown feature gate (did you mean "TrainJobStatus"?)',
         ),
     ],
 )
-def test_what_contradicts_itself_is_refused(sections: dict[str, Any], feature_gates: str, problem: str) -> None:
-    (found,) = completed(sections, feature_gates=feature_gates).problems
+def test_what_contradicts_itself_is_refused(sections: dict[str, Any], problem: str) -> None:
+    (found,) = completed(sections).problems
     assert str(found).startswith(problem)
 
 
-@pytest.mark.parametrize(
-    "sections",
-    [
+def test_servers_that_are_not_in_each_others_way_may_have_one_port() -> None:
+    sections: list[dict[str, Any]] = [
         {"statusServer": {"port": 9443}},
         {"webhook": {"enabled": False, "port": 8443}},
-        {"metrics": {"bindAddress": "127.0.0.1:8081"}, "health": {"healthProbeBindAddress": "127.0.0.2:8081"}},
-        {"metrics": {"bindAddress": "127.0.0.1:0"}, "health": {"healthProbeBindAddress": ":0"}},
+        places("127.0.0.1:8081", "127.0.0.2:8081"),
+        places("127.0.0.1:0", ":0"),
         {"metrics": {"bindAddress": "0"}, "webhook": {"port": 8443}},
-    ],
-)
-def test_servers_that_are_not_in_each_others_way_may_have_one_port(sections: dict[str, Any]) -> None:
-    assert completed(sections).problems == []
+    ]
+    assert [completed(each).problems for each in sections] == [[]] * 5
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,8 @@ def test_a_manager_refuses_a_contradiction_and_names_the_file(tmp_path: Path) ->
 
 
 def test_the_flag_decides_on_a_gate() -> None:
-    effective = completed({"featureGates": {"TrainJobStatus": True}}, feature_gates="TrainJobStatus=false")
+    given = parse_configuration({**HEAD, "featureGates": {"TrainJobStatus": True}})
+    effective = complete(given, feature_gates="TrainJobStatus=false")
     assert effective.features == {"TrainJobStatus": False}
     with pytest.raises(ConfigurationInvalid, match=r"^--feature-gates: unknown feature gate 'Colour'"):
         complete(Configuration(), feature_gates="Colour=true")

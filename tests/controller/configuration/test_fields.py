@@ -13,37 +13,24 @@ from trainmaster.controller.configuration import (
 )
 
 
-@pytest.mark.parametrize(("text", "expected"), [("15s", 15), ("1m30s", 90), ("500ms", 0.5), ("1.5h", 5400)])
-def test_go_durations(text: str, expected: float) -> None:
-    assert seconds(text) == expected
+def test_durations_and_addresses_as_go_writes_them() -> None:
+    assert [seconds(text) for text in ("15s", "1m30s", "500ms", "1.5h")] == [15, 90, 0.5, 5400]
+    addresses = {":8443": (None, 8443), "127.0.0.1:0": ("127.0.0.1", 0), "[::1]:9": ("::1", 9)}
+    assert {address: parse_address(address) for address in addresses} == addresses
+    for address in ("8443", ":http", ":70000", ""):
+        with pytest.raises(ValueError, match="must be host:port or :port"):
+            parse_address(address)
 
 
-@pytest.mark.parametrize(
-    ("address", "parsed"),
-    [(":8443", (None, 8443)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:9", ("::1", 9))],
-)
-def test_addresses_as_go_writes_them(address: str, parsed: tuple[str | None, int]) -> None:
-    assert parse_address(address) == parsed
-
-
-@pytest.mark.parametrize("address", ["8443", ":http", ":70000", ""])
-def test_what_is_no_address_is_refused(address: str) -> None:
-    with pytest.raises(ValueError, match="must be host:port or :port"):
-        parse_address(address)
-
-
-@pytest.mark.parametrize(
-    ("endpoint", "url"),
-    [
-        ("collector:4318", "http://collector:4318/v1/traces"),
-        ("[::1]:4318", "http://[::1]:4318/v1/traces"),
-        ("http://collector:4318/", "http://collector:4318/v1/traces"),
-        ("https://otel.example.org", "https://otel.example.org/v1/traces"),
-        ("https://otel.example.org/otlp/v1/traces/", "https://otel.example.org/otlp/v1/traces"),
-    ],
-)
-def test_collectors_of_traces(endpoint: str, url: str) -> None:
-    assert traces_url(endpoint) == url
+def test_collectors_of_traces() -> None:
+    urls = {
+        "collector:4318": "http://collector:4318/v1/traces",
+        "[::1]:4318": "http://[::1]:4318/v1/traces",
+        "http://collector:4318/": "http://collector:4318/v1/traces",
+        "https://otel.example.org": "https://otel.example.org/v1/traces",
+        "https://otel.example.org/otlp/v1/traces/": "https://otel.example.org/otlp/v1/traces",
+    }
+    assert {endpoint: traces_url(endpoint) for endpoint in urls} == urls
 
 
 @pytest.mark.parametrize(

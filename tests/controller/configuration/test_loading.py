@@ -63,11 +63,6 @@ def write(tmp_path: Path, text: str) -> Path:
     return path
 
 
-def test_without_a_file_the_defaults_apply() -> None:
-    assert load_configuration(None) == Configuration()
-    assert not Configuration().leader_election.leader_elect
-
-
 @pytest.mark.parametrize("text", [SHIPPED_2_1, SHIPPED_2_2], ids=["2.1", "2.2"])
 def test_a_file_as_the_go_manager_ships_it_is_read(tmp_path: Path, text: str) -> None:
     """What it writes out is what holds without it, but for the election and the limits."""
@@ -76,6 +71,7 @@ def test_a_file_as_the_go_manager_ships_it_is_read(tmp_path: Path, text: str) ->
     configuration = effective.configuration
     assert configuration.controller.group_kind_concurrency["TrainJob.trainer.kubeflow.org"] == 5
     assert configuration.leader_election.leader_elect
+    assert not Configuration().leader_election.leader_elect
     assert (configuration.client_connection.qps, configuration.client_connection.burst) == (50, 100)
     same = {"webhook", "metrics", "health", "cert_management", "status_server", "plugins"}
     default = Configuration(webhook=Webhook(host=""))
@@ -105,6 +101,8 @@ def test_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
             "apiVersion: must be 'config.trainer.kubeflow.org/v1alpha1', not 'v1'",
         ),
         (HEAD + "---\n" + HEAD, "expected a single document in the stream but found another document at line 3"),
+        (HEAD + "clientConnection: {qps: -1}\n", "clientConnection.qps: must be greater than or equal to 0"),
+        (HEAD + "clientConnection: {burst: -1}\n", "clientConnection.burst: must be greater than or equal to 0"),
         (HEAD + "webhok: {}\n", 'webhok: unknown field (did you mean "webhook"?)'),
         (HEAD + "webhook: {certdir: /x}\n", 'webhook.certdir: unknown field (did you mean "certDir"?)'),
         (HEAD + "metrics: {auth: {onn: true}}\n", "metrics.auth.onn: unknown field (there are: enabled)"),
@@ -162,39 +160,25 @@ def test_what_is_wrong_is_said_with_its_place(tmp_path: Path, text: str, message
     assert "\n" not in str(caught.value)
 
 
-def test_all_errors_are_reported_together(tmp_path: Path) -> None:
+def test_all_errors_are_reported_together_and_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationInvalid, match=r"webhook\.port.*statusServer\.burst"):
         load_configuration(write(tmp_path, HEAD + "webhook: {port: 0}\nstatusServer: {burst: -1}\n"))
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationInvalid, match=r"failed to read config file: .*none\.yaml: .*No such file"):
         load_configuration(tmp_path / "none.yaml")
 
 
 @pytest.mark.guarantee("T-1")
-@pytest.mark.parametrize(
-    ("text", "limit"),
-    [
+def test_the_client_is_limited_only_on_demand(tmp_path: Path) -> None:
+    for text, limit in (
         ("", (None, None)),
         ("clientConnection: {}\n", (None, None)),
         ("clientConnection: {qps: 5, burst: 10}\n", (5, 10)),
         ("clientConnection: {qps: 5}\n", (5, 100)),
         ("clientConnection: {burst: 10}\n", (50, 10)),
         ("clientConnection: {qps: 0}\n", (0, 100)),
-    ],
-)
-def test_the_client_is_limited_only_on_demand(
-    tmp_path: Path, text: str, limit: tuple[float | None, int | None]
-) -> None:
-    connection = load_configuration(write(tmp_path, HEAD + text)).client_connection
-    assert (connection.qps, connection.burst) == limit
-
-
-@pytest.mark.parametrize("text", ["clientConnection: {qps: -1}\n", "clientConnection: {burst: -1}\n"])
-def test_negative_limits_are_refused(tmp_path: Path, text: str) -> None:
-    with pytest.raises(ConfigurationInvalid, match="greater than or equal to 0"):
-        load_configuration(write(tmp_path, HEAD + text))
+    ):
+        connection = load_configuration(write(tmp_path, HEAD + text)).client_connection
+        assert (connection.qps, connection.burst) == limit
 
 
 def test_the_webhooks_have_the_originals_port_and_directory_and_can_be_switched_off() -> None:
@@ -206,8 +190,8 @@ def test_the_webhooks_have_the_originals_port_and_directory_and_can_be_switched_
     assert (given.enabled, given.cert_dir, given.host) == (False, "/certs", "::1")
 
 
-@pytest.mark.parametrize("section", ["metrics", "leaderElection", "clientConnection", "featureGates", "tls"])
-def test_a_section_whose_lines_are_commented_out_is_one_that_is_not_there(tmp_path: Path, section: str) -> None:
+def test_a_section_whose_lines_are_commented_out_is_one_that_is_not_there(tmp_path: Path) -> None:
     """Go takes null for absent."""
-    assert load_configuration(write(tmp_path, HEAD + f"{section}:\n  # nothing\n")) == Configuration()
-    assert load_configuration(write(tmp_path, HEAD + "webhook: {host: null}\n")) == Configuration()
+    nothing = [f"{each}:\n  # nothing\n" for each in ("metrics", "leaderElection", "clientConnection", "tls")]
+    for text in ("featureGates:\n  # nothing\n", *nothing, "webhook: {host: null}\n"):
+        assert load_configuration(write(tmp_path, HEAD + text)) == load_configuration(None) == Configuration()

@@ -30,7 +30,9 @@ def test_a_flag_wins_over_the_file_which_is_told_if_the_file_says_something_else
     assert (effective.configuration.webhook.port, effective.configuration.webhook.host) == (1234, "::1")
     assert [str(each) for each in effective.notices] == ["webhook.port: --port=1234 wins over what is given as well: 7"]
     assert list(effective.overrides) == [PORT]
-    assert complete(configured(webhook={"port": 1234}), overrides=[PORT]).notices == []
+    file = configured(webhook={"port": 1234})
+    assert complete(file, overrides=[PORT]).notices == []
+    assert complete(file).configuration is file
 
 
 def test_the_environment_counts_where_nobody_else_says_anything() -> None:
@@ -57,11 +59,6 @@ def test_mappings_are_merged() -> None:
     assert [str(each) for each in again.notices] == [
         f"controller.groupKindConcurrency.{key}: --threads=3 wins over what is given as well: 2"
     ]
-
-
-def test_without_any_the_file_stays_as_it_is() -> None:
-    file = configured(webhook={"port": 7})
-    assert complete(file).configuration is file
 
 
 @pytest.mark.parametrize(
