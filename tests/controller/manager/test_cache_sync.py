@@ -142,41 +142,28 @@ async def test_when_no_namespace_may_be_read_it_waits_and_says_which_right_is_mi
         assert "so it is in 1 more namespaces" in missing
 
 
-async def test_a_namespace_that_cannot_be_read_for_another_reason_is_waited_for(
-    cluster: Cluster, clock: VirtualClock
+REFUSED = Forbidden(status=403)
+
+
+@pytest.mark.parametrize(
+    ("refusals", "namespaces", "waits"),
+    [
+        ({(JOBSETS.name, "b"): ServerError(status=500)}, ("a", "b"), True),
+        ({("limitranges", "a"): REFUSED, (CLUSTER_TRAINING_RUNTIMES.name, None): REFUSED}, ("a",), False),
+        ({(CLUSTER_TRAINING_RUNTIMES.name, None): REFUSED}, (), True),
+    ],
+    ids=["only a refusal says that waiting is in vain", "what is optional", "where all namespaces are served"],
+)
+async def test_what_is_needed_and_not_refused_for_good_is_waited_for(
+    cluster: Cluster, clock: VirtualClock, refusals: dict[Where, Exception], namespaces: tuple[str, ...], waits: bool
 ) -> None:
-    """Only a refusal says that waiting is in vain."""
-    cluster.refusals = {(JOBSETS.name, "b"): ServerError(status=500)}
-    caches = caches_of(cluster, clock, "a", "b")
+    cluster.refusals = refusals
+    caches = caches_of(cluster, clock, *namespaces)
     async with running(caches) as waiting:
         await cluster.fill()
         await cluster.fill()
-        assert not waiting.done()
-
-
-async def test_what_is_optional_holds_no_namespace_up_and_cluster_runtimes_are(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
-    cluster.refusals = {
-        ("limitranges", "a"): Forbidden(status=403),
-        (CLUSTER_TRAINING_RUNTIMES.name, None): Forbidden(status=403),
-    }
-    caches = caches_of(cluster, clock, "a")
-    async with running(caches) as waiting:
-        await cluster.fill()
-        await cluster.fill()
-        assert waiting.done()
-        assert caches.not_synced() == []
-
-
-async def test_cluster_runtimes_are_needed_where_all_namespaces_are_served(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
-    cluster.refusals = {(CLUSTER_TRAINING_RUNTIMES.name, None): Forbidden(status=403)}
-    caches = caches_of(cluster, clock)
-    async with running(caches) as waiting:
-        await cluster.fill()
-        assert not waiting.done()
+        assert waiting.done() != waits
+        assert bool(caches.not_synced()) == waits
 
 
 @pytest.mark.guarantee("R-27")

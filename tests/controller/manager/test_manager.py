@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-import socket
 from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,18 +15,20 @@ import pytest
 from aiohttp import web
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
+from support.commands import eventually
 from support.stack import QUIET, Stack, api_server
+from support.training import found, trainjob
 
 from trainmaster.controller.configuration import Configuration, Health, LeaderElection, Metrics
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.runnables import LeaderElectionRunnables, RunnableFailed
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.server.server import Server
+from trainmaster.devcluster.listener import free_port
 from trainmaster.metrics.queue import DEPTH
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
@@ -45,50 +46,24 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 
 def served() -> Configuration:
     """A configuration with election, and with servers on free ports."""
-    ports = []
-    for _ in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            ports.append(free.getsockname()[1])
     return ELECTION.model_copy(
         update={
-            "metrics": Metrics(bind_address=f"127.0.0.1:{ports[0]}", secure_serving=False),
-            "health": Health(health_probe_bind_address=f"127.0.0.1:{ports[1]}"),
+            "metrics": Metrics(bind_address=f"127.0.0.1:{free_port()}", secure_serving=False),
+            "health": Health(health_probe_bind_address=f"127.0.0.1:{free_port()}"),
         }
-    )
-
-
-def training(name: str) -> JsonObject:
-    return {
-        "apiVersion": TRAINJOBS.api_version,
-        "kind": TRAINJOBS.kind,
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"runtimeRef": {"name": "none"}},
-    }
-
-
-async def held_by_another(stack: Stack) -> None:
-    theirs = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "leaseTransitions": 0}
-    metadata = {"name": "trainer.kubeflow.org", "namespace": "default"}
-    await stack.client.create(
-        LEASES, {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": theirs}
     )
 
 
 async def said(logged: Sequence[MutableMapping[str, Any]], event: str) -> None:
     """Wait until something was logged."""
-    async with asyncio.timeout(15):
-        while not any(entry["event"] == event for entry in logged):
-            await asyncio.sleep(0.01)
+    await eventually(lambda: any(entry["event"] == event for entry in logged))
 
 
 async def lease(stack: Stack) -> JsonObject:
-    async with asyncio.timeout(15):
-        while True:
-            try:
-                return (await stack.client.get(LEASES, "default", "trainer.kubeflow.org"))["spec"]  # type: ignore[no-any-return] # JSON
-            except NotFound:
-                await asyncio.sleep(0.02)
+    """What the lease says, once there is one."""
+    there = await eventually(lambda: found(stack.client, LEASES, "trainer.kubeflow.org"))
+    spec: JsonObject = there["spec"]
+    return spec
 
 
 def depth() -> float:
@@ -97,17 +72,7 @@ def depth() -> float:
     return sum(sample.value for sample in family.samples if sample.labels["controller"] == "trainjob_controller")
 
 
-@pytest.mark.guarantee("M-5")
-async def test_a_manager_runs_once(stack: Stack) -> None:
-    stop = asyncio.Event()
-    stop.set()
-    running = Manager(stack.access, QUIET, Framework(load_plugins()))
-    await running.run(stop)
-    with pytest.raises(RuntimeError, match="runs once"):
-        await running.run(stop)
-
-
-@pytest.mark.guarantee("M-1", "M-2")
+@pytest.mark.guarantee("M-1", "M-2", "M-5")
 async def test_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
@@ -138,18 +103,19 @@ async def test_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Server, "listening", listening)
     stop = asyncio.Event()
-    running = asyncio.create_task(Manager(stack.access, served(), Framework(load_plugins())).run(stop))
-    async with asyncio.timeout(15):
-        while "controllers" not in order:
-            await asyncio.sleep(0.01)
+    manager = Manager(stack.access, served(), Framework(load_plugins()))
+    running = asyncio.create_task(manager.run(stop))
+    await eventually(lambda: "controllers" in order)
     stop.set()
-    await asyncio.wait_for(running, 15)
+    await running
     assert order == [
         *("probes", "metrics", "caches", "controllers"),
         *("events are flushed", "events end", "controllers end", "lease is released", "lease free"),
         *("caches end", "metrics end", "probes end"),
     ]
     assert (await lease(stack))["holderIdentity"] == ""
+    with pytest.raises(RuntimeError, match="runs once"):
+        await manager.run(stop)
 
 
 FAMILIES = (
@@ -178,11 +144,15 @@ FAMILIES = (
 )
 
 
-@pytest.mark.guarantee("M-3", "M-4", "K-7", "K-11", "K-12")
-async def test_a_follower_is_ready_serves_every_metric_and_fills_its_queues(stack: Stack) -> None:
-    await held_by_another(stack)
+@pytest.mark.guarantee("M-3", "M-4", "K-7", "K-11", "K-12", "L-12")
+async def test_a_follower_is_ready_serves_every_metric_and_fills_its_queues_until_it_stops(stack: Stack) -> None:
+    """It leaves nothing in its queues, which the metrics of the process would count for ever."""
+    theirs = {"holderIdentity": "other", "leaseDurationSeconds": 3600, "leaseTransitions": 0}
+    metadata = {"name": "trainer.kubeflow.org", "namespace": "default"}
+    held = {"apiVersion": LEASES.api_version, "kind": "Lease", "metadata": metadata, "spec": theirs}
+    await stack.client.create(LEASES, held)
     for name in ("one", "two"):
-        await stack.client.create(TRAINJOBS, training(name))
+        await stack.client.create(TRAINJOBS, trainjob(name, on="none"))
     configuration = served()
     stop = asyncio.Event()
     with capture_logs() as logged:
@@ -194,14 +164,15 @@ async def test_a_follower_is_ready_serves_every_metric_and_fills_its_queues(stac
             TRAINJOBS, job | {"metadata": job["metadata"] | {"labels": {"x": secrets.token_hex(4)}}}
         )
     probes = f"http://{configuration.health.health_probe_bind_address}"
-    async with aiohttp.ClientSession() as session:
-        for probe in ("healthz", "readyz"):
-            async with session.get(f"{probes}/{probe}") as answer:
-                assert (answer.status, await answer.text()) == (200, "ok")
-        async with session.get(f"http://{configuration.metrics.bind_address}/metrics") as answer:
-            text = await answer.text()
+    for probe in ("healthz", "readyz"):
+        async with aiohttp.request("GET", f"{probes}/{probe}") as answer:
+            assert (answer.status, await answer.text()) == (200, "ok")
+    async with aiohttp.request("GET", f"http://{configuration.metrics.bind_address}/metrics") as answer:
+        text = await answer.text()
+    assert depth() == 2
     stop.set()
-    await asyncio.wait_for(running, 15)
+    await running
+    assert depth() == 0
     samples = {sample.name for family in text_string_to_metric_families(text) for sample in family.samples}
     assert set(FAMILIES) - samples == set()
     helps = {family.name for family in text_string_to_metric_families(text) if not family.documentation}
@@ -228,26 +199,10 @@ async def test_a_failure_in_the_background_ends_the_manager_and_releases_the_lea
     assert (await lease(stack))["holderIdentity"]
     fail.set()
     with pytest.raises(RunnableFailed, match="broken"):
-        await asyncio.wait_for(running, 15)
+        await running
     assert (await lease(stack))["holderIdentity"] == ""
     left = {task.get_name() for task in asyncio.all_tasks()}
     assert not any(name.startswith(("trainjob_controller", "informer")) for name in left)
-
-
-@pytest.mark.guarantee("L-12")
-async def test_it_stops_while_it_waits_for_the_lease(stack: Stack) -> None:
-    """It leaves nothing in its queues, which the metrics of the process would count for ever."""
-    await held_by_another(stack)
-    await stack.client.create(TRAINJOBS, training("one"))
-    stop = asyncio.Event()
-    with capture_logs() as logged:
-        running = asyncio.create_task(Manager(stack.access, ELECTION, Framework(load_plugins())).run(stop))
-        await said(logged, "waiting for the lease")
-    assert depth() == 1
-    stop.set()
-    await asyncio.wait_for(running, 5)
-    assert depth() == 0
-    assert (await lease(stack))["holderIdentity"] == "other"
 
 
 @pytest.mark.guarantee("L-12", "K-2")
@@ -258,4 +213,4 @@ async def test_it_stops_while_the_caches_wait_for_their_kinds(tmp_path: Path) ->
             running = asyncio.create_task(Manager(stack.access, QUIET, Framework(load_plugins())).run(stop))
             await said(logged, "collection cannot be read, trying again")
         stop.set()
-        await asyncio.wait_for(running, 5)
+        await running

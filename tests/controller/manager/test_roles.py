@@ -21,46 +21,26 @@ def granted(role: dict[str, Any]) -> list[tuple[str, list[str], list[str], list[
     ]
 
 
-def test_what_concerns_one_namespace_is_granted_there_and_the_rest_everywhere() -> None:
-    made = roles(
-        [rule(SECRETS, "get", names=("cert",), namespace="ours"), rule(CONFIGMAPS, "list", "watch")], namespace="ours"
+def test_what_concerns_one_namespace_is_granted_there_and_bound_to_the_account_whose_name_it_has() -> None:
+    """With watched namespaces only what has no namespace is granted everywhere; our own may be one of them."""
+    cert = rule(SECRETS, "get", names=("cert",), namespace="ours")
+    everywhere, bound, here, binding = roles(
+        [cert, rule(CONFIGMAPS, "list", "watch")], namespace="ours", service_account="me"
     )
-    places = [(each["kind"], each["metadata"].get("namespace")) for each in made]
-    assert places == [
-        ("ClusterRole", None),
-        ("ClusterRoleBinding", None),
-        ("Role", "ours"),
-        ("RoleBinding", "ours"),
-    ]
-    assert granted(made[0]) == [("", ["configmaps"], [], ["list", "watch"])]
-    assert granted(made[2]) == [("", ["secrets"], ["cert"], ["get"])]
-
-
-def test_with_watched_namespaces_only_what_has_no_namespace_is_granted_everywhere() -> None:
-    """The manager's own namespace may be one of them, and has one Role then."""
-    wanted = [
-        rule(NAMESPACES, "get"),
-        rule(CONFIGMAPS, "list", "watch"),
-        rule(LEASES, "create", namespace="ours"),
-    ]
+    assert [each["kind"] for each in (everywhere, bound)] == ["ClusterRole", "ClusterRoleBinding"]
+    assert granted(everywhere) == [("", ["configmaps"], [], ["list", "watch"])]
+    assert granted(here) == [("", ["secrets"], ["cert"], ["get"])]
+    assert here["metadata"] == binding["metadata"] == {"name": "me", "namespace": "ours", "labels": LABELS}
+    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "me"}
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "me", "namespace": "ours"}]
+    wanted = [rule(NAMESPACES, "get"), rule(CONFIGMAPS, "list", "watch"), rule(LEASES, "create", namespace="ours")]
     made = roles(wanted, namespace="ours", watch_namespaces=("team", "ours"))
     by_place = {each["metadata"].get("namespace"): granted(each) for each in made if "rules" in each}
     assert by_place == {
         None: [("", ["namespaces"], [], ["get"])],
-        "ours": [
-            ("", ["configmaps"], [], ["list", "watch"]),
-            ("coordination.k8s.io", ["leases"], [], ["create"]),
-        ],
+        "ours": [("", ["configmaps"], [], ["list", "watch"]), ("coordination.k8s.io", ["leases"], [], ["create"])],
         "team": [("", ["configmaps"], [], ["list", "watch"])],
     }
-
-
-def test_each_role_is_bound_to_the_service_account_whose_name_it_has() -> None:
-    made = roles([rule(LEASES, "create", namespace="elsewhere")], namespace="ours", service_account="me")
-    role, binding = made
-    assert role["metadata"] == binding["metadata"] == {"name": "me", "namespace": "elsewhere", "labels": LABELS}
-    assert binding["roleRef"] == {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "me"}
-    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": "me", "namespace": "ours"}]
 
 
 def test_rights_are_merged_whatever_order_they_come_in() -> None:

@@ -20,7 +20,6 @@ from trainmaster.controller.manager.runnables import (
     CONTROLLERS_GRACE,
     EVENTS_GRACE,
     STOP_TIMEOUT,
-    Draining,
     LeaderElectionRunnables,
     drain,
 )
@@ -61,80 +60,64 @@ def runnables_without_cluster(
     )
 
 
+class Working:
+    """A controller at work on one key, until it may finish."""
+
+    def __init__(self) -> None:
+        self.clock, self.stop = VirtualClock(), asyncio.Event()
+        self.finish, self.ended, self.finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.queue = WorkQueue(clock=self.clock)
+        self.queue.add("a/b")
+        controller = Controller("c", self.reconcile, self.queue, workers=1, timeout=1000, clock=self.clock)
+        runnables = runnables_without_cluster([controller], self.clock)
+        self.task = asyncio.create_task(runnables._run_controllers(asyncio.create_task(self.stop.wait())))
+
+    async def reconcile(self, key: str) -> Outcome:
+        try:
+            await self.finish.wait()
+            self.finished.set()
+        finally:
+            self.ended.set()
+        return DONE
+
+
 @pytest.mark.guarantee("L-9", "L-10")
 async def test_losing_the_lease_ends_every_reconcile() -> None:
     """Another replica may act now, so the work is over when its cancellation is, and not some time later."""
-    started, ended = asyncio.Event(), asyncio.Event()
-
-    async def reconcile(key: str) -> Outcome:
-        started.set()
-        try:
-            await asyncio.Event().wait()
-        finally:
-            ended.set()
-        return DONE
-
-    queue = WorkQueue()
-    queue.add("a/b")
-    stopped = asyncio.create_task(asyncio.Event().wait())
-    controllers = [Controller("losing", reconcile, queue, workers=1)]
-    working = asyncio.create_task(runnables_without_cluster(controllers)._run_controllers(stopped))
-    await asyncio.wait_for(started.wait(), 5)
-    working.cancel()
-    await asyncio.wait([working])
-    stopped.cancel()
-    assert working.cancelled()
-    assert ended.is_set()
+    working = Working()
+    await settle()
+    working.task.cancel()
+    await asyncio.wait([working.task])
+    assert working.task.cancelled()
+    assert working.ended.is_set()
+    working.stop.set()
+    await settle()
 
 
 @pytest.mark.guarantee("K-6")
 async def test_reconciles_finish_before_the_controllers_stop() -> None:
-    started, finish, finished = asyncio.Event(), asyncio.Event(), asyncio.Event()
-
-    async def reconcile(key: str) -> Outcome:
-        started.set()
-        await finish.wait()
-        finished.set()
-        return DONE
-
-    queue = WorkQueue()
-    queue.add("a/b")
-    stop = asyncio.Event()
-    stopped = asyncio.create_task(stop.wait())
-    controllers = [Controller("finishing", reconcile, queue, workers=1)]
-    working = asyncio.create_task(runnables_without_cluster(controllers)._run_controllers(stopped))
-    await asyncio.wait_for(started.wait(), 5)
-    queue.add("a/c")
-    stop.set()
+    working = Working()
     await settle()
-    assert not working.done()
-    finish.set()
-    await asyncio.wait_for(working, 5)
-    assert finished.is_set()
+    working.queue.add("a/c")
+    working.stop.set()
+    await settle()
+    assert not working.task.done()
+    working.finish.set()
+    await working.task
+    assert working.finished.is_set()
 
 
 @pytest.mark.guarantee("K-6")
 async def test_a_reconcile_that_does_not_finish_is_cancelled_after_the_grace() -> None:
-    clock = VirtualClock()
-
-    async def reconcile(key: str) -> Outcome:
-        await asyncio.Event().wait()
-        return DONE
-
-    queue = WorkQueue(clock=clock)
-    queue.add("a/b")
-    stop = asyncio.Event()
-    stopped = asyncio.create_task(stop.wait())
-    controllers = [Controller("hanging", reconcile, queue, workers=1, timeout=1000, clock=clock)]
-    working = asyncio.create_task(runnables_without_cluster(controllers, clock)._run_controllers(stopped))
-    await clock.advance(0)
-    stop.set()
+    working = Working()
+    await settle()
+    working.stop.set()
     with capture_logs() as logged:
-        await clock.advance(CONTROLLERS_GRACE - 0.1)
-        assert not working.done()
-        await clock.advance(0.2)
-    assert working.done()
-    working.result()
+        await working.clock.advance(CONTROLLERS_GRACE - 0.1)
+        assert not working.task.done()
+        await working.clock.advance(0.2)
+    assert working.task.done()
+    working.task.result()
     assert any("did not finish in time" in entry["event"] for entry in logged)
 
 
@@ -171,6 +154,7 @@ class DrainedServer:
 
 @pytest.mark.guarantee("M-7")
 async def test_servers_are_drained_for_the_delay_and_not_longer() -> None:
+    """Without servers, or without a delay, nothing is waited for."""
     clock, stop, servers = VirtualClock(), asyncio.Event(), [DrainedServer(), DrainedServer()]
     draining = asyncio.create_task(drain(stop, servers, delay=5.0, clock=clock))
     await clock.advance(100)
@@ -182,13 +166,5 @@ async def test_servers_are_drained_for_the_delay_and_not_longer() -> None:
     assert not draining.done()
     await clock.advance(0.2)
     assert draining.done()
-
-
-@pytest.mark.guarantee("M-7")
-@pytest.mark.parametrize(("servers", "delay"), [([], 5.0), ([DrainedServer()], 0.0)])
-async def test_without_servers_or_delay_nothing_is_waited_for(servers: list[Draining], delay: float) -> None:
-    clock, stop = VirtualClock(), asyncio.Event()
-    stop.set()
-    draining = asyncio.create_task(drain(stop, servers, delay=delay, clock=clock))
-    await clock.advance(0)
-    assert draining.done()
+    at_once = [drain(stop, [], delay=5.0, clock=clock), drain(stop, [DrainedServer()], delay=0.0, clock=clock)]
+    await asyncio.gather(*at_once)

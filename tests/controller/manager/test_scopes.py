@@ -38,13 +38,13 @@ def test_nothing_is_read_but_what_somebody_declared(watches: list[Watch], scopes
     assert [str(scope) for scope in served_by(watches)] == scopes
 
 
-def test_a_plugin_that_is_shown_more_than_it_declared_is_told_of_with_who_asked_for_it() -> None:
+def test_a_plugin_that_is_shown_more_or_less_than_it_declared_is_told_of_with_who_asked_for_it() -> None:
     with capture_logs() as logs:
         served_by([KEYS, Watch(*SECRET, declared_by="vault")])
     (entry,) = logs
-    assert entry["log_level"] == "warning"
-    told = {name: entry[name] for name in ("kind", "plugin", "declared", "shown", "because_of")}
+    told = {name: entry[name] for name in ("log_level", "kind", "plugin", "declared", "shown", "because_of")}
     assert told == {
+        "log_level": "warning",
         "kind": "Secret",
         "plugin": "mpi",
         "declared": "metadata,owned",
@@ -54,6 +54,11 @@ def test_a_plugin_that_is_shown_more_than_it_declared_is_told_of_with_who_asked_
     with capture_logs() as logs:
         served_by([KEYS, KEYS, Watch(*SECRET, label_selector="acme=1", declared_by="acme")])
     assert logs == []
+    with capture_logs() as logs:
+        served_by([Watch(*SECRET, namespaces=("a",), declared_by="vault")], ("b",))
+    (entry,) = logs
+    assert (entry["log_level"], entry["plugin"], entry["namespaces"]) == ("warning", "vault", ["a"])
+    assert "watchNamespaces" in entry["hint"]
 
 
 def stored(scope: Scope, *objects: JsonObject, version: int) -> tuple[Scope, Store]:
@@ -100,14 +105,6 @@ def test_each_object_is_read_once_as_whole_as_any_scope_has_it() -> None:
     assert ("team/own" in joined, "team/none" in joined, len(joined)) == (True, False, 3)
 
 
-def test_a_scope_that_hears_of_few_objects_holds_up_no_write_of_another() -> None:
-    """It learns of the versions in between by bookmarks, a minute late."""
-    everything = Scope(None, metadata_only=True, owned_only=False)
-    some = Scope("a", metadata_only=False, owned_only=False)
-    assert JoinedStore([stored(everything, version=20), stored(some, version=3)]).resource_version == 20
-    assert JoinedStore([stored(some, version=3)]).resource_version == 3
-
-
 @pytest.mark.parametrize(
     ("watches", "served", "scopes"),
     [
@@ -128,16 +125,12 @@ def test_namespaces_that_a_plugin_chose_are_read_and_no_others(
     assert [str(scope) for scope in served_by(watches, served)] == scopes
 
 
-def test_namespaces_that_are_not_served_are_told_of() -> None:
-    with capture_logs() as logs:
-        served_by([Watch(*SECRET, namespaces=("a",), declared_by="vault")], ("b",))
-    (entry,) = logs
-    assert (entry["log_level"], entry["plugin"], entry["namespaces"]) == ("warning", "vault", ["a"])
-    assert "watchNamespaces" in entry["hint"]
-
-
-def test_a_scope_of_some_namespaces_holds_up_no_write_in_others() -> None:
-    """It never hears of them."""
+def test_a_scope_that_hears_of_few_objects_or_namespaces_holds_up_no_write_of_another() -> None:
+    """It learns of the versions in between by bookmarks, a minute late, and never of other namespaces."""
+    everything = Scope(None, metadata_only=True, owned_only=False)
+    some = Scope("a", metadata_only=False, owned_only=False)
+    assert JoinedStore([stored(everything, version=20), stored(some, version=3)]).resource_version == 20
+    assert JoinedStore([stored(some, version=3)]).resource_version == 3
     labelled = Scope("a", metadata_only=False, owned_only=True)
     chosen = Scope(None, metadata_only=False, owned_only=False, namespaces=("x",))
     scope, store = stored(chosen, version=0)
