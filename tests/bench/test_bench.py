@@ -13,7 +13,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from support.commands import Finished, client_of, eventually, processes_of, trainmaster
+from support.commands import client_of, eventually, processes_of, run_module, trainmaster
 
 from bench.against import Comparison
 from bench.api import BenchmarkFailed
@@ -30,24 +30,6 @@ from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 
 _REFERENCE = Path(__file__).resolve().parents[2] / "hack" / "bench" / "reference.json"
-_TIMEOUT = 100.0
-
-
-async def _bench(*arguments: str) -> Finished:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "bench", *arguments),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(_TIMEOUT):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode is not None
-    return Finished(process.returncode, out.decode(), err.decode())
 
 
 def _reference(path: Path, *, jobs: int, **values: float) -> str:
@@ -58,7 +40,7 @@ def _reference(path: Path, *, jobs: int, **values: float) -> str:
 
 async def test_a_run_measures_every_figure_and_names_what_got_worse(tmp_path: Path) -> None:
     reference = _reference(tmp_path / "reference.json", jobs=20, create__requests=0.25, manager__peak_memory=1e9)
-    run = await _bench("--jobs", "20", "--json", str(tmp_path / "out.json"), "--compare", reference)
+    run = await run_module("bench", "--jobs", "20", "--json", str(tmp_path / "out.json"), "--compare", reference)
     assert run.code == 1, run.err
     assert "create.requests regressed: " in run.err
     assert "manager.peak_memory" not in run.err
@@ -77,7 +59,7 @@ async def test_a_run_measures_every_figure_and_names_what_got_worse(tmp_path: Pa
 
 
 async def test_a_run_of_pytorchjobs_measures_their_figures(tmp_path: Path) -> None:
-    run = await _bench("--kind", "PyTorchJob", "--jobs", "5", "--json", str(tmp_path / "out.json"))
+    run = await run_module("bench", "--kind", "PyTorchJob", "--jobs", "5", "--json", str(tmp_path / "out.json"))
     assert run.code == 0, run.err
     document = json.loads((tmp_path / "out.json").read_text())
     of_pytorchjobs = {name for name in FIGURES if name.startswith("pytorchjob.")}
@@ -94,8 +76,8 @@ async def test_two_commits_are_measured_in_turn(tmp_path: Path) -> None:
     other.mkdir()
     (other / ".venv").symlink_to(sys.prefix)
     file = tmp_path / "out.json"
-    run = await _bench(
-        "--jobs", "5", "--phases", "create,live", "--times", "2", "--against", str(other), "--json", str(file)
+    run = await run_module(
+        "bench", "--jobs", "5", "--phases", "create,live", "--times", "2", "--against", str(other), "--json", str(file)
     )
     assert run.code == 0, run.err
     document = json.loads(file.read_text())
@@ -116,7 +98,9 @@ async def test_it_measures_a_manager_of_somebody_else_and_leaves_the_cluster_cle
         kubeconfig = tmp_path / ".trainmaster" / "kubeconfig"
         await eventually(lambda: len(processes_of(str(kubeconfig))) == 1)
         (pid,) = processes_of(str(kubeconfig))
-        run = await _bench("--jobs", "3", "--no-churn", "--kubeconfig", str(kubeconfig), "--manager-pid", str(pid))
+        run = await run_module(
+            "bench", "--jobs", "3", "--no-churn", "--kubeconfig", str(kubeconfig), "--manager-pid", str(pid)
+        )
         assert run.code == 0, run.err
         assert "create.rate" in run.out
         assert "settled.cpu" in run.out
@@ -125,33 +109,31 @@ async def test_it_measures_a_manager_of_somebody_else_and_leaves_the_cluster_cle
         async with client_of(kubeconfig) as client:
             with pytest.raises(NotFound):
                 await client.get(CLUSTER_TRAINING_RUNTIMES, None, "trainmaster-bench")
-            async with asyncio.timeout(_TIMEOUT):
-                while (await client.list(TRAINJOBS, "trainmaster-bench"))["items"]:
-                    await asyncio.sleep(0.1)
+
+            async def clean() -> bool:
+                return not (await client.list(TRAINJOBS, "trainmaster-bench"))["items"]
+
+            await eventually(clean)
     finally:
         assert (await trainmaster("cluster", "down", cwd=tmp_path)).code == 0
 
 
 async def test_what_cannot_be_measured_is_told_in_one_line(tmp_path: Path) -> None:
-    lonely = await _bench("--manager-pid", "1")
-    assert lonely.code == 2
-    assert "add --kubeconfig FILE" in lonely.err
-    unknown = await _bench("--against", "no-such-commit")
-    assert unknown.code == 2
-    assert unknown.err.startswith("bench: there is no commit no-such-commit")
-    phases = await _bench("--phases", "create,death")
-    assert phases.code == 2
-    assert "there is no phase death" in phases.err
     odd = tmp_path / "odd.json"
     odd.write_text("[]")
-    compared = await _bench("--compare", str(odd))
-    assert compared.code == 2
-    assert f"cannot compare with {odd}: it was not written by --json" in compared.err
-    missing = await _bench("--kubeconfig", str(tmp_path / "nowhere"))
-    assert missing.code == 2
-    assert missing.err.startswith("bench: ")
-    assert str(tmp_path / "nowhere") in missing.err
-    assert len(missing.err.splitlines()) == 1
+    nowhere = str(tmp_path / "nowhere")
+    for arguments, told in (
+        (("--manager-pid", "1"), "add --kubeconfig FILE"),
+        (("--against", "no-such-commit"), "bench: there is no commit no-such-commit"),
+        (("--phases", "create,death"), "there is no phase death"),
+        (("--compare", str(odd)), f"cannot compare with {odd}: it was not written by --json"),
+        (("--kubeconfig", nowhere), nowhere),
+    ):
+        run = await run_module("bench", *arguments)
+        assert run.code == 2
+        assert told in run.err
+    assert run.err.startswith("bench: ")
+    assert len(run.err.splitlines()) == 1
 
 
 def _repository(directory: Path, makefile: str) -> str:
@@ -319,10 +301,8 @@ def test_growth_is_kept_and_drawn(tmp_path: Path) -> None:
 
 async def test_growth_has_every_size(tmp_path: Path) -> None:
     file = tmp_path / "growth.json"
-    command = (sys.executable, "-m", "bench.growth", "--jobs", "3", "6", "--json", str(file))
-    process = await asyncio.create_subprocess_exec(*command)
-    async with asyncio.timeout(_TIMEOUT):
-        assert await process.wait() == 0
+    run = await run_module("bench.growth", "--jobs", "3", "6", "--json", str(file))
+    assert run.code == 0, run.err
     sizes = Growth.read(file).sizes
     assert set(sizes) == {3, 6}
     assert all({"create.cpu", "life.cpu", "manager.peak_memory"} <= figures.keys() for figures in sizes.values())

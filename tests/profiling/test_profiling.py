@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from support.commands import run_module
 
 from profiling.causes import CAUSES, IMPORTS, OTHER, cause_of, file_of
 from profiling.profile import PhaseProfile
@@ -157,20 +157,9 @@ def test_profiles_are_kept(tmp_path: Path) -> None:
 
 async def test_a_manager_is_profiled_in_every_phase(tmp_path: Path) -> None:
     file = tmp_path / "profile.json"
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "profiling", "--jobs", "10", "--functions", "2", "--json", str(file)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(100):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    run = await run_module("profiling", "--jobs", "10", "--functions", "2", "--json", str(file))
     # So few jobs have few samples: one of a function that is unknown may be more than is allowed.
-    assert process.returncode in {0, 1}, err.decode()
+    assert run.code in {0, 1}, run.err
     assert set(read(file).profiles["now"]) == {"create", "live", "settled", "restart"}
-    assert "creation, now" in out.decode()
+    assert "creation, now" in run.out
     assert json.loads(file.read_text())["jobs"] == 10

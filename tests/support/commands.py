@@ -115,6 +115,22 @@ async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", script: str =
         return await running.finish()
 
 
+async def run_module(name: str, *arguments: str) -> Finished:
+    """Run another program, `python -m NAME`, to its end."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", name, *arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(TIMEOUT):
+            out, err = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    assert process.returncode is not None
+    return Finished(process.returncode, out.decode(), err.decode())
+
+
 @asynccontextmanager
 async def client_of(kubeconfig: str | Path) -> AsyncIterator[KubeClient]:
     """A client of the cluster of a kubeconfig."""

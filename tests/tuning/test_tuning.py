@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.commands import run_module
 
 from bench.api import Api
 from bench.burst import Load, measure
@@ -132,23 +130,13 @@ def test_variants_that_take_too_long_are_left_out_of_large_runs() -> None:
     assert experiment.variants_of(7) == (first, small, large), "somebody asks for it"
 
 
-async def _tuning(*arguments: str) -> tuple[int, str]:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tuning", *arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
-    async with asyncio.timeout(100):
-        out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode()
-
-
 async def test_experiments_take_turns_and_keep_what_they_measure(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    code, out = await _tuning("--only", "options", "--jobs", "10001", "--repeat", "0", "--json", str(path))
-    assert code == 2
-    assert "'0' is no number; use one from 1 up" in out
-    code, out = await _tuning("--only", "metrics", "--jobs", "2", "--json", str(path))
-    assert code == 0, out
+    run = await run_module("tuning", "--only", "options", "--jobs", "10001", "--repeat", "0", "--json", str(path))
+    assert run.code == 2
+    assert "'0' is no number; use one from 1 up" in run.err
+    run = await run_module("tuning", "--only", "metrics", "--jobs", "2", "--json", str(path))
+    assert run.code == 0, run.err
     variants = read(path).experiments["metrics"][2]
     assert list(variants) == [each.name for each in EXPERIMENTS["metrics"].variants]
     assert all(set(each) == set(EXPERIMENTS["metrics"].figures) for each in variants.values())
