@@ -63,10 +63,14 @@ async def lease(stack: Stack) -> JsonObject:
     return spec
 
 
-@pytest.mark.guarantee("K-13")
-async def test_the_first_line_says_what_starts_where_and_as_whom(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.guarantee("K-13", "L-11", "M-2")
+async def test_it_says_what_starts_and_sigterm_stops_it_in_order_and_gives_the_lease_back(
+    stack: Stack, tmp_path: Path
+) -> None:
     async with leading(tmp_path) as running:
         first = json.loads(running.err[0])
+        running.process.terminate()
+        finished = await running.finish()
     assert list(first)[:3] == ["ts", "level", "event"]
     assert (first["event"], first["version"]) == ("starting", __version__)
     assert first["configuration"] == str(tmp_path / "config.yaml")
@@ -75,6 +79,9 @@ async def test_the_first_line_says_what_starts_where_and_as_whom(stack: Stack, t
     assert (first["namespace"], bool(first["pod"])) == ("default", True)
     assert {"torch", "jobset"} <= set(first["plugins"])
     assert first["event_loop"] == ("uvloop" if find_spec("uvloop") else "asyncio")
+    assert finished.code == 0, finished.err
+    assert (await lease(stack))["holderIdentity"] == ""
+    assert '"level": "error"' not in finished.err
 
 
 async def test_without_uvloop_it_runs_on_the_loop_of_the_standard_library(stack: Stack, tmp_path: Path) -> None:
@@ -82,16 +89,6 @@ async def test_without_uvloop_it_runs_on_the_loop_of_the_standard_library(stack:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.modules['uvloop'] = None\n")
     async with leading(tmp_path, PYTHONPATH=str(tmp_path)) as running:
         assert json.loads(running.err[0])["event_loop"] == "asyncio"
-        running.process.terminate()
-        finished = await running.finish()
-    assert finished.code == 0, finished.err
-    assert (await lease(stack))["holderIdentity"] == ""
-    assert '"level": "error"' not in finished.err
-
-
-@pytest.mark.guarantee("L-11", "M-2")
-async def test_sigterm_stops_it_in_order_and_gives_the_lease_back(stack: Stack, tmp_path: Path) -> None:
-    async with leading(tmp_path) as running:
         running.process.terminate()
         finished = await running.finish()
     assert finished.code == 0, finished.err

@@ -69,15 +69,13 @@ async def create(stack: Stack, name: str, **spec: Any) -> JsonObject:
     return await stack.client.create(TRAINJOBS, trainjob(name, **spec))
 
 
-async def blocked(stack: Stack, name: str) -> bool:
-    """Whether somebody has written what stands in the way of a TrainJob."""
-    return "status" in await stack.client.get(TRAINJOBS, "default", name)
-
-
 async def reconciled(stack: Stack, name: str) -> None:
-    async with asyncio.timeout(60):
-        while not await blocked(stack, name):
-            await asyncio.sleep(0.02)
+    """Wait until somebody has written the status of a TrainJob."""
+
+    async def is_told() -> bool:
+        return "status" in await stack.client.get(TRAINJOBS, "default", name)
+
+    await eventually(is_told)
 
 
 def reconciles(receiver: Collector, name: str) -> list[Span]:
@@ -149,40 +147,30 @@ async def test_a_reconcile_is_a_span_with_its_requests_and_plugin_calls(
 
 
 @pytest.mark.guarantee("K-14")
-async def test_each_reconcile_leads_to_the_one_before_of_the_same_trainjob(stack: Stack) -> None:
+async def test_reconciles_lead_to_the_one_before_and_tell_what_was_planned_and_refused(stack: Stack) -> None:
     async with collector() as receiver, traced(stack, receiver.endpoint):
         await create(stack, "other")
         await create(stack, "linked")
         await receiver.got(lambda: reconciles(receiver, "linked"))
         await stack.client.patch(TRAINJOBS, "default", "linked", {"metadata": {"labels": {"a": "b"}}})
         later = await receiver.got(lambda: [each for each in reconciles(receiver, "linked") if each.links])
+        # Large TrainJobs are planned in a thread, which belongs to the reconcile.
+        job = trainjob("large")
+        job["metadata"]["annotations"] = {"example.com/notes": "x" * LARGE}
+        await stack.client.create(TRAINJOBS, job)
+        (span, *_) = await receiver.got(lambda: reconciles(receiver, "large"))
+        await receiver.got(lambda: "plugin jobset build" in {each.name for each in receiver.below(span)})
+        await create(stack, "lost", on="missing")
+        missing = "GET /apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/{name}"
+        (request, *_) = await receiver.got(lambda: receiver.named(missing))
+    assert request.attributes["http.response.status_code"] == 404
+    assert (request.attributes["error.type"], request.status) == ("404", ERROR)
     ids = {(each.trace_id, each.span_id) for each in reconciles(receiver, "linked")}
     for each in later:
         assert set(each.links) < ids
     first, *_ = reconciles(receiver, "linked")
     assert first.links == []
     assert len({each.trace_id for each in reconciles(receiver, "linked")}) == len(ids), "each is a trace of its own"
-
-
-@pytest.mark.guarantee("K-14")
-async def test_what_a_thread_plans_belongs_to_its_reconcile(stack: Stack) -> None:
-    """Large TrainJobs are planned in a thread."""
-    async with collector() as receiver, traced(stack, receiver.endpoint):
-        job = trainjob("large")
-        job["metadata"]["annotations"] = {"example.com/notes": "x" * LARGE}
-        await stack.client.create(TRAINJOBS, job)
-        (span, *_) = await receiver.got(lambda: reconciles(receiver, "large"))
-        await receiver.got(lambda: "plugin jobset build" in {each.name for each in receiver.below(span)})
-
-
-@pytest.mark.guarantee("K-14")
-async def test_a_refused_request_is_told_by_its_span(stack: Stack) -> None:
-    async with collector() as receiver, traced(stack, receiver.endpoint):
-        await create(stack, "lost", on="missing")
-        missing = "GET /apis/trainer.kubeflow.org/v1alpha1/clustertrainingruntimes/{name}"
-        (request, *_) = await receiver.got(lambda: receiver.named(missing))
-    assert request.attributes["http.response.status_code"] == 404
-    assert (request.attributes["error.type"], request.status) == ("404", ERROR)
 
 
 @pytest.mark.guarantee("K-14")

@@ -94,17 +94,15 @@ async def test_what_went_wrong_is_told_by_the_span(
 
 
 @pytest.mark.guarantee("K-14")
-async def test_what_is_not_sampled_leaves_nothing() -> None:
+async def test_what_is_not_sampled_leaves_nothing_and_what_is_gone_has_no_links(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert await traced(DONE, RuntimeError("odd"), rate=0) == []
-
-
-async def test_an_object_that_is_gone_has_a_span_without_links() -> None:
+    # An object that is gone has a span without links.
     first, second = await traced(DONE, DONE, uid=None)
     assert "k8s.trainjob.uid" not in (first.attributes or {})
     assert list(first.links) == list(second.links) == []
-
-
-async def test_how_many_objects_are_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    # How many objects are remembered is bounded.
     monkeypatch.setattr(reconciles, "_MOST_OBJECTS", 2)
     last = reconciles.LastSpans()
     for uid in "abc":

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+from support.commands import eventually
 from support.history import record
-from support.objects import runtime_object, trainjob_object
 from support.processes import account_token
 from support.service_accounts import allow_listing, allow_url
 from support.stack import Stack, api_server
+from support.training import apply_runtime, runtime, trainjob
 from support.web import web_page
 
 from trainmaster.controller.configuration import complete, parse_configuration
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.resources import NAMESPACES
-from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import TRAINJOBS
 
 CSP = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'"
 
@@ -29,14 +30,12 @@ CSP = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'sel
 @pytest.fixture
 async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
     async with api_server(tmp_path, rbac=True) as stack:
+        await apply_runtime(stack.client, runtime())
         for namespace in ("team", "other"):
-            metadata = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-            await stack.client.create(NAMESPACES, metadata)
-            runtime = {**runtime_object(), "metadata": {"name": "torch"}, "kind": "TrainingRuntime"}
-            await stack.client.create(TRAINING_RUNTIMES, runtime, namespace=namespace)
-            job = trainjob_object(runtimeRef={"kind": "TrainingRuntime", "name": "torch"})
-            job["metadata"] = {"name": f"live-in-{namespace}"}
-            await stack.client.create(TRAINJOBS, job, namespace=namespace)
+            await stack.client.create(NAMESPACES, {"metadata": {"name": namespace}})
+            job = trainjob(f"live-in-{namespace}")
+            job["metadata"]["namespace"] = namespace
+            await stack.client.create(TRAINJOBS, job)
         yield stack
 
 
@@ -59,20 +58,15 @@ def file(tmp_path: Path) -> Path:
 Answer = tuple[int, str, Any]
 
 
-async def get(url: str, **options: Any) -> Answer:
+async def send(method: str, url: str, **options: Any) -> Answer:
     async with (
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.get(url, allow_redirects=False, **options) as answer,
+        session.request(method, url, allow_redirects=False, **options) as answer,
     ):
         return answer.status, await answer.text(), answer.headers
 
 
-async def post(url: str, **options: Any) -> Answer:
-    async with (
-        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
-        session.post(url, allow_redirects=False, **options) as answer,
-    ):
-        return answer.status, await answer.text(), answer.headers
+get, post = partial(send, "GET"), partial(send, "POST")
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -110,13 +104,14 @@ async def test_live_and_ended_jobs_are_listed_and_each_has_a_page(stack: Stack, 
             status, _, headers = await get(url + path)
             assert status == 200, path
             assert headers["Content-Security-Policy"].startswith(CSP)
-        suspended = {"spec": {"suspend": True}}
-        await stack.client.patch(TRAINJOBS, "team", "live-in-team", suspended)
+        await stack.client.patch(TRAINJOBS, "team", "live-in-team", {"spec": {"suspend": True}})
         (live,) = re.findall(r'<a href="(jobs/team/[^"]*)">live-in-team', page)
-        async with asyncio.timeout(30):
-            while "Why: Suspended" not in (shown := (await get(url + live))[1]):
-                await asyncio.sleep(0.02)
-        assert "TrainJob live-in-team: " in shown
+
+        async def suspended() -> bool:
+            return "Why: Suspended" in (await get(url + live))[1]
+
+        await eventually(suspended)
+        assert "TrainJob live-in-team: " in (await get(url + live))[1]
         assert "Why: OutOfMemory" in (await get(f"{url}jobs/team/TrainJob/gone-from-team/uid-0001"))[1]
         for path in ("jobs/team/TrainJob/none/none", "jobs/other/TrainJob/gone-from-team/uid-0001", "jobs/a/b/c/d"):
             assert (await get(url + path))[0] == 404
@@ -127,14 +122,14 @@ async def test_live_and_ended_jobs_are_listed_and_each_has_a_page(stack: Stack, 
         assert (await get(f"{url}login"))[0] == 303, "nobody has to say who they are"
 
 
-async def test_it_is_off_unless_switched_on_and_does_without_a_history(stack: Stack) -> None:
+async def test_it_is_off_unless_switched_on_and_does_without_a_history(
+    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with web_page(stack.access, None, enabled=False) as url:
         assert (await get(url))[0] == 404
     async with web_page(stack.access, None) as url:
         assert jobs_of((await get(url))[1]) == {"live-in-team", "live-in-other"}
-
-
-async def test_a_history_that_cannot_be_read_costs_what_it_would_have_shown(stack: Stack, tmp_path: Path) -> None:
+    # A history that cannot be read costs what it would have shown.
     async with web_page(stack.access, tmp_path / "nowhere" / "history.sqlite") as url:
         status, page, _ = await get(url)
         assert (status, jobs_of(page)) == (200, {"live-in-team", "live-in-other"})
@@ -142,6 +137,13 @@ async def test_a_history_that_cannot_be_read_costs_what_it_would_have_shown(stac
         (path,) = re.findall(r'<a href="(jobs/team/[^"]*)">', page)
         status, page, _ = await get(url + path)
         assert (status, "What was recorded of it is not shown" in page) == (200, True)
+    # Many jobs are looked at little by little.
+    monkeypatch.setattr("trainmaster.controller.web.jobs.MOST_LIVE", 1)
+    async with web_page(stack.access, None) as url:
+        page = (await get(url))[1]
+        assert len(jobs_of(page)) == 1
+        assert "Jobs of the cluster that were not looked at: 1." in page
+        assert jobs_of((await get(f"{url}?namespace=team"))[1]) == {"live-in-team"}
 
 
 async def test_everybody_sees_the_namespaces_in_which_they_may_list_trainjobs(stack: Stack, file: Path) -> None:
@@ -206,26 +208,15 @@ async def test_a_token_opens_a_session_that_can_be_closed(stack: Stack, file: Pa
         assert (status, "Another site has sent you here" in page) == (403, True)
 
 
-@pytest.mark.parametrize(
-    ("metrics", "told"),
-    [
+def test_a_page_that_everybody_could_read_or_nobody_is_refused() -> None:
+    head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration", "web": {"enabled": True}}
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({}, "everybody who reaches the metrics server could read them"),
         ({"bindAddress": "0"}, "it is on the metrics server"),
         ({"auth": {"enabled": True}}, ""),
         ({"bindAddress": "127.0.0.1:8443"}, ""),
-    ],
-)
-def test_a_page_that_everybody_could_read_or_nobody_is_refused(metrics: dict[str, Any], told: str) -> None:
-    head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration", "web": {"enabled": True}}
-    problems = complete(parse_configuration({**head, "metrics": metrics})).problems
-    assert [problem.path for problem in problems] == (["web.enabled"] if told else [])
-    assert all(told in problem.message for problem in problems)
-
-
-async def test_many_jobs_are_looked_at_little_by_little(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trainmaster.controller.web.jobs.MOST_LIVE", 1)
-    async with web_page(stack.access, None) as url:
-        page = (await get(url))[1]
-        assert len(jobs_of(page)) == 1
-        assert "Jobs of the cluster that were not looked at: 1." in page
-        assert jobs_of((await get(f"{url}?namespace=team"))[1]) == {"live-in-team"}
+    )
+    for metrics, told in cases:
+        problems = complete(parse_configuration({**head, "metrics": metrics})).problems
+        assert [problem.path for problem in problems] == (["web.enabled"] if told else [])
+        assert all(told in problem.message for problem in problems)

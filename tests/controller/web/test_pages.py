@@ -117,18 +117,15 @@ def test_no_text_becomes_markup(text: str) -> None:
         check(page, text)
 
 
-def test_the_way_to_a_job_has_one_part_for_each_name() -> None:
+def test_the_way_to_a_job_has_one_part_for_each_name_and_what_is_no_markup_is_escaped() -> None:
     job = record(1, namespace="a/b", kind="../..", name="?x#y", uid="%2e")
     assert job_path(job) == "jobs/a%2Fb/..%2F../%3Fx%23y/%252e"
-
-
-def test_an_element_escapes_what_is_no_markup() -> None:
     assert tag("a", "<b>", tag("i", "&"), 7, None, ["x", Markup("<br>")], href='"', hidden=True, title=None) == (
         '<a href="&quot;" hidden>&lt;b&gt;<i>&amp;</i>7x<br></a>'
     )
 
 
-def test_the_list_says_what_is_not_in_it() -> None:
+def test_the_list_and_the_page_of_a_job_tell_what_there_is() -> None:
     listing = Listing([ShownJob(record(1), "Succeeded")], 7, more=True)
     text = Read(list_page(listing, namespaces=[], namespace="", state="", user=None)).text
     assert "Only 200 jobs are shown" in text
@@ -136,9 +133,6 @@ def test_the_list_says_what_is_not_in_it() -> None:
     empty = Listing([], 0, more=False)
     text = Read(list_page(empty, namespaces=[], namespace="", state="", user=None)).text
     assert "There are no such jobs" in text
-
-
-def test_a_job_tells_its_cause_and_what_to_do() -> None:
     job = record(1, result="Failed", cause="OutOfMemory", message="rank 1", exit_code=137)
     text = Read(job_page(ShownJob(job, "Failed"), user="ann")).text
     for part in ("Why: OutOfMemory", "rank 1", "Exit code 137", "What to do", "ann", "Log out"):

@@ -220,15 +220,15 @@ async def test_the_configuration_that_is_there_is_checked(stack: Stack) -> None:
         (
             {KEY: f"{head}webhook: {{port: 8081}}\n"},
             (
-                f"fail: the configuration in {where} cannot be used: health.healthProbeBindAddress: port 8081 is that of "
-                "webhook.port; give each server one of its own; correct it"
+                f"fail: the configuration in {where} cannot be used: health.healthProbeBindAddress: port 8081 is that "
+                "of webhook.port; give each server one of its own; correct it"
             ),
         ),
         (
             {KEY: f"{head}statusServer: {{qps: 6}}\n"},
             (
-                f"warn: in {where}: statusServer.qps: no effect: the feature gate TrainJobStatus is off, so there is no "
-                "status server"
+                f"warn: in {where}: statusServer.qps: no effect: the feature gate TrainJobStatus is off, so there is "
+                "no status server"
             ),
         ),
         ({"other": ""}, f"warn: {where} has no key {KEY}; see who made it; our manifests bring their own"),

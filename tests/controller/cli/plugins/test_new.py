@@ -37,26 +37,18 @@ def test_its_image_is_made_as_our_image_allows(tmp_path: Path) -> None:
     assert back == f"USER {read_dockerfile().user}"
 
 
-@pytest.mark.parametrize("name", ["Cost", "cost_labels", "-cost", "cost-", "class", "x" * 41, "../cost", ""])
-def test_a_name_that_cannot_be_one_is_refused(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert root.main(["plugins", "new", "--directory", str(tmp_path / "new"), "--", name]) == 2
-    assert "cannot be the name of a plugin: use lower-case letters" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
-
-
-def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mine.txt").write_text("mine")
-    assert root.main(["plugins", "new", "cost-labels", "--directory", str(tmp_path)]) == 2
-    assert "exists and is not empty; choose another --directory" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
-
-
-def test_the_name_of_an_installed_plugin_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert root.main(["plugins", "new", "torch", "--directory", str(tmp_path / "new")]) == 2
-    assert "a plugin 'torch' is installed already" in capsys.readouterr().err
-
-
-def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "file").touch()
-    assert root.main(["plugins", "new", "cost-labels", "--directory", str(tmp_path / "file/new")]) == 2
-    assert capsys.readouterr().err.startswith(f"trainmaster: cannot write {tmp_path}/file/new")
+    new, none = str(tmp_path / "new"), "cannot be the name of a plugin: use lower-case letters"
+    for arguments, told in (
+        *((["--directory", new, "--", name], none) for name in ("Cost", "cost_labels", "-cost", "cost-", "class", "")),
+        *((["--directory", new, "--", name], none) for name in ("x" * 41, "../cost")),
+        (["torch", "--directory", new], "a plugin 'torch' is installed already"),
+        (["cost-labels", "--directory", str(tmp_path)], "exists and is not empty; choose another --directory"),
+        (["cost-labels", "--directory", f"{tmp_path}/mine.txt/new"], f"cannot write {tmp_path}/mine.txt/new"),
+    ):
+        assert root.main(["plugins", "new", *arguments]) == 2
+        printed = capsys.readouterr().err
+        assert printed.startswith("trainmaster: ")
+        assert told in printed
+        assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

@@ -22,7 +22,7 @@ def collect(root: Path, *needed: str) -> Files:
     return collect_files(root, needed=[root / path for path in needed], made={})
 
 
-def test_what_belongs_to_no_program_is_left_out(tmp_path: Path) -> None:
+def test_what_belongs_to_no_program_is_left_out_unless_it_imports_it(tmp_path: Path) -> None:
     write(tmp_path, "train.py", "lib/a.py", "lib/table.csv", ".env", ".git/config", "lib/__pycache__/a.cpython-311.pyc")
     write(tmp_path, "data/big.bin", "checkpoints/1.bin", "model.pt", "lib/deep/model.safetensors", "wandb/run.log")
     write(tmp_path, "mine/pyvenv.cfg", "mine/lib/torch.py", "pkg.egg-info/PKG-INFO")
@@ -31,12 +31,10 @@ def test_what_belongs_to_no_program_is_left_out(tmp_path: Path) -> None:
     assert found.left_out == [
         *("checkpoints/", "data/", "lib/deep/model.safetensors", "mine/", "model.pt", "pkg.egg-info/", "wandb/"),
     ]
-
-
-def test_what_the_program_imports_is_taken_wherever_it_is(tmp_path: Path) -> None:
-    write(tmp_path, "train.py", "data/__init__.py", "data/loader.py", "data/big.bin")
+    # What the program imports is taken wherever it is.
+    write(tmp_path, "data/__init__.py", "data/loader.py")
     found = collect(tmp_path, "train.py", "data/__init__.py", "data/loader.py")
-    assert sorted(found.files) == ["data/__init__.py", "data/loader.py", "train.py"]
+    assert sorted(found.files) == ["data/__init__.py", "data/loader.py", "lib/a.py", "lib/table.csv", "train.py"]
 
 
 def test_the_ignore_file_has_the_last_word(tmp_path: Path) -> None:

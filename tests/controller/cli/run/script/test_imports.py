@@ -52,10 +52,13 @@ if True:
     assert imports(tmp_path, text).installed == {"a": False, "b": False, "c": False, "d": True, "e": True, "f": True}
 
 
-def test_a_directory_without_modules_gives_way_to_what_is_installed(tmp_path: Path) -> None:
-    """`wandb/` is what wandb writes, beside the script."""
+def test_a_directory_gives_way_to_what_is_installed(tmp_path: Path) -> None:
+    # A directory without modules gives way to what is installed. `wandb/` is what wandb writes, beside the script.
     (tmp_path / "wandb").mkdir()
     assert imports(tmp_path, "import wandb\n").installed == {"wandb": True}
+    # A directory gives way to a package that is installed.
+    found = imports(tmp_path, "from pytest import raises\n", pytest__tests="")
+    assert (found.installed, found.absent) == ({"pytest": True}, [])
 
 
 def test_a_package_beside_the_program_is_never_to_be_installed(tmp_path: Path) -> None:
@@ -82,22 +85,13 @@ def test_a_package_beside_the_program_is_never_to_be_installed(tmp_path: Path) -
     assert not any(found.installed.values())
 
 
-def test_a_directory_gives_way_to_a_package_that_is_installed(tmp_path: Path) -> None:
-    found = imports(tmp_path, "from pytest import raises\n", pytest__tests="")
-    assert (found.installed, found.absent) == ({"pytest": True}, [])
-
-
 def test_modules_that_cannot_be_read_and_circles_are_no_obstacle(tmp_path: Path) -> None:
     found = imports(tmp_path, "import a, broken\n", a="import b", b="import a, torch", broken="def (")
     assert found.installed == {"torch": True}
     assert found.local == {tmp_path / f"{name}.py" for name in ("train", "a", "b", "broken")}
-
-
-def test_imports_that_lead_out_of_the_directory_are_nobodys(tmp_path: Path) -> None:
+    # Imports that lead out of the directory are nobodys.
     assert imports(tmp_path, "from . import x\nfrom ...y import z\n").installed == {}
-
-
-def test_a_program_that_is_no_python_says_where(tmp_path: Path) -> None:
+    # A program that is no python says where.
     with pytest.raises(SyntaxError) as caught:
         imports(tmp_path, "import os\nimport\n")
     assert caught.value.lineno == 2

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import client_of
+from support.team import Team
 
 from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.imports import Imports
@@ -17,17 +16,13 @@ from trainmaster.controller.cli.run.script.runtime import find_runtime
 from trainmaster.controller.cli.run.script.trainjob import Runtime
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
-from trainmaster.devcluster.crds.install import TRAINER_DEFINITIONS, install_definitions
-from trainmaster.devcluster.testing.envtest import start_environment
+from trainmaster.devcluster.cluster import Cluster
 from trainmaster.runtime.jsontree import JsonObject
 
 
 @pytest.fixture
-async def client(tmp_path: Path) -> AsyncIterator[KubeClient]:
-    async with start_environment(tmp_path) as served:
-        await install_definitions(served.api, TRAINER_DEFINITIONS)
-        async with client_of(served.kubeconfig) as client:
-            yield client
+def client(quiet: tuple[Team, Cluster]) -> KubeClient:
+    return quiet[0].client
 
 
 def runtime(name: str, policy: JsonObject, *, job: str = "node") -> JsonObject:
@@ -53,9 +48,8 @@ async def find(client: KubeClient | None, *modules: str, **options: Any) -> tupl
     return found, told
 
 
-@pytest.mark.parametrize(
-    ("modules", "name", "torchrun"),
-    [
+async def test_what_is_imported_decides() -> None:
+    for modules, name, torchrun in (
         (("torch", "numpy"), "torch-distributed", True),
         (("lightning",), "torch-distributed", True),
         (("jax",), "jax-distributed", False),
@@ -63,15 +57,14 @@ async def find(client: KubeClient | None, *modules: str, **options: Any) -> tupl
         (("xgboost", "sklearn"), "xgboost-distributed", False),
         (("numpy",), "torch-distributed", False),
         (("jax", "torch"), "torch-distributed", True),
-    ],
-)
-async def test_what_is_imported_decides(modules: tuple[str, ...], name: str, torchrun: bool) -> None:
-    found, [told] = await find(None, *modules, nodes=2)
-    assert found == Runtime(kind="ClusterTrainingRuntime", name=name, torchrun=torchrun)
-    assert told.startswith(f"train.py: {'torchrun' if torchrun else 'python'} on 2 nodes, runtime {name} (it imports ")
+    ):
+        found, [told] = await find(None, *modules, nodes=2)
+        assert found == Runtime(kind="ClusterTrainingRuntime", name=name, torchrun=torchrun)
+        launcher = "torchrun" if torchrun else "python"
+        assert told.startswith(f"train.py: {launcher} on 2 nodes, runtime {name} (it imports ")
 
 
-async def test_a_runtime_of_ones_own_is_taken_as_it_is(client: KubeClient) -> None:
+async def test_a_runtime_of_ones_own_is_taken_as_it_is_unless_it_has_a_launcher(client: KubeClient) -> None:
     await client.create(CLUSTER_TRAINING_RUNTIMES, runtime("shared", {"torch": {}}, job="trains"))
     mine = runtime("mine", {}) | {"kind": "TrainingRuntime"}
     await client.create(TRAINING_RUNTIMES, mine, namespace="default")
@@ -81,14 +74,10 @@ async def test_a_runtime_of_ones_own_is_taken_as_it_is(client: KubeClient) -> No
     # Without the policy nobody tells torchrun of the other nodes.
     found, _ = await find(client, "torch", runtime="mine")
     assert found == Runtime(kind="TrainingRuntime", name="mine", torchrun=False)
-
-
-async def test_a_runtime_with_a_launcher_is_refused(client: KubeClient) -> None:
+    # A runtime with a launcher is refused.
     await client.create(CLUSTER_TRAINING_RUNTIMES, runtime("deep", {"mpi": {"numProcPerNode": 1}}))
     with pytest.raises(ProgramError, match="the runtime deep starts its nodes by mpi"):
         await find(client, "torch", runtime="deep")
-
-
-async def test_one_that_is_nowhere_is_left_to_the_cluster(client: KubeClient) -> None:
+    # One that is nowhere is left to the cluster.
     found, _ = await find(client, "torch", runtime="missing")
     assert found == Runtime(kind="ClusterTrainingRuntime", name="missing", torchrun=True)

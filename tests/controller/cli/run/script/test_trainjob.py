@@ -28,9 +28,8 @@ def trainer(*, torchrun: bool = True, **options: Any) -> JsonObject:
     return found
 
 
-@pytest.mark.parametrize(
-    ("options", "processes", "launcher"),
-    [
+def test_processes_are_those_that_torchrun_would_start() -> None:
+    cases: tuple[tuple[dict[str, Any], int | None, list[str]], ...] = (
         ({}, 1, ["torchrun"]),
         ({"cpus": "4"}, 1, ["torchrun"]),
         ({"gpus": 2}, 2, ["torchrun"]),
@@ -41,19 +40,15 @@ def trainer(*, torchrun: bool = True, **options: Any) -> JsonObject:
         ({"nproc": "auto", "cpus": "500m"}, 1, ["torchrun"]),
         ({"nproc": "auto"}, None, ["torchrun", "--nproc-per-node=auto"]),
         ({"nproc": "auto", "torchrun": False}, None, ["python"]),
-    ],
-)
-def test_processes_are_those_that_torchrun_would_start(
-    options: dict[str, Any], processes: int | None, launcher: list[str]
-) -> None:
-    found = trainer(**options)
-    assert found.get("numProcPerNode") == processes
-    assert found["args"] == [*launcher, "train.py"]
+    )
+    for options, processes, launcher in cases:
+        found = trainer(**options)
+        assert (found.get("numProcPerNode"), found["args"]) == (processes, [*launcher, "train.py"])
 
 
-@pytest.mark.parametrize(
-    ("options", "threads"),
-    [
+def test_processes_share_the_cpus_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    cases: tuple[tuple[dict[str, Any], str | None], ...] = (
         ({}, None),
         ({"nodes": 2}, "4"),
         ({"nodes": 2, "nproc": 2}, "2"),
@@ -62,45 +57,29 @@ def test_processes_are_those_that_torchrun_would_start(
         ({"nodes": 2, "nproc": 3, "cpus": "6500m"}, "2"),
         ({"nodes": 2, "nproc": "auto"}, None),
         ({"nodes": 2, "env": {"OMP_NUM_THREADS": "7"}}, "7"),
-    ],
-)
-def test_processes_share_the_cpus_of_this_machine(
-    options: dict[str, Any], threads: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("os.cpu_count", lambda: 8)
-    given = {each["name"]: each["value"] for each in trainer(**options)["env"]}
-    assert given.get("OMP_NUM_THREADS") == threads
+    )
+    for options, threads in cases:
+        given = {each["name"]: each["value"] for each in trainer(**options)["env"]}
+        assert given.get("OMP_NUM_THREADS") == threads
 
 
-def test_nodes_ask_for_what_was_named_and_nothing_else() -> None:
+def test_nodes_ask_for_what_was_named_and_nothing_that_was_said_is_expanded() -> None:
     assert "resourcesPerNode" not in trainer(nodes=2)
     assert trainer(cpus="500m", memory="1Gi", gpus=1)["resourcesPerNode"] == {
         "requests": {"cpu": "500m", "memory": "1Gi"},
         "limits": {"nvidia.com/gpu": 1},
     }
-
-
-def test_nothing_that_was_said_is_expanded() -> None:
     found = trainer(arguments=("$(HOME)", "$$", "a b"))
     assert found["args"][-3:] == ["$$(HOME)", "$$$$", "a b"]
 
 
-@pytest.mark.parametrize(
-    ("name", "stem"),
-    [
-        ("train", "train"),
-        ("Train_Model.v2", "train-model-v2"),
-        ("01-first", "job-01-first"),
-        ("___", "job"),
-        ("ä", "job"),
-        ("a" * 80, "a" * 30),
-    ],
-)
-def test_a_job_is_called_by_its_program(name: str, stem: str) -> None:
-    program = Program(title="", name=name, entry=("x.py",), directory=Path("/"), imports=Imports())
-    names = {job_name(program) for _ in range(20)}
-    assert len(names) > 1
-    assert {each.rpartition("-")[0] for each in names} == {stem}
+def test_a_job_is_called_by_its_program() -> None:
+    stems = {"train": "train", "Train_Model.v2": "train-model-v2", "01-first": "job-01-first", "___": "job", "ä": "job"}
+    for name, stem in (stems | {"a" * 80: "a" * 30}).items():
+        program = Program(title="", name=name, entry=("x.py",), directory=Path("/"), imports=Imports())
+        names = {job_name(program) for _ in range(20)}
+        assert len(names) > 1
+        assert {each.rpartition("-")[0] for each in names} == {stem}
 
 
 def test_a_program_outside_of_the_directory_takes_its_own_along(tmp_path: Path) -> None:
