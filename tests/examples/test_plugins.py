@@ -16,11 +16,11 @@ import yaml
 from support.commands import client_of, trainmaster
 from support.examples import EXAMPLES, install, start_its_tests
 from support.rights import declare
-from support.training import conditions, ended, pods, python, until
+from support.training import conditions, ended, found, pods, python, until
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINJOBS
@@ -202,13 +202,6 @@ async def test_an_indexed_job_trains_in_place_of_a_jobset(cluster: KubeClient) -
     assert (counts["name"], counts["succeeded"], counts["active"]) == ("node", 1, 0)
 
 
-async def found(client: KubeClient, resource: Resource, name: str, namespace: str = "default") -> JsonObject | None:
-    try:
-        return await client.get(resource, namespace, name)
-    except NotFound:
-        return None
-
-
 @pytest.mark.asyncio(loop_scope="module")
 async def test_what_a_company_demands_is_in_force(cluster: KubeClient) -> None:
     with pytest.raises(KubeError) as refused:
@@ -217,8 +210,8 @@ async def test_what_a_company_demands_is_in_force(cluster: KubeClient) -> None:
         refused.value
     )
     name = await submit(cluster, "company-policy", namespace="kube-public")
-    network = await until(lambda: found(cluster, NETWORK_POLICIES, name, "kube-public"))
-    budget = await until(lambda: found(cluster, BUDGETS, name, "kube-public"))
+    network = await until(lambda: found(cluster, NETWORK_POLICIES, name, namespace="kube-public"))
+    budget = await until(lambda: found(cluster, BUDGETS, name, namespace="kube-public"))
     for made in (network, budget):
         (owner,) = made["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["name"]) == ("TrainJob", name)

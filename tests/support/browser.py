@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -61,11 +60,6 @@ class Page:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         await self._call("Emulation.setEmulatedMedia", features=[scheme])
-
-    async def screenshot(self, path: Path) -> None:
-        """Write what is to be seen as PNG."""
-        answer = await self._call("Page.captureScreenshot", format="png")
-        path.write_bytes(base64.b64decode(answer["data"]))
 
     async def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
         number = next(self._numbers)

@@ -78,14 +78,6 @@ class Enforced:
             )
             assert code in {200, 201}, body
 
-    async def revoke(self) -> None:
-        """Take all rights away."""
-        for kind in ("ClusterRole", "Role"):
-            resource = KINDS[kind]
-            for role in (await self.client.list(resource))["items"]:
-                if role["metadata"]["name"] == NAME:
-                    await self.client.delete(resource, role["metadata"].get("namespace"), NAME)
-
 
 def shipped_objects() -> list[JsonObject]:
     """Return what `deploy/rbac` has."""

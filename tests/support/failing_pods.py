@@ -84,34 +84,19 @@ def pod(
 
 async def show_failure(client: KubeClient, namespace: str, name: str, *, message: str, attempt: int = 0) -> None:
     """Bring the pod and the JobSet of a TrainJob into the state in which kubelet and controllers leave them."""
+    jobset = await client.get(JOBSETS, namespace, name)
     failed = pod(1, terminated(1, message=message, at=5 + attempt), attempt=attempt)
+    own = {"jobset.sigs.k8s.io/jobset-name": name, "jobset.sigs.k8s.io/jobset-uid": jobset["metadata"]["uid"]}
+    labels = failed["metadata"]["labels"] | own
+    metadata = {"name": f"{name}-node-0-1-{attempt}", "namespace": namespace, "labels": labels}
+    spec = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "train:1"}]}
+    await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
     (status,) = failed["status"]["containerStatuses"]
     status |= {"image": "train:1", "imageID": "", "ready": False}
-    state = {"phase": "Failed", "containerStatuses": [status]}
-    await _show_pod(client, namespace, name, f"1-{attempt}", like=failed, status=state)
+    state = {"status": {"phase": "Failed", "containerStatuses": [status]}}
+    await client.patch(PODS, namespace, metadata["name"], state, subresource="status")
     await show_counts(client, namespace, name, restarts=attempt, active=1)
     await show_counts(client, namespace, name, restarts=attempt, failed=1)
-
-
-async def show_unschedulable(client: KubeClient, namespace: str, name: str, *, message: str) -> None:
-    """Bring the pod and the JobSet of a TrainJob into the state in which a scheduler leaves them that finds no node."""
-    scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
-    state = {"phase": "Pending", "conditions": [scheduled]}
-    await _show_pod(client, namespace, name, "0-waits", like=pod(), status=state)
-    await show_counts(client, namespace, name, active=1)
-
-
-async def _show_pod(
-    client: KubeClient, namespace: str, job: str, suffix: str, *, like: JsonObject, status: JsonObject
-) -> None:
-    """Create a pod of a TrainJob, with the labels of one of `demo`, and give it a status."""
-    jobset = await client.get(JOBSETS, namespace, job)
-    own = {"jobset.sigs.k8s.io/jobset-name": job, "jobset.sigs.k8s.io/jobset-uid": jobset["metadata"]["uid"]}
-    name, labels = f"{job}-node-0-{suffix}", like["metadata"]["labels"] | own
-    spec = {"restartPolicy": "Never", "containers": [{"name": "node", "image": "train:1"}]}
-    metadata = {"name": name, "namespace": namespace, "labels": labels}
-    await client.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
-    await client.patch(PODS, namespace, name, {"status": status}, subresource="status")
 
 
 async def show_counts(client: KubeClient, namespace: str, name: str, *, restarts: int = 0, **counts: int) -> None:

@@ -123,7 +123,6 @@ def event(
     last: float | None = None,
     count: int = 1,
     warning: bool = True,
-    reporter: str = "",
 ) -> Event:
     """What somebody said of an object of the namespace."""
     return parse_event(
@@ -135,7 +134,6 @@ def event(
             "deprecatedFirstTimestamp": at(first),
             "deprecatedLastTimestamp": at(first if last is None else last),
             "deprecatedCount": count,
-            "reportingController": reporter,
         }
     )
 
