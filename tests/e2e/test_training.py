@@ -8,10 +8,9 @@ import re
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.commands import client_of, processes_of, trainmaster
+from support.commands import client_of, eventually, processes_of, trainmaster
 from support.namespaces import FOUND
 from support.training import (
     RENDEZVOUS,
@@ -79,10 +78,6 @@ async def test_two_hundred_jobs_complete(client: KubeClient) -> None:
     await until(all_complete)
 
 
-async def _async(value: Any) -> Any:
-    return value
-
-
 async def test_the_controller_killed_in_mid_job_changes_nothing(tmp_path: Path) -> None:
     """Its own cluster, since a killed manager would disturb other tests."""
     await trainmaster("cluster", "up", "--detach", cwd=tmp_path)
@@ -117,11 +112,10 @@ async def test_the_cluster_killed_in_mid_job_ends_the_job_correctly_when_it_is_b
             go = str(tmp_path / "go")
             script = f"import os, time # {marker}\nwhile not os.path.exists({go!r}): time.sleep(0.02)"
             await client.create(TRAINJOBS, trainjob("survives", trainer={"numNodes": 2, "command": python(script)}))
-            await until(lambda: _async(len(processes_of(marker)) >= 2))
-        await trainmaster("cluster", "status", cwd=tmp_path)
+            await eventually(lambda: len(processes_of(marker)) >= 2)
         server = int(re.findall(r"pid (\d+)", (await trainmaster("cluster", "status", cwd=tmp_path)).out)[0])
         os.kill(server, signal.SIGKILL)
-        await until(lambda: _async(not processes_of(marker)))
+        await eventually(lambda: not processes_of(marker))
         Path(go).touch()
         assert (await trainmaster("cluster", "up", "--detach", cwd=tmp_path)).code == 0
         async with client_of(state / "kubeconfig") as client:
