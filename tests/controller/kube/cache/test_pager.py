@@ -38,21 +38,6 @@ def test_steps_give_what_the_whole_would(items: list[Any], step: int, first: boo
     assert (body.resource_version, body.continue_token) == ("5", "x")
 
 
-@pytest.mark.guarantee("P-24")
-def test_no_step_is_large() -> None:
-    items = [pod(f"p{number}", number, blob="x" * 900) for number in range(1000)]
-    batches = list(ListBody(orjson.dumps(pod_list(5, *items)), what="pods", step=20_000))
-    assert max(map(len, batches)) <= 20
-    assert sum(map(len, batches)) == 1000
-
-
-@pytest.mark.guarantee("P-24")
-def test_an_item_that_is_larger_than_a_step_is_one() -> None:
-    items = [pod(f"p{number}", number, blob="x" * 900) for number in range(10)]
-    batches = list(ListBody(orjson.dumps(pod_list(5, *items)), what="pods", step=100))
-    assert [len(batch) for batch in batches] == [1] * 10
-
-
 @pytest.mark.guarantee("R-14")
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"kind":"PodList","metadata":{},"items":[{"a":1},{"b":', b"[]"])
 def test_what_is_no_list_is_an_error(body: bytes) -> None:
@@ -107,16 +92,16 @@ def test_an_item_that_cannot_be_read_is_listed_by_its_metadata_among_the_others(
     assert [item for item in found if UNREADABLE not in item] == [pod(f"p{number}", number) for number in range(7)]
 
 
-def test_items_beside_one_that_cannot_be_read_are_decoded_in_steps() -> None:
-    items = [
-        odd_pod(0),
-        *(orjson.dumps(pod(f"p{number}", number, blob="x" * 900)) for number in range(200)),
-        odd_pod(1),
-    ]
+@pytest.mark.guarantee("P-24")
+@pytest.mark.parametrize("odd", [[], [odd_pod(0), odd_pod(1)]], ids=["readable", "unreadable"])
+@pytest.mark.parametrize(("step", "most"), [(20_000, 20), (100, 1)])
+def test_no_step_is_large(odd: list[bytes], step: int, most: int) -> None:
+    """An item that is larger than a step is one."""
+    items = [*odd[:1], *(orjson.dumps(pod(f"p{number}", number, blob="x" * 900)) for number in range(200)), *odd[1:]]
     body = b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[' + b",".join(items) + b"]}"
-    batches = list(ListBody(body, what="pods", step=20_000))
-    assert max(map(len, batches)) <= 20
-    assert sum(map(len, batches)) == 202
+    batches = list(ListBody(body, what="pods", step=step))
+    assert max(map(len, batches)) <= most
+    assert sum(map(len, batches)) == len(items)
 
 
 @pytest.mark.guarantee("R-14")

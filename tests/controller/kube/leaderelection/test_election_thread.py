@@ -35,7 +35,7 @@ class Connection(LeaseClient):
         self.stolen = False
 
     @property
-    def holder(self) -> object:
+    def holder(self) -> Any:
         return self.server.spec["holderIdentity"]
 
     async def __aenter__(self) -> Self:

@@ -10,7 +10,6 @@ from support.objects import runtime_object, trainjob_object
 from support.world import KEY, World
 
 from trainmaster.runtime.info import Info
-from trainmaster.runtime.jsontree import JsonObject
 
 COMPLETED = {
     "conditions": [{"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}],
@@ -67,57 +66,30 @@ async def test_a_whole_life_is_planned_once() -> None:
     assert world.conditions["Complete"]["status"] == "True"
 
 
-def _suspend_trainjob(world: World) -> None:
-    world.change("TrainJob", spec={**world.find("TrainJob")["spec"], "suspend": True})
+def changed(world: World, kind: str, field: str, name: str = "demo", **fields: Any) -> None:
+    """Have somebody change fields below the spec or the metadata of an object."""
+    world.change(kind, name=name, **{field: {**world.find(kind, name)[field], **fields}})
 
 
-def _annotate_trainjob(world: World) -> None:
-    metadata = world.find("TrainJob")["metadata"]
-    world.change("TrainJob", metadata={**metadata, "annotations": {"a": "b"}})
+HAPPENINGS: dict[str, Callable[[World], None]] = {
+    "the TrainJob is suspended": lambda world: changed(world, "TrainJob", "spec", suspend=True),
+    "the TrainJob is annotated": lambda world: changed(world, "TrainJob", "metadata", annotations={"a": "b"}),
+    "the JobSet is suspended": lambda world: changed(world, "JobSet", "spec", suspend=True),
+    "the JobSet is deleted": lambda world: world.remove("JobSet"),
+    "the JobSet loses its Jobs": lambda world: world.change("JobSet", status={"replicatedJobsStatus": []}),
+    "the snapshot is labelled": lambda world: changed(
+        world, "ConfigMap", "metadata", "demo-runtime-snapshot", labels={"a": "b"}
+    ),
+    # As a resync does, and the function of a plugin.
+    "it is asked for anew": lambda world: world.reconciler.echoes.add(KEY, None, anew=True),
+}
 
 
-def _suspend_jobset(world: World) -> None:
-    world.change("JobSet", spec={**world.find("JobSet")["spec"], "suspend": True})
-
-
-def _delete_jobset(world: World) -> None:
-    world.remove("JobSet")
-
-
-def _lose_all_jobs(world: World) -> None:
-    world.change("JobSet", status={"replicatedJobsStatus": []})
-
-
-def _change_snapshot(world: World) -> None:
-    world.change("ConfigMap", name="demo-runtime-snapshot", metadata={**_snapshot(world), "labels": {"a": "b"}})
-
-
-def _ask_anew(world: World) -> None:
-    """As a resync does, and the function of a plugin."""
-    world.reconciler.echoes.add(KEY, None, anew=True)
-
-
-def _snapshot(world: World) -> JsonObject:
-    metadata: JsonObject = world.find("ConfigMap", "demo-runtime-snapshot")["metadata"]
-    return metadata
-
-
-@pytest.mark.parametrize(
-    "happens",
-    [
-        _suspend_trainjob,
-        _annotate_trainjob,
-        _suspend_jobset,
-        _delete_jobset,
-        _lose_all_jobs,
-        _change_snapshot,
-        _ask_anew,
-    ],
-)
-async def test_whatever_else_happens_has_it_planned_again(happens: Callable[[World], None]) -> None:
+@pytest.mark.parametrize("happens", HAPPENINGS)
+async def test_whatever_else_happens_has_it_planned_again(happens: str) -> None:
     world = await PlannedWorld.built()
     assert await world.report(active=1, ready=1) == 0
-    happens(world)
+    HAPPENINGS[happens](world)
     assert await world.plans() >= 1
 
 

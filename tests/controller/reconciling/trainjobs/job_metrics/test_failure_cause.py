@@ -29,7 +29,6 @@ def holding(*conditions: JsonObject) -> dict[str, JsonObject]:
     [
         (FAILURE, Cause.CONTAINER_FAILED, "error"),
         (replace(FAILURE, exit_code=127), Cause.CONTAINER_FAILED, "not found"),
-        (replace(FAILURE, exit_code=139), Cause.CONTAINER_FAILED, "SIGSEGV"),
         (replace(FAILURE, exit_code=130, message="lost: with\nexit code 7"), Cause.CONTAINER_FAILED, "other signal"),
         (replace(FAILURE, exit_code=137, reason="OOMKilled"), Cause.OUT_OF_MEMORY, ""),
         (replace(FAILURE, message="Evicted: The node was low on resource: memory."), Cause.EVICTED, ""),
@@ -40,7 +39,6 @@ def holding(*conditions: JsonObject) -> dict[str, JsonObject]:
             Cause.INIT_CONTAINER_FAILED,
             "error",
         ),
-        (replace(FAILURE, container="sidecar", rank=None), Cause.CONTAINER_FAILED, "error"),
     ],
 )
 def test_the_condition_of_a_container_that_failed_tells_the_cause(
