@@ -15,9 +15,6 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
-from hypothesis import given
-from hypothesis import strategies as st
-from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
 from support.resolutions import FakeListers, Runtime, companion, container, entropy, error_details, job_spec, jobset
 
@@ -361,8 +358,3 @@ def test_the_name_of_the_installer_is_taken() -> None:
     with pytest.raises(PluginFailed, match="'flux-installer' is reserved") as caught:
         jobset(trainjob(), on)
     assert caught.value.rejected
-
-
-@given(trainjobs(), runtimes(st.fixed_dictionaries({"flux": st.just({})})))
-def test_resolving_is_pure(job: JsonObject, on: JsonObject) -> None:
-    check_resolution(job, on)

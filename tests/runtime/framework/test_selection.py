@@ -1,4 +1,4 @@
-"""Which plugins serve a TrainJob by its runtime alone."""
+"""Which plugins serve a TrainJob by its runtime alone, and in which order plugins run."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from support.objects import runtime, trainjob
+from support.plugins import Enforcer
 
+from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.descriptor import describe
+from trainmaster.runtime.framework.ordering import order_plugins
 from trainmaster.runtime.framework.selection import Selection
 from trainmaster.runtime.resolver import new_info
 
@@ -47,3 +50,30 @@ def test_plugins_are_chosen_by_the_policies_of_a_runtime(policy: Any, chosen: se
 def test_who_decides_for_each_trainjob_is_not_chosen_by_what_else_it_says() -> None:
     assert SELECTION.deciding == {"deciding"}
     assert SELECTION.serving_all == {"all"}
+
+
+def names(plugins: list[Any]) -> list[str]:
+    return [plugin.name for plugin in order_plugins(plugins)]
+
+
+def test_order_is_by_priority_and_then_by_name() -> None:
+    assert names([Enforcer("c"), Enforcer("a"), Enforcer("z", priority=1), Enforcer("b", priority=-1)]) == [
+        "z",
+        "a",
+        "c",
+        "b",
+    ]
+
+
+def test_before_and_after_win_over_priority() -> None:
+    first = Enforcer("first", priority=-5, before=("second", "unknown"))
+    assert names([Enforcer("second", priority=9), first, Enforcer("third", after=("second",))]) == [
+        "first",
+        "second",
+        "third",
+    ]
+
+
+def test_a_contradiction_in_the_order_is_refused() -> None:
+    with pytest.raises(PluginInvalid, match="contradicts itself: "):
+        order_plugins([Enforcer("a", before=("b",)), Enforcer("b", before=("a",))])

@@ -1,8 +1,9 @@
-"""A plugin that makes something else of the same TrainJob is found."""
+"""A plugin that makes something else of the same TrainJob is found, also while another one is resolved."""
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -154,3 +155,32 @@ def test_what_needs_the_cluster_is_found() -> None:
     passes("test_it_serves_its_sample", Dependent, **GOOD, objects=objects)
     told = failure("test_it_works_without_a_cluster", Dependent, **GOOD, objects=objects)
     assert "in an empty cluster: plugin good failed in build: TypeError" in told
+
+
+def test_a_job_that_is_kept_between_hooks_is_found() -> None:
+    class Forgetful(Good):
+        _job: TrainJob
+
+        def enforce_ml_policy(self, job: TrainJob) -> None:
+            self._job = job
+
+        def pre_build(self, info: Info) -> None:
+            info.annotations["job"] = self._job.metadata.name
+
+    told = failure("test_it_stands_two_calls_at_once", Forgetful, **GOOD)
+    assert "becomes something else while another one is resolved" in told
+    assert "annotations.job" in told
+
+
+def test_a_lock_of_a_plugin_holds_nobody_up() -> None:
+    class Locked(Good):
+        def __init__(self, options: Good.Options) -> None:
+            super().__init__(options)
+            self._lock = threading.Lock()
+
+        def pre_build(self, info: Info, job: TrainJob) -> None:
+            with self._lock:
+                name = job.metadata.name
+                info.annotations["job"] = name
+
+    passes("test_it_stands_two_calls_at_once", Locked, **GOOD)

@@ -1,51 +1,47 @@
-"""The limits of the schemas, enforced before anything expensive."""
+"""What the schemas say is said by the webhooks too, before anything expensive: limits, rules of ours alone, types.
+
+The definitions may be those of the original: `OTHERWISE` of `tests/runtime/api/test_original_crds.py` lists the rules
+that stand in ours alone. Two of them need no webhook: with the definitions of the original there is no policy `custom`,
+and its implementations of MPI are among ours.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from support.crds import at, nodes, rules_at
 from support.objects import runtime_object, trainjob_object
 from support.validation import patch, pods, validate, validate_runtime
 
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import limits, validate_trainjob
-from trainmaster.runtime.yamltext import load_yaml
+from trainmaster.runtime.validation.unmarshal import unmarshal_type_error
 
-DEFINITIONS = Path(__file__).parents[3] / "deploy/crds"
 JOBS = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs"
-
-
-def limits_of(schema: JsonObject, path: str) -> Iterator[tuple[str, tuple[str, int]]]:
-    """All limits that a schema states, by path."""
-    if "maxItems" in schema:
-        yield path, ("items", schema["maxItems"])
-    if "maxLength" in schema:
-        yield path, ("length", schema["maxLength"])
-    for name, below in (schema.get("properties") or {}).items():
-        yield from limits_of(below, f"{path}.{name}")
-    if "items" in schema:
-        yield from limits_of(schema["items"], f"{path}[]")
 
 
 @pytest.mark.parametrize(
     ("kind", "table"),
     [
-        ("trainjobs", limits.TRAINJOB),
-        ("trainingruntimes", limits.RUNTIME),
-        ("clustertrainingruntimes", limits.RUNTIME),
+        ("TrainJob", limits.TRAINJOB),
+        ("TrainingRuntime", limits.RUNTIME),
+        ("ClusterTrainingRuntime", limits.RUNTIME),
     ],
 )
 def test_the_tables_hold_every_limit_of_the_definitions(
     kind: str, table: Mapping[str, limits.Items | limits.Length]
 ) -> None:
-    definition = load_yaml((DEFINITIONS / f"trainer.kubeflow.org_{kind}.yaml").read_bytes())
-    schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    assert dict(limits_of(schema["properties"]["spec"], "spec")) == {
-        path: ("items" if isinstance(most, limits.Items) else "length", most) for path, most in table.items()
+    found = {
+        path: (limit, node[limit])
+        for path, node in nodes(at(kind, "spec"), "spec")
+        for limit in ("maxItems", "maxLength")
+        if limit in node
+    }
+    assert found == {
+        path: ("maxItems" if isinstance(most, limits.Items) else "maxLength", most) for path, most in table.items()
     }
 
 
@@ -122,3 +118,53 @@ def test_limits_of_runtimes_are_enforced_too() -> None:
     obj = runtime_object(policy={"torch": {"envInjection": {"targets": targets}}})
     message = "spec.mlPolicy.torch.envInjection.targets: Too many: 17: must have at most 16 items"
     assert validate_runtime(obj, None).message == message
+
+
+PROCESSES = "spec.mlPolicy.mpi.numProcPerNode"
+
+
+def test_the_webhooks_say_of_trainjobs_what_our_schema_says() -> None:
+    result = validate(trainjob_object(trainer={"numNodes": -1, "numProcPerNode": 0}), runtime_object())
+    [(_, message)] = rules_at("TrainJob", "spec.trainer.numProcPerNode")
+    assert [str(error) for error in result.errors] == [
+        "spec.trainer.numNodes: Invalid value: -1: must be greater than or equal to 1",
+        f"spec.trainer.numProcPerNode: Invalid value: 0: {message}",
+    ]
+
+
+def test_the_webhooks_say_of_runtimes_what_our_schema_says() -> None:
+    obj: JsonObject = runtime_object(policy={"mpi": {"numProcPerNode": -3}}, volumeClaimPolicies=[{}])
+    [(_, message)] = rules_at("TrainingRuntime", PROCESSES)
+    assert [str(error) for error in validate_runtime(obj, None).errors] == [
+        f"{PROCESSES}: Invalid value: -3: {message}",
+        "spec.template.spec.volumeClaimPolicies[0].templates: Required value",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        (
+            {"trainer": {"numProcPerNode": "auto"}},
+            "string into Go struct field Trainer.spec.trainer.numProcPerNode of type int32",
+        ),
+        ({"trainer": {"numNodes": 1.5}}, "number 1.5 into Go struct field Trainer.spec.trainer.numNodes of type int32"),
+        (
+            {"trainer": {"numNodes": 2**31}},
+            "number 2147483648 into Go struct field Trainer.spec.trainer.numNodes of type int32",
+        ),
+        ({"trainer": {"args": ["a", 1]}}, "number into Go struct field Trainer.spec.trainer.args of type string"),
+        ({"trainer": {"env": {}}}, "object into Go struct field Trainer.spec.trainer.env of type []v1.EnvVar"),
+        ({"trainer": []}, "array into Go struct field TrainJobSpec.spec.trainer of type v1alpha1.Trainer"),
+        ({"suspend": "yes", "managedBy": 1}, "number into Go struct field TrainJobSpec.spec.managedBy of type string"),
+        ({"suspend": 1}, "number into Go struct field TrainJobSpec.spec.suspend of type bool"),
+        ({"runtimeRef": {"name": True}}, "bool into Go struct field RuntimeRef.spec.runtimeRef.name of type string"),
+    ],
+)
+def test_values_of_the_wrong_type_are_told_of_in_the_words_of_the_original(spec: Any, text: str) -> None:
+    assert unmarshal_type_error({"spec": spec}) == f"json: cannot unmarshal {text}"
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"trainer": None, "suspend": True, "unknown": 7}])
+def test_what_fits_is_not_told_of(spec: Any) -> None:
+    assert unmarshal_type_error({"spec": spec}) is None

@@ -1,4 +1,4 @@
-"""The guide of `trainmaster explain` lists every cause with what the command says of it, and the fields of its JSON."""
+"""Guides list what there is: causes and fields of `trainmaster explain`, and what `render --explain` prints."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from trainmaster.controller.cli import main
 from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.state import State
 
-GOLDEN = Path(__file__).parents[1] / "controller/cli/explain/golden"
-GUIDE = (Path(__file__).parents[2] / "docs/guides/explain.md").read_text()
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests/controller/cli/explain/golden"
+GUIDE = (ROOT / "docs/guides/explain.md").read_text()
+FILES = (ROOT / "docs/guides/files.md").read_text()
 
 
 def test_every_cause_stands_in_the_table_in_the_words_of_the_command() -> None:
@@ -56,3 +61,16 @@ def test_every_exit_code_is_told() -> None:
 def test_every_state_is_named() -> None:
     (line,) = [line for line in GUIDE.splitlines() if line.startswith("| `state.name`")]
     assert all(f"`{state}`" in line for state in State)
+
+
+def test_the_excerpt_is_what_the_command_prints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [(command, excerpt)] = re.findall(
+        r"```sh\ntrainmaster (render .*--explain)\n```\n\n```yaml\n(.*?)```", FILES, re.DOTALL
+    )
+    monkeypatch.chdir(ROOT)
+    assert main(command.split()) == 0
+    printed = iter(capsys.readouterr().out.splitlines())
+    missing = [line for line in excerpt.splitlines() if line not in printed]  # takes what is before it, too
+    assert not missing
