@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates import rotator
 from trainmaster.controller.kube.cache import backoff, reflector
@@ -33,6 +35,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the pauses after which a manager tries or looks again, on which nothing else depends."""
     for module, name, seconds in PAUSES:
         monkeypatch.setattr(module, name, seconds)
+
+
+@pytest.fixture
+async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+    """An API server of our own, with the definitions."""
+    async with api_server(tmp_path) as stack:
+        yield stack
 
 
 SLOW = 0.5

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
 import pytest
 from support.failing_pods import show_failure
+from support.installations import create_namespace
 from support.objects import runtime_object, trainjob_object
-from support.stack import Stack, api_server, manager
+from support.stack import Stack, manager
 from support.training import conditions_of, found, until
 
-from trainmaster.controller.kube.rest.resources import EVENTS, NAMESPACES
+from trainmaster.controller.kube.rest.resources import EVENTS
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 TEAM = "team"
 
 
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        if stack.cluster is None:
-            pytest.skip("the states of pods and JobSets belong to others on a foreign cluster")
-        await stack.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
-        await stack.client.create(TRAINING_RUNTIMES, runtime_object())
-        yield stack
+@pytest.fixture(autouse=True)
+async def namespace(stack: Stack) -> None:
+    await create_namespace(stack.client, TEAM)
+    await stack.client.create(TRAINING_RUNTIMES, runtime_object())
 
 
 async def show(stack: Stack, message: str, *, attempt: int = 0) -> None:

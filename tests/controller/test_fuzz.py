@@ -15,28 +15,27 @@ from typing import Any
 
 import pytest
 import structlog
+from support.installations import create_namespace
 from support.objects import runtime_object, trainjob_object
 from support.oddities import NAMESPACE, OddObjects, OddTransport, watched_kinds
 from support.series import series
 from support.sim.listening import listening
 from support.stack import QUIET, Stack, api_server
+from support.training import found, until
 
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.http import http_transport
-from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
-from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
 IS_MEASURED = "TRAINMASTER_FUZZ_OBJECTS" in os.environ
 """Whether this is `make fuzz`: only that says something about seconds, since machines differ by a factor of three."""
 
-OBJECTS = int(os.environ.get("TRAINMASTER_FUZZ_OBJECTS", "600"))
+OBJECTS = int(os.environ.get("TRAINMASTER_FUZZ_OBJECTS", "300"))
 SEEDS = 2
 LONGEST = 1.0
 """Seconds of computing for which the loop may do one thing; a busy machine does not count, so it is no time of day."""
@@ -90,17 +89,8 @@ async def fed_manager(
 
 async def built(client: KubeClient, name: str) -> None:
     """Create a sound TrainJob, and wait until it has its JobSet."""
-    job: JsonObject = trainjob_object()
-    job["metadata"] = {"name": name, "namespace": "team"}
-    await client.create(TRAINJOBS, job)
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                await client.get(JOBSETS, "team", name)
-            except NotFound:
-                await asyncio.sleep(0.05)
-            else:
-                return
+    await client.create(TRAINJOBS, {**trainjob_object(), "metadata": {"name": name, "namespace": "team"}})
+    await until(lambda: found(client, JOBSETS, name, namespace="team"))
 
 
 @pytest.mark.timeout(3600)
@@ -110,12 +100,8 @@ async def test_a_manager_goes_on_whatever_objects_it_is_fed(tmp_path: Path, seed
     with listening() as logs:
         async with api_server(tmp_path) as stack:
             for name in ("team", NAMESPACE):
-                await stack.client.create(
-                    NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
-                )
-            runtime = runtime_object()
-            runtime["metadata"] = {"name": "rt", "namespace": "team"}
-            await stack.client.create(TRAINING_RUNTIMES, runtime)
+                await create_namespace(stack.client, name)
+            await stack.client.create(TRAINING_RUNTIMES, runtime_object())
             loop_watch = LoopWatch()
             async with fed_manager(stack, seed=seed, lists=seed % 2 == 1) as (transport, task):
                 kinds = transport.kinds

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from support.enforcement import Enforced, enforced, shipped_configuration, shipped_objects
+from support.installations import create_namespace
 from support.jobworld import KINDS, job_object, replicas
 from support.stack import manager
 from support.training import found, until
 
 from trainmaster.controller.configuration import TrainingOperator
-from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, SERVICES, Resource
+from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.resources import job_resource
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.devcluster.testing.faults import Refuse, StallWatch
@@ -40,7 +41,7 @@ async def cluster(tmp_path: Path, impatient: None) -> AsyncIterator[Enforced]:
     async with enforced(tmp_path) as cluster:
         assert cluster.stack.cluster is not None
         await install_definitions(cluster.stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
-        await cluster.client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}})
+        await create_namespace(cluster.client, TEAM)
         await cluster.apply(shipped_objects())
         yield cluster
 

@@ -15,7 +15,8 @@ from structlog.testing import capture_logs
 from support.enforcement import NAMESPACE, Enforced, enforced, roles_for, shipped_configuration, shipped_objects
 from support.failing_pods import show_failure
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
-from support.objects import replicated_job, runtime_object, trainjob_object
+from support.installations import create_namespace
+from support.objects import COMPLETE, replicated_job, runtime_object, trainjob_object
 from support.probes import probed
 from support.series import series
 from support.stack import manager
@@ -23,7 +24,7 @@ from support.training import conditions_of, found, until
 
 from trainmaster.controller.condition_types import JOB_CREATION_FAILED
 from trainmaster.controller.configuration import Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, SECRETS, Resource
 from trainmaster.controller.reconciling.trainjobs import job_creation
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
@@ -43,8 +44,7 @@ CACHED = (
 @pytest.fixture
 async def cluster(tmp_path: Path, impatient: None) -> AsyncIterator[Enforced]:
     async with enforced(tmp_path) as cluster:
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": TEAM}}
-        await cluster.client.create(NAMESPACES, namespace)
+        await create_namespace(cluster.client, TEAM)
         yield cluster
 
 
@@ -148,18 +148,17 @@ async def test_with_exactly_its_roles_a_manager_serves_trainjobs_of_all_kinds(
     assert refused() == before
 
 
+async def end(cluster: Enforced, name: str, condition: JsonObject) -> None:
+    """Let a JobSet end."""
+    status = {"status": {"conditions": [condition]}}
+    await cluster.client.patch(JOBSETS, TEAM, name, status, subresource="status")
+
+
 async def _a_whole_life(cluster: Enforced) -> None:
     """The status follows the JobSet, and the TrainJob is deleted when its time to live has passed."""
     await create(cluster, "short", on="torch", ttlSecondsAfterFinished=0)
     await appears(cluster, JOBSETS, "short")
-    done = {
-        "type": "Completed",
-        "status": "True",
-        "reason": "AllJobsCompleted",
-        "message": "jobset completed successfully",
-        "lastTransitionTime": "2026-01-01T00:05:00Z",
-    }
-    await cluster.client.patch(JOBSETS, TEAM, "short", {"status": {"conditions": [done]}}, subresource="status")
+    await end(cluster, "short", COMPLETE | {"type": "Completed"})
     await vanishes(cluster, TRAINJOBS, "short")
 
 
@@ -375,16 +374,9 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
                 await has_condition(cluster, f"keys-{number}", "Blocked", text="secrets")
             for name in ("one", "two"):
                 await _a_failing_container(cluster, name)
-                failed = {
-                    "type": "Failed",
-                    "status": "True",
-                    "reason": "FailedJobs",
-                    "message": "jobset failed due to one or more job failures",
-                    "lastTransitionTime": "2026-01-01T00:05:00Z",
-                }
-                ended = {"status": {"conditions": [failed]}}
-                await cluster.client.patch(JOBSETS, TEAM, name, ended, subresource="status")
-                await has_condition(cluster, name, "Failed", text=failed["message"])
+                message = "jobset failed due to one or more job failures"
+                await end(cluster, name, COMPLETE | {"type": "Failed", "reason": "FailedJobs", "message": message})
+                await has_condition(cluster, name, "Failed", text=message)
             assert await probes.ask("readyz") == (200, "ok")
     told = events_of(logs, "a right is missing")
     assert len(set(told)) == len(told)

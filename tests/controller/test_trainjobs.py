@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from support.installations import create_namespace
 from support.objects import COMPLETE, runtime_object, trainjob_object
 from support.series import series
-from support.stack import Stack, api_server, manager
+from support.stack import Stack, manager
 from support.training import found, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -26,11 +25,9 @@ NAMESPACE = "team"
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 
 
-@pytest.fixture
-async def stack(tmp_path: Path, impatient: None) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        await create_namespace(stack.client, NAMESPACE)
-        yield stack
+@pytest.fixture(autouse=True)
+async def namespace(stack: Stack, impatient: None) -> None:
+    await create_namespace(stack.client, NAMESPACE)
 
 
 async def create(client: KubeClient, **spec: Any) -> JsonObject:
@@ -209,13 +206,7 @@ async def test_the_workload_of_an_expired_job_is_deleted_until_it_is_gone_and_no
         await until(lambda: jobset(client))
         await settled(stack)
     # The manager stopped between the write of the status and the delete.
-    failed = {
-        "type": "Failed",
-        "status": "True",
-        "reason": "DeadlineExceeded",
-        "message": "TrainJob exceeded its active deadline",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
+    failed = COMPLETE | {"type": "Failed", "reason": "DeadlineExceeded", "message": "it exceeded its active deadline"}
     await client.patch(TRAINJOBS, NAMESPACE, "demo", {"status": {"conditions": [failed]}}, subresource="status")
     leaving = {"name": "leaving", "namespace": NAMESPACE, "finalizers": ["acme.io/keep"]}
     await client.create(TRAINJOBS, {**trainjob_object(), "metadata": leaving})

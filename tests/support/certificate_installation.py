@@ -77,6 +77,11 @@ class CertificateInstallation:
             found += map(base64.b64decode, bundles)
         return found
 
+    async def is_trusted(self, webhooks: int, *others: bytes) -> bool:
+        """Whether so many webhooks trust what the Secret holds, and those after them others."""
+        authority = (await self.secret()).ca_certificate
+        return await self.bundles() == [authority] * webhooks + list(others)
+
     async def _configurations(self) -> list[JsonObject]:
         found = []
         for each in CONFIGURED:

@@ -74,7 +74,7 @@ async def test_an_empty_secret_is_filled_and_webhooks_work(
         await probes.ready()
         assert await installed.admits()
         found = await installed.secret()
-        assert await installed.bundles() == [found.ca_certificate] * 4
+        assert await installed.is_trusted(4)
         assert (probes.files / "tls.crt").read_bytes() == found.certificate
         assert (probes.files / "ca.crt").read_bytes() == found.ca_certificate
         assert not any(found.ca_key in each.read_bytes() for each in probes.files.rglob("*") if each.is_file())
@@ -186,12 +186,7 @@ async def test_the_webhooks_of_jobs_are_trusted_with_the_others(installed: Certi
     async with installed.manager() as probes:
         await probes.ready()
         await installed.create_webhooks(jobs=True)
-        found = await installed.secret()
-
-        async def trusted() -> bool:
-            return await installed.bundles() == [found.ca_certificate] * 9
-
-        await until(trusted)
+        await until(lambda: installed.is_trusted(9))
         await probes.ready()
         before = await installed.versions()
     annotation = {"op": "add", "path": "/metadata/annotations", "value": {"cert-manager.io/inject-ca-from": "a/b"}}
@@ -200,7 +195,7 @@ async def test_the_webhooks_of_jobs_are_trusted_with_the_others(installed: Certi
         await probes.says(f"failed: the ValidatingWebhookConfiguration {JOB_VALIDATOR.name} has no caBundle yet: ")
         await installed.patch_webhooks(JOB_VALIDATOR, [{"op": "remove", "path": "/metadata/annotations"}])
         await probes.ready()
-        assert await trusted()
+        assert await installed.is_trusted(9)
         assert (await installed.versions()).keys() == before.keys()
 
 
@@ -223,15 +218,10 @@ async def test_the_webhooks_of_a_training_operator_are_left_to_it_until_ours_are
         async with installed.manager() as probes:
             await probes.ready()
             assert await installed.admits()
-            found = await installed.secret()
-            assert await installed.bundles() == [found.ca_certificate] * 4 + [b"go"] * 5
+            assert await installed.is_trusted(4, *[b"go"] * 5)
             [ours] = job_manifest()
             await installed.client.apply(VALIDATING, ours, field_manager="kubectl")
-
-            async def trusted() -> bool:
-                return await installed.bundles() == [found.ca_certificate] * 9
-
-            await until(trusted)
+            await until(lambda: installed.is_trusted(9))
             await probes.ready()
     [told] = [each["reason"] for each in logs if each["event"].endswith("is not ours to write")]
     assert told.startswith(
@@ -288,16 +278,13 @@ async def test_what_somebody_damages_is_made_again_and_webhooks_answer_all_the_t
         found, now = await installed.secret(), datetime.now(UTC)
         return found.signer_problem(now) is None and found.serving_problem(names(), now) is None
 
-    async def trusted() -> bool:
-        return set(await installed.bundles()) == {(await installed.secret()).ca_certificate}
-
     async with installed.manager() as probes:
         await probes.ready()
         for damage, reason in DAMAGES:
             with capture_logs() as logs:
                 await installed.patch_secret({"data": damage})
                 await until(repaired)
-                await until(trusted)
+                await until(lambda: installed.is_trusted(4))
             assert reason in {each.get("reason") for each in logs}
 
 
@@ -401,11 +388,7 @@ async def test_a_certificate_that_cert_manager_renews_is_taken_up(
             assert await installed.admits()
             project(2)
             shutil.rmtree(mounted / "..1")
-
-            async def taken() -> bool:
-                return any(each["event"] == "a new certificate is served" for each in logs)
-
-            await until(taken)
+            await until(lambda: any(each["event"] == "a new certificate is served" for each in logs))
             assert await installed.admits()
 
 

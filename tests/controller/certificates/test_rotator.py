@@ -42,11 +42,7 @@ async def test_a_right_that_is_missing_is_told_once_and_nothing_ends(
     refused = faults.add(Refuse(403), verb="patch", resource="secrets", user_agent="trainmaster/")
     with capture_logs() as logs:
         async with installed.manager() as probes:
-
-            async def tried_again() -> bool:
-                return refused.count >= 2
-
-            await until(tried_again)
+            await until(lambda: refused.count >= 2)
             await probes.says("there is no serving certificate yet; whoever leads fills it in")
             refused.remove()
             await probes.ready()
@@ -84,11 +80,7 @@ async def test_while_the_api_server_fails_nothing_is_taken_for_trusted(
     await installed.patch_secret({"data": encode(rotating)})
     failing = faults.add(Refuse(500), verb="watch,list", resource="validatingwebhookconfigurations")
     async with installed.manager() as probes:
-
-        async def tried() -> bool:
-            return failing.count >= 3
-
-        await until(tried)
+        await until(lambda: failing.count >= 3)
         assert await installed.secret() == rotating
         failing.remove()
         await probes.ready()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -17,12 +16,6 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.devcluster.listener import free_port
 
 pytestmark = [pytest.mark.guarantee("M-8"), pytest.mark.usefixtures("impatient")]
-
-
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        yield stack
 
 
 @pytest.fixture

@@ -38,12 +38,6 @@ pytestmark = pytest.mark.usefixtures("debugged")
 ELECTION = QUIET.model_copy(update={"leader_election": LeaderElection(leader_elect=True, resource_namespace="default")})
 
 
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        yield stack
-
-
 def served() -> Configuration:
     """A configuration with election, and with servers on free ports."""
     return ELECTION.model_copy(

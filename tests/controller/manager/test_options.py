@@ -21,7 +21,7 @@ from support.authorities import Authority
 from support.commands import eventually
 from support.http import get, listening
 from support.probes import probed
-from support.stack import Stack, api_server, manager
+from support.stack import Stack, manager
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, parse_configuration
@@ -121,12 +121,6 @@ def test_every_option_is_documented_and_has_a_test_that_proves_its_effect() -> N
     for path, names in groupby(sorted(test.split("::") for test in PROVED.values()), key=itemgetter(0)):
         defined = re.findall(r"def (test_\w+)\(", (ROOT / "tests/controller" / path).read_text())
         assert {name for _, name in names} - set(defined) == set(), path
-
-
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        yield stack
 
 
 def configured(**sections: Any) -> Configuration:

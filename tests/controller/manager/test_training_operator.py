@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -43,11 +42,7 @@ PODGROUPS = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups"
 VOLCANO = QUIET.model_copy(update={"training_operator": TrainingOperator(gang_scheduler_name="volcano")})
 
 
-@pytest.fixture
-async def stack(tmp_path: Path, impatient: None) -> AsyncIterator[Stack]:
-    """An API server of our own, without the definitions of V1."""
-    async with api_server(tmp_path) as stack:
-        yield stack
+pytestmark = pytest.mark.usefixtures("impatient")
 
 
 async def create_job(stack: Stack) -> None:
@@ -125,7 +120,6 @@ async def test_switched_off_it_does_not_even_ask(stack: Stack) -> None:
 
 
 @pytest.mark.defect("V1-B26")
-@pytest.mark.usefixtures("impatient")
 async def test_a_gang_scheduler_may_be_installed_later(tmp_path: Path) -> None:
     async with api_server(tmp_path, definitions=False) as stack:
         assert stack.cluster is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,13 @@ import aiohttp
 import pytest
 from support.distributions import Distributions
 from support.faulty_plugins import TIME, faulty, sleep, sleepers
+from support.installations import create_namespace
 from support.objects import runtime_object, trainjob_object
-from support.stack import QUIET, Stack, api_server, manager
+from support.stack import QUIET, Stack, manager
 from support.training import conditions_of, until
 
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.configuration import Health, Plugins, complete, parse_configuration
-from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.plugins.guard import guard_of, plugins_detail
 from trainmaster.controller.plugins.loading import LoadedPlugins, load
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
@@ -29,11 +29,9 @@ HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configura
 
 
 @pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team"}}
-        await stack.client.create(NAMESPACES, namespace)
-        yield stack
+async def team(stack: Stack) -> Stack:
+    await create_namespace(stack.client, "team")
+    return stack
 
 
 async def conditions_once_it_is_built(stack: Stack, name: str) -> dict[str, JsonObject]:
@@ -50,7 +48,8 @@ def woken() -> Iterator[None]:
         yield
 
 
-async def test_the_configuration_says_how_plugins_are_contained(stack: Stack) -> None:
+async def test_the_configuration_says_how_plugins_are_contained(team: Stack) -> None:
+    stack = team
     settings = Plugins.model_validate(
         {
             "timeLimit": "200ms",

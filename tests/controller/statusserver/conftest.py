@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
-from support.stack import Stack, api_server
+from support.stack import Stack
 from support.statusserver import OWNERS, MovableClock, StatusClient, Trainers
 
 from trainmaster.controller.server.server import http_log
 from trainmaster.controller.statusserver.handler import StatusHandler
 from trainmaster.controller.statusserver.server import HTTP_OPTIONS, application
-
-
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        yield stack
 
 
 @pytest.fixture
