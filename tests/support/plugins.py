@@ -22,6 +22,18 @@ class Builder:
         yield Desired({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self._object_name}})
 
 
+class Counting:
+    """Counts how often it is called."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def enforce_ml_policy(self, info: Any) -> None:
+        self.calls += 1
+
+
 class Enforcer:
     """Notes that it ran."""
 

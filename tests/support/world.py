@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 from support.objects import runtime_object, trainjob_object
@@ -45,6 +46,12 @@ def applied_by(manager: str, obj: JsonObject) -> JsonObject:
 
 def _fields_of(value: Any) -> JsonObject:
     return {f"f:{name}": _fields_of(below) for name, below in value.items()} if isinstance(value, dict) else {}
+
+
+JOBSET_COMPLETED = {
+    "conditions": [{"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}],
+    "replicatedJobsStatus": [{"name": "node", "succeeded": 1}],
+}
 
 
 class World:
@@ -342,3 +349,16 @@ def jobset_of(owner: str) -> JsonObject:
             "ownerReferences": [{**reference, "controller": True}],
         },
     }
+
+
+@contextmanager
+def guarded_world(plugin: Any) -> Iterator[World]:
+    """A world with a plugin of somebody else, and a TrainJob."""
+    guard = PluginGuard({plugin.name}, time_limit=60.0, failures=99, period=60.0)
+    world = World(plugin, guard=guard)
+    world.put(trainjob_object(), runtime_object())
+    try:
+        yield world
+    finally:
+        world.close()
+        guard.close()

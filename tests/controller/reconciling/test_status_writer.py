@@ -13,14 +13,6 @@ from trainmaster.controller.reconciling.outcomes import DONE, Requeue, RequeueAf
 from trainmaster.controller.reconciling.status_writer import COUNTERS_INTERVAL
 from trainmaster.runtime.jsontree import JsonObject
 
-COMPLETED = {
-    "type": "Completed",
-    "status": "True",
-    "reason": "AllJobsCompleted",
-    "message": "jobset completed successfully",
-    "lastTransitionTime": "2026-01-01T00:00:00Z",
-}
-
 
 def counters(**counts: int) -> list[JsonObject]:
     return [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0, "suspended": 0, **counts}]

@@ -6,20 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.objects import runtime_object, trainjob_object
-from support.world import World, jobset_of, world_with
+from support.plugins import Counting
+from support.world import JOBSET_COMPLETED, World, guarded_world, jobset_of, world_with
 
 from trainmaster.controller.kube.cache.store import Store, object_key
-from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.reconciling.status_writer import COUNTERS_INTERVAL
 from trainmaster.controller.reconciling.trainjobs.counter_changes import only_counters_change
-from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
-
-COMPLETED = {
-    "conditions": [{"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}],
-    "replicatedJobsStatus": [{"name": "node", "succeeded": 1}],
-}
 
 
 def counting(**counts: int) -> JsonObject:
@@ -57,7 +50,7 @@ async def test_what_waits_is_written_with_the_end_of_the_job_and_then_no_more() 
     world = await built()
     world.change("JobSet", status=counting(active=1, ready=1))
     assert await world.work() == 0
-    world.change("JobSet", status=COMPLETED)
+    world.change("JobSet", status=JOBSET_COMPLETED)
     assert await world.work() == 1
     assert world.conditions["Complete"]["status"] == "True"
     await world.clock.advance(3600)
@@ -108,22 +101,10 @@ async def test_a_change_of_the_trainjob_waits_for_no_counters() -> None:
 
 
 async def test_nothing_waits_where_a_plugin_of_others_may_read_counts() -> None:
-    class Others:
-        name = "others"
-
-        def enforce_ml_policy(self, info: Info) -> None:
-            """Do nothing."""
-
-    guard = PluginGuard({"others"}, time_limit=60.0, failures=99, period=60.0)
-    world = World(Others(), guard=guard)
-    try:
-        world.put(trainjob_object(), runtime_object())
+    with guarded_world(Counting()) as world:
         await world.work()
         world.change("JobSet", status=counting(active=1, ready=1))
         assert await world.work() == 1
-    finally:
-        world.close()
-        guard.close()
 
 
 def test_neither_the_first_state_of_a_jobset_nor_its_end_is_a_change_of_counters() -> None:

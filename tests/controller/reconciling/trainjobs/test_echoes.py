@@ -6,20 +6,15 @@ from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
-from support.world import World, world_with
+from support.plugins import Counting
+from support.world import JOBSET_COMPLETED, World, guarded_world, world_with
 
 from trainmaster.controller.kube.cache.store import object_key
-from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.reconciling.outcomes import DONE
 from trainmaster.controller.reconciling.trainjobs.job_creation import FIRST_LOOK
-from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 
 RUNNING = {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 1}]}
-COMPLETED = {
-    "conditions": [{"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}],
-    "replicatedJobsStatus": [{"name": "node", "succeeded": 1}],
-}
 
 
 async def catch_up(world: World) -> int:
@@ -58,7 +53,7 @@ async def test_each_report_of_a_jobset_is_one_reconcile(lagging: bool) -> None:
     await world.clock.advance(1)
     await world.work()
     world.lagging = lagging
-    world.show(world.store({**world.find("JobSet"), "status": COMPLETED}))
+    world.show(world.store({**world.find("JobSet"), "status": JOBSET_COMPLETED}))
     assert await world.work() == 1
     assert world.conditions["Complete"]["status"] == "True"
     assert await catch_up(world) == 0
@@ -79,7 +74,7 @@ async def test_what_others_change_while_it_is_built_is_never_lost(of: str, laggi
             spec = {**world.find("TrainJob")["spec"], "suspend": True}
             world.change("TrainJob", spec=spec)
         elif of == "JobSet":
-            world.change("JobSet", status=COMPLETED)
+            world.change("JobSet", status=JOBSET_COMPLETED)
         else:
             world.change("ConfigMap", name="demo-runtime-snapshot", data={})
 
@@ -95,7 +90,7 @@ async def test_what_others_change_while_it_is_built_is_never_lost(of: str, laggi
 async def test_a_job_that_has_ended_is_deleted_in_time(ttl: int) -> None:
     world = world_with(ttlSecondsAfterFinished=ttl)
     await world.work()
-    world.change("JobSet", status=COMPLETED)
+    world.change("JobSet", status=JOBSET_COMPLETED)
     await world.work()
     if ttl:
         assert world.deleted == []
@@ -149,26 +144,8 @@ async def test_a_workload_that_is_built_again_is_looked_at_again() -> None:
     assert await world.work() == 2
 
 
-class Counting:
-    """A plugin of somebody else, which makes its second object when it sees its first one."""
-
-    name = "counting"
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def enforce_ml_policy(self, info: Info) -> None:
-        self.calls += 1
-
-
 async def test_a_plugin_of_others_sees_what_was_written() -> None:
     plugin = Counting()
-    guard = PluginGuard({"counting"}, time_limit=60.0, failures=99, period=60.0)
-    world = World(plugin, guard=guard)
-    try:
-        world.put(trainjob_object(), runtime_object())
+    with guarded_world(plugin) as world:
         assert await world.work() == 2
         assert plugin.calls == 2
-    finally:
-        world.close()
-        guard.close()

@@ -7,26 +7,10 @@ from typing import Any
 
 import pytest
 from support.objects import runtime_object, trainjob_object
-from support.world import KEY, World
+from support.plugins import Counting
+from support.world import JOBSET_COMPLETED, KEY, World
 
 from trainmaster.runtime.info import Info
-
-COMPLETED = {
-    "conditions": [{"type": "Completed", "status": "True", "reason": "AllJobsCompleted", "message": "done"}],
-    "replicatedJobsStatus": [{"name": "node", "succeeded": 1}],
-}
-
-
-class Counting:
-    """A plugin that counts how often it is called."""
-
-    name = "counting"
-
-    def __init__(self) -> None:
-        self.calls = 0
-
-    def enforce_ml_policy(self, info: Info) -> None:
-        self.calls += 1
 
 
 class PlannedWorld(World):
@@ -61,7 +45,7 @@ async def test_a_whole_life_is_planned_once() -> None:
     assert await world.report(active=1) == 0
     assert await world.report(active=1, ready=1) == 0
     assert world.find("TrainJob")["status"]["jobsStatus"][0]["ready"] == 1
-    world.change("JobSet", status=COMPLETED)
+    world.change("JobSet", status=JOBSET_COMPLETED)
     assert await world.plans() == 0
     assert world.conditions["Complete"]["status"] == "True"
 
