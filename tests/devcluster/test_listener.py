@@ -16,7 +16,7 @@ from trainmaster.devcluster.settings import ClusterSettings
 from trainmaster.devcluster.state import PortInUse, StateDirectory
 
 
-def test_a_free_port_is_given_to_nobody_who_asks_for_any() -> None:
+def test_a_free_port_is_given_to_nobody_who_asks_for_any_and_to_one_server_only() -> None:
     port = free_port()
     with ExitStack() as stack:
         target = stack.enter_context(socket.create_server((HOST, 0), backlog=2048)).getsockname()
@@ -27,12 +27,8 @@ def test_a_free_port_is_given_to_nobody_who_asks_for_any() -> None:
             connected = stack.enter_context(socket.create_connection(target))
             assert connected.getsockname()[1] != port
         stack.enter_context(socket.create_server((HOST, port)))
-
-
-def test_a_free_port_is_taken_by_one_server_only() -> None:
-    port = free_port()
-    with socket.create_server((HOST, port)), pytest.raises(OSError, match="in use"):
-        socket.create_server((HOST, port)).close()
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server((HOST, port)).close()
 
 
 async def test_of_two_clusters_that_take_the_same_port_at_once_one_lets_go(

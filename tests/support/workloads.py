@@ -12,7 +12,9 @@ LABELS = {"app": "web"}
 GPU = "nvidia.com/gpu"
 
 
-async def add_node(cluster: Stepper, name: str, *, labels: JsonObject | None = None, **allocatable: str) -> None:
+async def add_node(
+    cluster: Stepper, name: str, allocatable: dict[str, str], *, labels: JsonObject | None = None
+) -> None:
     """Add a node of which pods may take so much."""
     node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels or {}}}
     created = await cluster.api.create(NODES, node)

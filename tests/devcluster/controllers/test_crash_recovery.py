@@ -81,7 +81,7 @@ async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int, jobset_d
     cluster = Stepper(store=store)
     await cluster.namespace("default")
     await cluster.api.create(CRDS, jobset_definition)
-    await add_node(cluster, "n", cpu="64")
+    await add_node(cluster, "n", {"cpu": "64"})
     start(cluster)
     await cluster.api.create(JOBSETS, manifest(), namespace="default")
     await unsteady(cluster, store)

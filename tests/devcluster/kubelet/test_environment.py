@@ -63,7 +63,7 @@ def test_expansion(text: str, expected: str) -> None:
     assert expand(text, {"A": "1"}) == expected
 
 
-def test_variables_see_what_was_defined_before_them() -> None:
+def test_variables_see_what_was_defined_before_them_and_win_over_env_from() -> None:
     found = environment(
         {"name": "EARLY", "value": "$(LATE)"},
         {"name": "LATE", "value": "$(S)/$(CM_LR)"},
@@ -74,9 +74,6 @@ def test_variables_see_what_was_defined_before_them() -> None:
     assert found["EARLY"] == "$(LATE)"
     assert found["AGAIN"] == "svc/0.1!"
     assert found["EMPTY"] == ""
-
-
-def test_env_wins_over_env_from_and_later_sources_over_earlier() -> None:
     sources = [{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "keys"}}]
     found = environment({"name": "shared", "value": "mine"}, envFrom=sources)
     assert (found["shared"], found["LR"], found["token"]) == ("mine", "0.1", "s3cret")

@@ -60,27 +60,21 @@ def test_what_is_missing_is_named_with_the_command_that_installs_it(machine: Mac
             "needs mpirun and an SSH server, which its image has: use a cluster that runs containers"
         )
 
+    own = {"name": "own", "labels": {"trainer.kubeflow.org/framework": "jax"}}
+    assert missing_for({"metadata": own, "spec": {}}), "a runtime of one's own needs what its framework does"
+    assert missing_for({"metadata": {"name": "own", "labels": {"trainer.kubeflow.org/framework": "flux"}}}) is None
+    assert missing_for({"metadata": {"name": "own"}, "spec": {}}) is None
 
-def test_what_is_there_is_found(machine: Machine) -> None:
-    machine(programs=("torchrun", "tune"), packages=("jax", "xgboost"))
-    for name in ("torch-distributed", "jax-distributed", "xgboost-distributed", "torchtune-qwen2.5-1.5b"):
-        assert missing_for(by_name(name)) is None
 
-
-def test_of_mpi_more_is_needed_than_a_program(
+def test_what_is_there_is_found_but_of_mpi_more_is_needed_than_a_program(
     machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Only an image of that runtime has the user and the configuration that it names."""
-    machine(programs=("mpirun",))
+    machine(programs=("torchrun", "tune", "mpirun"), packages=("jax", "xgboost"))
+    for name in ("torch-distributed", "jax-distributed", "xgboost-distributed", "torchtune-qwen2.5-1.5b"):
+        assert missing_for(by_name(name)) is None
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert "/home/mpiuser/.sshd_config" in (missing_for(by_name("mlx-distributed")) or "")
-
-
-def test_a_runtime_of_ones_own_needs_what_its_framework_does(machine: Machine) -> None:
-    machine()
-    assert missing_for({"metadata": {"name": "own", "labels": {"trainer.kubeflow.org/framework": "jax"}}, "spec": {}})
-    assert missing_for({"metadata": {"name": "own", "labels": {"trainer.kubeflow.org/framework": "flux"}}}) is None
-    assert missing_for({"metadata": {"name": "own"}, "spec": {}}) is None
 
 
 async def told(api: Api, runtime: JsonObject, *jobs: JsonObject) -> dict[str, str]:

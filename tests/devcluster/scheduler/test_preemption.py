@@ -17,7 +17,7 @@ from trainmaster.runtime.jsontree import JsonObject
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
     for name in ("n1", "n2"):
-        await add_node(cluster, name, cpu="4", pods="10")
+        await add_node(cluster, name, {"cpu": "4", "pods": "10"})
     for name, value, policy in (("low", 1, None), ("high", 100, None), ("polite", 100, "Never")):
         body = {"metadata": {"name": name}, "value": value, **({"preemptionPolicy": policy} if policy else {})}
         await cluster.api.create(PRIORITY_CLASSES, body)

@@ -14,7 +14,7 @@ from trainmaster.runtime.jsontree import JsonObject
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
     allocatable = {"cpu": "4", "memory": "8Gi", GPU: "2", "pods": "5"}
-    await add_node(cluster, "laptop", labels={"zone": "desk"}, **allocatable)
+    await add_node(cluster, "laptop", allocatable, labels={"zone": "desk"})
     cluster.start(Scheduler(cluster.api))
     return cluster
 

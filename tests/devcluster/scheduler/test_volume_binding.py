@@ -14,7 +14,7 @@ from trainmaster.devcluster.testing.stepper import Stepper
 
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
-    await add_node(cluster, "n", pods="10")
+    await add_node(cluster, "n", {"pods": "10"})
     cluster.start(Scheduler(cluster.api))
     volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": volumes}}

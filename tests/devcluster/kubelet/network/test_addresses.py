@@ -84,12 +84,15 @@ def test_each_pod_has_an_address_of_its_own_that_can_be_bound() -> None:
         server.bind((host_address("ns", "train", "host-1"), 0))
 
 
-def test_the_address_of_a_pod_is_known_before_the_pod_exists() -> None:
+def test_addresses_of_pods_and_services_are_known_before_they_exist() -> None:
     pod = {"metadata": {"name": "p-x7z", "namespace": "ns", "uid": "u"}, "spec": {"hostname": "h", "subdomain": "s"}}
     assert pod_address(pod, cluster="/a") == host_address("ns", "s", "h")
     alone = {"metadata": {"name": "p-x7z", "namespace": "ns", "uid": "u"}, "spec": {"hostname": "h"}}
     assert pod_address(alone, cluster="/a") == pod_address(alone, cluster="/a")
     assert pod_address(alone, cluster="/a") != pod_address(alone, cluster="/b"), "two clusters may have such a pod"
+    service = service_address("ns", "web", cluster="/a")
+    assert service == service_address("ns", "web", cluster="/a")
+    assert service not in (service_address("ns", "other", cluster="/a"), service_address("ns", "web", cluster="/b"))
 
 
 @pytest.mark.parametrize(
@@ -107,10 +110,3 @@ def test_pods_of_jobs_and_subdomains_share_the_ports_of_a_rendezvous(owner: str,
     owners = [{"kind": "Note"}, *([{"kind": owner, "controller": True}] if owner else [])]
     spec = {"subdomain": subdomain} if subdomain else {}
     assert has_own_ports({"metadata": {"name": "p", "ownerReferences": owners}, "spec": spec}) is own
-
-
-def test_services_of_one_name_have_different_addresses_in_different_clusters() -> None:
-    first, second = (service_address("ns", "web", cluster=path) for path in ("/a", "/b"))
-    assert first != second
-    assert first == service_address("ns", "web", cluster="/a")
-    assert first != service_address("ns", "other", cluster="/a")

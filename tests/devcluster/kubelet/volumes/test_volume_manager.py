@@ -66,14 +66,11 @@ def test_empty_dir_is_kept_when_mounted_again(mounts: Mounts) -> None:
     assert (mounts.mount(emptyDir={"medium": "Memory"}) / "file").read_text() == "kept"
 
 
-def test_config_map_files_with_names_rewritten(mounts: Mounts) -> None:
+def test_config_map_files_with_names_rewritten_are_all_replaced_at_once(mounts: Mounts) -> None:
+    assert visible(mounts.mount(configMap={"name": "none", "optional": True})) == {}
     volume = mounts.mount(configMap={"name": "settings"})
     assert visible(volume) == {"host": b"127.0.0.1", "other": b"x", "blob": b"\xff\x00"}
     assert (volume / "host").readlink() == Path("..data/host")
-
-
-def test_a_new_version_replaces_all_files_at_once(mounts: Mounts) -> None:
-    volume = mounts.mount(configMap={"name": "settings"})
     mounts.objects[CONFIGMAPS, "settings"] = {"data": {"host": "new"}}
     assert mounts.mount(configMap={"name": "settings"}) == volume
     assert (volume / "host").read_bytes() == b"new"
@@ -154,10 +151,6 @@ def test_what_is_missing_may_still_come(mounts: Mounts, source: JsonObject, mess
 def test_what_cannot_be_mounted_fails_the_pod(mounts: Mounts, source: JsonObject, message: str) -> None:
     with pytest.raises(PodRejectedError, match=message):
         mounts.mount(**source)
-
-
-def test_optional_sources_give_an_empty_directory(mounts: Mounts) -> None:
-    assert visible(mounts.mount(configMap={"name": "none", "optional": True})) == {}
 
 
 def test_claims_are_shared(mounts: Mounts) -> None:

@@ -14,7 +14,7 @@ from trainmaster.devcluster.testing.stepper import Stepper
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
     await install_definitions(cluster.api, GANG_DEFINITIONS)
-    await add_node(cluster, "laptop", **{"cpu": "8", "memory": "8Gi", GPU: "4", "pods": "50"})
+    await add_node(cluster, "laptop", {"cpu": "8", "memory": "8Gi", GPU: "4", "pods": "50"})
     cluster.start(Scheduler(cluster.api), QueueController(cluster.api))
     await cluster.settle()
     return cluster

@@ -258,18 +258,13 @@ async def test_phases_of_coscheduling(cluster: Stepper) -> None:
     assert status(cluster)["phase"] == "Pending"
 
 
-async def test_a_failed_group_shows_it(cluster: Stepper) -> None:
-    await group(cluster, minMember=1)
-    await pod(cluster, "a")
-    await cluster.set_pods("Failed")
-    assert (status(cluster)["phase"], status(cluster)["failed"]) == ("Failed", 1)
-
-
-async def test_the_owner_of_the_pods_is_named(cluster: Stepper) -> None:
+async def test_the_owner_of_the_pods_is_named_and_a_failed_group_shows_it(cluster: Stepper) -> None:
     await group(cluster, minMember=1)
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train-node-0", "uid": "1", "controller": True}
     await pod(cluster, "a", metadata={"ownerReferences": [owner]})
     assert status(cluster)["occupiedBy"] == "default/train-node-0"
+    await cluster.set_pods("Failed")
+    assert (status(cluster)["phase"], status(cluster)["failed"]) == ("Failed", 1)
 
 
 async def test_each_attempt_has_its_time(cluster: Stepper) -> None:

@@ -234,7 +234,7 @@ async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int) -> None:
     cluster = Stepper(store=store)
     await cluster.namespace("default")
     await install_definitions(cluster.api, GANG_DEFINITIONS)
-    await add_node(cluster, "laptop", **{GPU: "4"})
+    await add_node(cluster, "laptop", {GPU: "4"})
 
     def start() -> None:
         cluster.start(Scheduler(cluster.api), QueueController(cluster.api), Operator(cluster.api))
