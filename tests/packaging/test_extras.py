@@ -135,12 +135,6 @@ def test_every_module_of_the_controller_does_with_the_base_installation(installe
     assert "`pip install 'trainmaster[tracing]'`" in done.stdout, "traces are the extra that a manager may lack"
 
 
-def test_the_overview_lists_what_there_is(installed: Installation) -> None:
-    done = installed.base("--help")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert re.search(r"^ +manager ", done.stdout, re.MULTILINE)
-
-
 def test_a_cluster_needs_the_extra(installed: Installation) -> None:
     done = installed.base("cluster", "up", "--detach")
     assert (done.returncode, done.stdout) == (1, "")
@@ -153,6 +147,7 @@ def test_a_cluster_needs_the_extra(installed: Installation) -> None:
 
 
 def test_what_is_valid_is_valid_and_the_rules_are_said_to_be_unchecked(installed: Installation) -> None:
+    assert "kind: JobSet" in installed.base("render", "-f", str(EXAMPLE)).stdout, "rendering needs no extra"
     done = installed.base("validate", "-f", str(EXAMPLE), "-f", str(ROOT / "deploy/runtimes"))
     assert (done.returncode, done.stderr[:12]) == (0, "trainmaster:"), done.stdout
     assert "0 errors, 1 warning" in done.stderr
@@ -171,37 +166,18 @@ def test_wrong_fields_and_rules_of_admission_are_found_without_the_extra(install
     assert "spec.runtimeRef.name: no file has" in done.stdout
 
 
-@pytest.mark.parametrize("command", ["crds", "rbac"])
-def test_what_an_installation_needs_is_told_without_the_embedded_cluster(installed: Installation, command: str) -> None:
-    done = installed.image(command)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "apiVersion: " in done.stdout
-
-
-def test_rendering_needs_no_extra(installed: Installation) -> None:
-    done = installed.base("render", "-f", str(EXAMPLE))
-    assert done.returncode == 0, done.stderr
-    assert "kind: JobSet" in done.stdout
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        (("cluster", "status"), "the command 'cluster' needs the embedded cluster, which is not part of this"),
-        (("validate", "-f", str(EXAMPLE)), "the command 'validate' needs the embedded cluster, which is not part of"),
-    ],
-)
-def test_an_installation_without_the_embedded_cluster_says_so(
-    installed: Installation, command: tuple[str, ...], said: str
-) -> None:
-    """The image of the controller is one."""
-    done = installed.image(*command)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert said in done.stderr
-    assert len(done.stderr.splitlines()) == 1
-    overview = installed.image("--help")
-    assert (overview.returncode, overview.stderr) == (0, "")
-    assert not re.search(r"^ +cluster ", overview.stdout, re.MULTILINE)
+def test_an_installation_without_the_embedded_cluster_says_so(installed: Installation) -> None:
+    """The image of the controller is one. What an installation needs is told without."""
+    for command in (("cluster", "status"), ("validate", "-f", str(EXAMPLE))):
+        done = installed.image(*command)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert f"the command '{command[0]}' needs the embedded cluster, which is not part of this" in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+    for command, printed in (("crds", "apiVersion: "), ("rbac", "apiVersion: "), ("--help", "\n  manager ")):
+        done = installed.image(command)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert re.search(printed.replace("  ", " +"), done.stdout)
+        assert not re.search(r"^ +cluster ", done.stdout, re.MULTILINE)
 
 
 def test_running_a_job_without_a_cluster_needs_the_extra(installed: Installation) -> None:

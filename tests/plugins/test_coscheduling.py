@@ -71,22 +71,63 @@ def test_the_timeout_is_that_of_the_runtime() -> None:
     assert group(trainjob(), on(gang={"coscheduling": {"scheduleTimeoutSeconds": 5}}))["scheduleTimeoutSeconds"] == 5
 
 
-@pytest.mark.defect("B10")
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_initializers_are_not_waited_for(scheduler: str) -> None:
-    """B10: they counted for the quorum, but the trainer's pods appear only after they have ended."""
-    trainer = replicated_job(dependsOn=[after("dataset-initializer"), after("model-initializer")])
-    job, runtime = trainjob(trainer={"numNodes": 3}), on(DATA, MODEL, trainer, gang={scheduler: {}})
-    assert group(job, runtime)["minMember"] == 3
-    assert members(jobset(job, runtime)) == ["node"]
+def working_through_a_list() -> JsonObject:
+    """Towards the end of its list it has fewer pods than its quorum."""
+    worker = replicated_job("worker", ancestor=None)
+    worker["template"]["spec"] |= {"parallelism": 4, "completions": 10}
+    return worker
+
+
+FIRST, LAST, SERVER = (replicated_job(name, ancestor=None) for name in ("first", "last", "server"))
+GANGS: dict[str, tuple[Runtime, int, int, list[str]]] = {
+    # B10: they counted for the quorum, but the trainer's pods appear only after they have ended.
+    "initializers are not waited for": (
+        on(DATA, MODEL, replicated_job(dependsOn=[after("dataset-initializer"), after("model-initializer")])),
+        *(3, 3, ["node"]),
+    ),
+    "initializers that nobody waits for start with the trainer": (
+        on(DATA, MODEL, replicated_job(), gang={"volcano": {}}),
+        *(32, 34, ["dataset-initializer", "model-initializer", "node"]),
+    ),
+    "a start-up in order is a chain of dependencies": (
+        on(FIRST, replicated_job(), LAST, startupPolicy={"startupPolicyOrder": "InOrder"}),
+        *(2, 2, ["node"]),
+    ),
+    "who waits for somebody who waits for the trainer is no member": (
+        on(
+            replicated_job(),
+            replicated_job("test", ancestor=None, dependsOn=[after("node")]),
+            replicated_job("report", ancestor=None, dependsOn=[after("test")]),
+            SERVER,
+        ),
+        *(1, 2, ["node", "server"]),
+    ),
+    "the trainer is a gang however large its preparation is": (
+        on(replicated_job("wide", ancestor=None, replicas=100), replicated_job(dependsOn=[after("wide")])),
+        *(2, 2, ["node"]),
+    ),
+    "who works through a list is not waited for": (on(working_through_a_list(), replicated_job()), 1, 1, ["node"]),
+    "all slices of a trainer and all servers count": (
+        on(replicated_job(replicas=4), replicated_job("two", ancestor=None, replicas=2), policy={"jax": {}}),
+        *(32, 34, ["node", "two"]),
+    ),
+}
 
 
 @pytest.mark.defect("B10")
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_initializers_that_nobody_waits_for_start_with_the_trainer(scheduler: str) -> None:
-    job, runtime = trainjob(trainer={"numNodes": 32}), on(DATA, MODEL, replicated_job(), gang={scheduler: {}})
-    assert group(job, runtime)["minMember"] == 34
-    assert members(jobset(job, runtime)) == ["dataset-initializer", "model-initializer", "node"]
+@pytest.mark.parametrize(("runtime", "nodes", "quorum", "gang"), GANGS.values(), ids=GANGS)
+def test_those_that_start_together_are_a_gang(runtime: Runtime, nodes: int, quorum: int, gang: list[str]) -> None:
+    job = trainjob(trainer={"numNodes": nodes})
+    assert group(job, runtime)["minMember"] == quorum
+    assert members(jobset(job, runtime)) == gang
+
+
+def test_a_gang_of_nobody_has_no_group() -> None:
+    """The schema of coscheduling refuses a quorum of 0, and nobody has to wait."""
+    for scheduler in SCHEDULERS:
+        objects = resolve(trainjob(trainer={"numNodes": 0}), on(gang={scheduler: {}}), FRAMEWORK).objects
+        assert [desired.identity[1] for desired in objects] == ["JobSet"]
+        assert members(objects[0].object) == []
 
 
 @pytest.mark.defect("B10")
@@ -110,39 +151,6 @@ def test_a_launcher_that_does_not_wait_is_a_member() -> None:
     assert warning_details(trainjob(), runtime) == []
 
 
-@pytest.mark.defect("B10")
-def test_a_start_up_in_order_is_a_chain_of_dependencies() -> None:
-    jobs = [replicated_job("first", ancestor=None), replicated_job(), replicated_job("last", ancestor=None)]
-    job, runtime = trainjob(trainer={"numNodes": 2}), on(*jobs, startupPolicy={"startupPolicyOrder": "InOrder"})
-    assert group(job, runtime)["minMember"] == 2
-    assert members(jobset(job, runtime)) == ["node"]
-
-
-@pytest.mark.defect("B10")
-def test_who_waits_for_somebody_who_waits_for_the_trainer_is_no_member() -> None:
-    jobs = [
-        replicated_job(),
-        replicated_job("test", ancestor=None, dependsOn=[after("node")]),
-        replicated_job("report", ancestor=None, dependsOn=[after("test")]),
-        replicated_job("server", ancestor=None),
-    ]
-    assert members(jobset(trainjob(), on(*jobs))) == ["node", "server"]
-
-
-@pytest.mark.defect("B10")
-def test_the_trainer_is_a_gang_however_large_its_preparation_is() -> None:
-    wide = replicated_job("wide", ancestor=None, replicas=100)
-    trainer = replicated_job(dependsOn=[after("wide")])
-    assert group(trainjob(trainer={"numNodes": 2}), on(wide, trainer))["minMember"] == 2
-
-
-def test_who_works_through_a_list_is_not_waited_for() -> None:
-    """Towards the end of its list it has fewer pods than its quorum."""
-    worker = replicated_job("worker", ancestor=None)
-    worker["template"]["spec"] |= {"parallelism": 4, "completions": 10}
-    assert members(jobset(trainjob(), on(worker, replicated_job()))) == ["node"]
-
-
 def test_mpi_nodes_fewer_than_the_runtimes_completions_are_a_gang() -> None:
     """Nodes never work through a list: a rank that comes up only when another has ended is no rank."""
     node = replicated_job("node", ancestor=None)
@@ -154,21 +162,6 @@ def test_mpi_nodes_fewer_than_the_runtimes_completions_are_a_gang() -> None:
     assert group(job, runtime)["minMember"] == 3
     spec = built["spec"]["replicatedJobs"][0]["template"]["spec"]
     assert (spec["parallelism"], spec["completions"]) == (2, 2)
-
-
-def test_all_jobs_of_a_replicated_job_count() -> None:
-    """32 hosts in 4 slices, and 2 servers."""
-    job, server = trainjob(trainer={"numNodes": 32}), replicated_job("server", ancestor=None, replicas=2)
-    runtime = on(replicated_job(replicas=4), server, policy={"jax": {}})
-    assert group(job, runtime)["minMember"] == 34
-
-
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
-def test_a_gang_of_nobody_has_no_group(scheduler: str) -> None:
-    """The schema of coscheduling refuses a quorum of 0, and nobody has to wait."""
-    job, runtime = trainjob(trainer={"numNodes": 0}), on(gang={scheduler: {}})
-    assert [desired.identity[1] for desired in resolve(job, runtime, FRAMEWORK).objects] == ["JobSet"]
-    assert members(jobset(job, runtime)) == []
 
 
 @pytest.mark.defect("B22")

@@ -65,30 +65,25 @@ def test_a_field_of_the_wrong_type_is_told(field: str, value: Any) -> None:
 # Validation.
 
 
-UNNAMED = {"name": "", "image": "i"}
-WITHOUT_IMAGE = {"name": "mpi"}
+INVALID, SPECS_INVALID = "MPIReplicaSpec is not valid", "MPIReplicaSpecs is not valid"
 
 
 @pytest.mark.defect("V1-B18")
 @pytest.mark.parametrize(
     ("replicas", "path", "text"),
     [
-        (None, "spec.mpiReplicaSpecs", "MPIReplicaSpecs is not valid"),
-        ({}, "[Launcher]", "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"),
-        (
-            {"Worker": replica(replicas=2)},
-            "[Launcher]",
-            "MPIReplicaSpec is not valid: Master ReplicaSpec must be present",
-        ),
+        (None, "spec.mpiReplicaSpecs", SPECS_INVALID),
+        ({}, "[Launcher]", f"{INVALID}: Master ReplicaSpec must be present"),
+        ({"Worker": replica(replicas=2)}, "[Launcher]", f"{INVALID}: Master ReplicaSpec must be present"),
         (
             {"Launcher": {"template": {}}},
             "[Launcher].template.spec.containers",
-            "MPIReplicaSpecs is not valid: containers definition expected in Launcher",
+            f"{SPECS_INVALID}: containers definition expected in Launcher",
         ),
         (
             {"Launcher": replica(), "Worker": None},
             "[Worker].template.spec.containers",
-            "MPIReplicaSpecs is not valid: containers definition expected in Worker",
+            f"{SPECS_INVALID}: containers definition expected in Worker",
         ),
         (
             {"Launcher": replica(), "worker": replica()},
@@ -96,20 +91,19 @@ WITHOUT_IMAGE = {"name": "mpi"}
             "MPIReplicaType is worker but must be one of [Launcher Worker]",
         ),
         (
-            {"Launcher": replica(containers=[WITHOUT_IMAGE])},
+            {"Launcher": replica(containers=[{"name": "mpi"}])},
             "[Launcher].template.spec.containers[0].image",
-            "MPIReplicaSpec is not valid: Image is undefined in the container of Launcher",
+            f"{INVALID}: Image is undefined in the container of Launcher",
         ),
         (
-            {"Launcher": replica(), "Worker": replica(containers=[{"name": "a", "image": "i"}, UNNAMED])},
+            {
+                "Launcher": replica(),
+                "Worker": replica(containers=[{"name": "a", "image": "i"}, {"name": "", "image": "i"}]),
+            },
             "[Worker].template.spec.containers[1].name",
-            "MPIReplicaSpec is not valid: ImageName is undefined in the container of Worker",
+            f"{INVALID}: ImageName is undefined in the container of Worker",
         ),
-        (
-            {"Launcher": replica(replicas=0)},
-            "[Launcher].replicas",
-            "MPIReplicaSpec is not valid: There must be only 1 launcher replica",
-        ),
+        ({"Launcher": replica(replicas=0)}, "[Launcher].replicas", f"{INVALID}: There must be only 1 launcher replica"),
     ],
 )
 def test_what_is_wrong_is_told_as_the_original_does(replicas: JsonObject | None, path: str, text: str) -> None:

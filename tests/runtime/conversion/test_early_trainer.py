@@ -228,30 +228,13 @@ def test_unknown_fields_are_told() -> None:
 
 def test_a_runtime_of_v2alpha1(tmp_path: Path) -> None:
     (new,) = convert_early(runtime()).objects
-    assert new == {
-        "apiVersion": TODAY,
-        "kind": "ClusterTrainingRuntime",
-        "metadata": {
-            "name": "torch-distributed",
-            "labels": {"trainer.kubeflow.org/framework": "torch", "training.kubeflow.org/phase": "pre-training"},
-        },
-        "spec": {
-            "mlPolicy": {"numNodes": 1, "torch": {"numProcPerNode": "auto"}},
-            "template": {
-                "spec": {
-                    "replicatedJobs": [
-                        {
-                            "name": "node",
-                            "template": {
-                                "metadata": {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}},
-                                "spec": {"template": {"spec": {"containers": [{"name": "node", "image": "torch"}]}}},
-                            },
-                        }
-                    ]
-                }
-            },
-        },
-    }
+    expected = runtime(TODAY)
+    expected["metadata"]["labels"]["trainer.kubeflow.org/framework"] = "torch"
+    (job,) = expected["spec"]["template"]["spec"]["replicatedJobs"]
+    job["name"] = "node"
+    job["template"]["metadata"] = {"labels": {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}}
+    job["template"]["spec"]["template"]["spec"]["containers"][0]["name"] = "node"
+    assert new == expected
     assert not problems([new], tmp_path)
 
 
@@ -271,17 +254,9 @@ def test_intel_mpi_has_another_name() -> None:
 
 
 def test_the_job_of_both_initializers_becomes_two(tmp_path: Path) -> None:
+    mounts = [{"name": "initializer", "mountPath": "/workspace"}]
     containers = [
-        {
-            "name": "dataset-initializer",
-            "image": "d",
-            "volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}],
-        },
-        {
-            "name": "model-initializer",
-            "image": "m",
-            "volumeMounts": [{"name": "initializer", "mountPath": "/workspace"}],
-        },
+        {"name": f"{kind}-initializer", "image": kind, "volumeMounts": mounts} for kind in ("dataset", "model")
     ]
     volumes = [{"name": "initializer", "persistentVolumeClaim": {"claimName": "c"}}]
     jobs = [
