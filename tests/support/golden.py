@@ -1,14 +1,13 @@
 """Golden cases: inputs, and what the Go controller made of them on a real API server.
 
 A case is a YAML file with `given` objects, optional `steps` of actions, and for each step the objects and events that
-were seen once everything had settled. `play` runs a case against a cluster on which Trainmaster runs and yields, for
-each step, what was expected and what was seen, both normalised: without what differs from run to run (UIDs, versions,
-times of now).
+were seen once everything had settled. `play` runs a case on a simulated cluster on which Trainmaster runs and yields,
+for each step, what was expected and what was seen, both normalised: without what differs from run to run (UIDs,
+versions, times of now).
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -20,6 +19,7 @@ from typing import Any
 import orjson
 import yaml
 
+from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, NAMESPACES, SECRETS, Resource
@@ -47,11 +47,11 @@ SAME = "<same as in the step before>"
 
 MASKED = "<masked>"
 
-SETTLED = 0.25
-"""Seconds without any change after which a cluster with an idle controller counts as settled."""
+SETTLED = 0.5
+"""Virtual seconds without any change after which a cluster with an idle controller counts as settled."""
 
 PATIENCE = 20.0
-"""Seconds to wait for the expected state before looking at the difference."""
+"""Virtual seconds to wait for the expected state before looking at the difference."""
 
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z")
@@ -133,52 +133,49 @@ def load_case(path: Path) -> Case:
 
 
 class Player:
-    """Plays cases against one cluster."""
+    """Plays a case on a simulated cluster."""
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client = client
+        self._clock = clock
 
     async def play(self, case: Case, namespace: str, expected: dict[str, JsonObject]) -> AsyncIterator[Step]:
         """Play a case in a new namespace."""
-        normaliser = Normaliser(namespace, case.unordered)
-        created = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}]
-        await self._client.create(NAMESPACES, created[0])
-        try:
-            for obj in in_namespace(case.given, namespace):
-                resource = RESOURCES[obj["kind"]]
-                if resource.namespaced:
-                    obj["metadata"]["namespace"] = namespace
-                await self._client.create(resource, obj)
-                created.append(obj)
-            for step in case.steps:
-                refused = []
-                for action in in_namespace(step.get("do") or [], namespace):
-                    try:
-                        await self._act(action, namespace)
-                    except ApiError as error:
-                        refused.append({"code": error.status, "reason": error.reason, "message": error.message})
-                wanted = expected[step["name"]]
-                seen = await self._settle(case, normaliser, wanted)
-                if refused:
-                    seen["results"] = normaliser.tree(refused)
-                yield Step(step["name"], wanted, seen)
-        finally:
-            await self._remove(created, namespace)
+        normaliser = Normaliser(namespace, case.unordered, now=self._clock.now())
+        await self._client.create(
+            NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+        )
+        for obj in in_namespace(case.given, namespace):
+            resource = RESOURCES[obj["kind"]]
+            if resource.namespaced:
+                obj["metadata"]["namespace"] = namespace
+            await self._client.create(resource, obj)
+        for step in case.steps:
+            refused = []
+            for action in in_namespace(step.get("do") or [], namespace):
+                try:
+                    await self._act(action, namespace)
+                except ApiError as error:
+                    refused.append({"code": error.status, "reason": error.reason, "message": error.message})
+            wanted = expected[step["name"]]
+            seen = await self._settle(case, normaliser, wanted)
+            if refused:
+                seen["results"] = normaliser.tree(refused)
+            yield Step(step["name"], wanted, seen)
 
     async def _settle(self, case: Case, normaliser: Normaliser, wanted: JsonObject) -> JsonObject:
         """Look until the expected state lasts, or until patience ends."""
-        loop = asyncio.get_running_loop()
-        end = loop.time() + PATIENCE
-        since, last = loop.time(), None
+        end = self._clock.monotonic() + PATIENCE
+        since, last = self._clock.monotonic(), None
         without_results = {key: value for key, value in wanted.items() if key != "results"}
         while True:
             seen = await self._look(case, normaliser)
-            now = loop.time()
+            now = self._clock.monotonic()
             if seen != last:
                 since, last = now, seen
             if (agree(without_results, seen) and now - since >= SETTLED) or now > end:
                 return seen
-            await asyncio.sleep(0.05)
+            await self._clock.sleep(0.05)
 
     async def _look(self, case: Case, normaliser: Normaliser) -> JsonObject:
         seen: JsonObject = {}
@@ -199,8 +196,7 @@ class Player:
 
     async def _act(self, action: JsonObject, namespace: str) -> None:
         if "sleep" in action:
-            # The recorded case lets a deadline pass; there is no condition to wait for before it does.
-            await asyncio.sleep(action["sleep"])
+            await self._clock.sleep(action["sleep"])
             return
         ((verb, target),) = action.items()
         resource = _resource_of(target)
@@ -218,22 +214,14 @@ class Player:
         else:
             raise AssertionError(f"unknown action {verb!r}")
 
-    async def _remove(self, created: list[JsonObject], namespace: str) -> None:
-        for obj in created:
-            resource = NAMESPACES if obj["kind"] == "Namespace" else RESOURCES[obj["kind"]]
-            if not resource.namespaced:
-                await self._client.raw("DELETE", resource.path(None, obj["metadata"]["name"]))
-        for resource in (TRAINJOBS, JOBSETS, CONFIGMAPS, TRAINING_RUNTIMES, POD_GROUPS, VOLCANO_POD_GROUPS):
-            await self._client.raw("DELETE", resource.path(namespace))
-
 
 class Normaliser:
     """Brings live objects into comparable form."""
 
-    def __init__(self, namespace: str, unordered: Iterable[str] = ()) -> None:
+    def __init__(self, namespace: str, unordered: Iterable[str] = (), *, now: datetime | None = None) -> None:
         self.namespace = namespace
         self._unordered = frozenset(unordered)
-        self._recent = datetime.now(UTC) - timedelta(hours=1)
+        self._recent = (now or datetime.now(UTC)) - timedelta(hours=1)
 
     def object(self, obj: JsonObject) -> JsonObject:
         """Normalise an object."""

@@ -159,7 +159,9 @@ class World:
         configuration: Configuration | None = None,
         collected_after: float = 2.0,
         plain_jobs: bool = False,
+        bare: bool = False,
     ) -> None:
+        """With `bare` nobody but the scenario plays the part of controllers of workloads."""
         self.loop = loop
         self._plain_jobs = plain_jobs
         self.chooser = random.Random(seed)
@@ -184,7 +186,8 @@ class World:
         self._elects = self._configuration.leader_election.leader_elect
         self._renewed: dict[str, float] = {}
         """By process: when the server last accepted it as the holder of the lease."""
-        self._workloads = (JobActor if plain_jobs else JobSetActor)(self.server, self.chooser, fates)
+        if not bare:
+            self._workloads = (JobActor if plain_jobs else JobSetActor)(self.server, self.chooser, fates)
         self._node = NodeActor(self.server, self.chooser, pods) if pods is not None else None
         self._collector = GarbageCollector(self.server, self.chooser, delay=collected_after)
 
