@@ -11,6 +11,8 @@ from typing import Any
 
 import orjson
 import yaml
+from support.processes import account_token
+from support.service_accounts import RBAC
 from support.stack import Stack, api_server
 
 from trainmaster.controller.configuration import Configuration, load_configuration
@@ -41,14 +43,7 @@ from trainmaster.runtime.yamltext import load_yaml
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "kubeflow"
 
-RBAC_GROUP = "rbac.authorization.k8s.io"
-KINDS = {
-    "ServiceAccount": Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True),
-    "ClusterRole": Resource(RBAC_GROUP, "v1", "ClusterRole", "clusterroles", namespaced=False),
-    "ClusterRoleBinding": Resource(RBAC_GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
-    "Role": Resource(RBAC_GROUP, "v1", "Role", "roles", namespaced=True),
-    "RoleBinding": Resource(RBAC_GROUP, "v1", "RoleBinding", "rolebindings", namespaced=True),
-}
+KINDS = {**RBAC, "ServiceAccount": Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)}
 
 
 @dataclass(frozen=True)
@@ -115,14 +110,9 @@ async def enforced(directory: Path) -> AsyncIterator[Enforced]:
         assert stack.cluster is not None
         api = stack.cluster.api
         api.admit_by(AdmissionChain(OwnerReferencesPermissionEnforcement(api), RoleEscalationCheck(api)))
-        account = KINDS["ServiceAccount"]
-        metadata = {"name": NAME, "namespace": NAMESPACE}
-        body = {"apiVersion": account.api_version, "kind": account.kind, "metadata": metadata}
-        await stack.client.apply(account, body, field_manager="tests")
-        _, _, answer = await stack.client.raw("POST", account.path(NAMESPACE, NAME, "token"), body=b'{"spec": {}}')
         kubeconfig = directory / "manager.kubeconfig"
         document: dict[str, Any] = load_yaml((directory / "cluster" / "kubeconfig").read_bytes())
-        document["users"][0]["user"] = {"token": orjson.loads(answer)["status"]["token"]}
+        document["users"][0]["user"] = {"token": await account_token(stack.client, NAME, namespace=NAMESPACE)}
         kubeconfig.write_text(yaml.safe_dump(document))
         kubeconfig.chmod(0o600)
         yield Enforced(stack, await load_config(kubeconfig=str(kubeconfig)))

@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import orjson
+from support.processes import account_token
+from support.service_accounts import RBAC
 from support.stack import QUIET
 
 from trainmaster.controller.configuration import Configuration, LeaderElection
@@ -15,18 +16,11 @@ from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig, Token
 from trainmaster.controller.kube.rest.errors import AlreadyExists
-from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import roles
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
-
-ACCOUNTS = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
-_RBAC = "rbac.authorization.k8s.io"
-_ROLES = {
-    kind: Resource(_RBAC, "v1", kind, f"{kind.lower()}s", namespaced=not kind.startswith("Cluster"))
-    for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
-}
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ async def create_namespace(client: KubeClient, name: str) -> None:
 async def grant(client: KubeClient, objects: Iterable[JsonObject]) -> None:
     """Create roles and their bindings."""
     for obj in objects:
-        await client.apply(_ROLES[obj["kind"]], obj, field_manager="tests")
+        await client.apply(RBAC[obj["kind"]], obj, field_manager="tests")
 
 
 async def install(
@@ -61,11 +55,7 @@ async def install(
         update={"watch_namespaces": list(watch_namespaces), "leader_election": election, **more}
     )
     await create_namespace(client, home)
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": home, "namespace": home}}
-    await client.create(ACCOUNTS, account)
-    _, _, body = await client.raw(
-        "POST", ACCOUNTS.path(home, home, "token"), body=orjson.dumps({"spec": {"expirationSeconds": 3600}})
-    )
+    token = Token(await account_token(client, home, namespace=home))
     rules = policy_rules(
         configuration,
         features=(),
@@ -74,5 +64,4 @@ async def install(
         namespace=home,
     )
     objects = roles(rules, namespace=home, service_account=home, watch_namespaces=watch_namespaces)
-    token = Token(orjson.loads(body)["status"]["token"])
     return Installation(home, replace(access, credentials=token, namespace=home), configuration, objects)

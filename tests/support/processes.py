@@ -213,12 +213,12 @@ class ManagerProcess(Program):
                 await asyncio.sleep(0.02)
 
 
-async def account_token(client: KubeClient, name: str) -> str:
-    """Create a service account in the namespace default; returns a token of it."""
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
+async def account_token(client: KubeClient, name: str, *, namespace: str = "default") -> str:
+    """Create a service account; returns a token of it."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
     await client.create(_SERVICE_ACCOUNTS, account)
     request = {"expirationSeconds": _TOKEN_SECONDS}
-    path = _SERVICE_ACCOUNTS.path("default", name, "token")
+    path = _SERVICE_ACCOUNTS.path(namespace, name, "token")
     _, _, body = await client.raw("POST", path, body=orjson.dumps({"spec": request}))
     token: str = orjson.loads(body)["status"]["token"]
     return token

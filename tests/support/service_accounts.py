@@ -9,15 +9,17 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 _GROUP: Final = "rbac.authorization.k8s.io"
-CLUSTER_ROLES: Final = Resource(_GROUP, "v1", "ClusterRole", "clusterroles", namespaced=False)
-CLUSTER_ROLE_BINDINGS: Final = Resource(_GROUP, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False)
-_ROLE_BINDINGS: Final = Resource(_GROUP, "v1", "RoleBinding", "rolebindings", namespaced=True)
+RBAC: Final = {
+    kind: Resource(_GROUP, "v1", kind, f"{kind.lower()}s", namespaced=not kind.startswith("Cluster"))
+    for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+}
+CLUSTER_ROLES: Final = RBAC["ClusterRole"]
 _LIST_TRAINJOBS: Final = {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainjobs"], "verbs": ["list"]}
 
 
 async def bind(client: KubeClient, account: str, role: str, *, namespace: str = "") -> None:
     """Give an account a ClusterRole that there is, in one namespace or everywhere."""
-    resource = _ROLE_BINDINGS if namespace else CLUSTER_ROLE_BINDINGS
+    resource = RBAC["RoleBinding" if namespace else "ClusterRoleBinding"]
     binding: JsonObject = {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
