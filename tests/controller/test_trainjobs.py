@@ -120,7 +120,7 @@ async def test_a_restart_writes_nothing(stack: Stack) -> None:
         for name in ("demo", "suspended"):
             spec = {"suspend": name == "suspended", "runtimePatches": patches, "trainer": {"numNodes": 3}}
             await create(client, name=name, **spec)
-            await until(lambda name=name: jobset(client, name))
+            await until(lambda name=name: jobset(client, name))  # type: ignore[misc] # mypy cannot infer it
         await settled(stack)
     before, jobsets = requests(), (await client.list(JOBSETS, NAMESPACE))["items"]
     async with manager(stack.access):
