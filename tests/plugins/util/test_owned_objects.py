@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import eventually
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.stack import Stack, api_server, manager
 
@@ -17,15 +18,14 @@ from trainmaster.runtime.jsontree import JsonObject
 
 
 async def appears(stack: Stack, resource: Resource, name: str, *, other_than: str | None = None) -> JsonObject:
-    async with asyncio.timeout(20):
-        while True:
-            try:
-                found: JsonObject = await stack.client.get(resource, "team", name)
-            except NotFound:
-                found = {}
-            if found and found["metadata"]["uid"] != other_than:
-                return found
-            await asyncio.sleep(0.02)
+    async def look() -> JsonObject | None:
+        with contextlib.suppress(NotFound):
+            found: JsonObject = await stack.client.get(resource, "team", name)
+            return found if found["metadata"]["uid"] != other_than else None
+        return None
+
+    found: JsonObject = await eventually(look)
+    return found
 
 
 @pytest.mark.defect("B30")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 from importlib import resources
 
 import pytest
@@ -17,13 +19,19 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
 
+@functools.cache
+def definition() -> JsonObject:
+    path = resources.files("trainmaster.devcluster.crds") / "jobset.x-k8s.io_jobsets.yaml"
+    loaded: JsonObject = load_yaml(path.read_bytes())
+    return loaded
+
+
 @pytest.fixture
 async def cluster() -> Stepper:
     """A cluster of API server and JobSet."""
     stepper = Stepper()
     await stepper.namespace("team")
-    definition = resources.files("trainmaster.devcluster.crds") / "jobset.x-k8s.io_jobsets.yaml"
-    await stepper.api.create(CRDS, load_yaml(definition.read_bytes()))
+    await stepper.api.create(CRDS, copy.deepcopy(definition()))
     stepper.start(JobSetController(stepper.api))
     return stepper
 
