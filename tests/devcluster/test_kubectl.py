@@ -36,17 +36,11 @@ metadata: {name: things.example.com}
 spec:
   group: example.com
   scope: Namespaced
-  names: {plural: things, singular: thing, kind: Thing, listKind: ThingList, shortNames: [th]}
+  names: {plural: things, singular: thing, kind: Thing, listKind: ThingList}
   versions:
   - name: v1
     served: true
     storage: true
-    subresources:
-      status: {}
-      scale: {specReplicasPath: .spec.size, statusReplicasPath: .status.size}
-    additionalPrinterColumns:
-    - {name: Size, type: integer, jsonPath: .spec.size}
-    - {name: Colour, type: string, jsonPath: .spec.colour, priority: 1}
     schema:
       openAPIV3Schema:
         type: object
@@ -55,20 +49,7 @@ spec:
             type: object
             properties:
               size: {type: integer, description: How large the thing is.}
-              colour: {type: string, default: red}
-          status:
-            type: object
-            properties:
-              size: {type: integer}
-              conditions:
-                type: array
-                items:
-                  type: object
-                  properties:
-                    type: {type: string}
-                    status: {type: string}
 """
-_THING = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: one, labels: {app: x}}\nspec: {size: 1}\n"
 _CONFIGMAP = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, labels: {app: x}}\ndata: {colour: red}\n"
 
 
