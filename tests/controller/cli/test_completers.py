@@ -54,22 +54,27 @@ async def completed(line: str, directory: Path, **environment: str) -> list[str]
 
 
 async def test_commands_options_and_choices_need_no_cluster(tmp_path: Path) -> None:
-    """Of names of commands the modules are not even imported."""
+    # Commands options and choices need no cluster. Of names of commands the modules are not even imported.
     assert set(await completed("trainmaster ", tmp_path)) == {*COMMANDS, "cluster"}
     assert set(await completed("trainmaster re", tmp_path)) == {"render", "restart", "resume"}
     assert {"--rank", "--all", "--follow", "--namespace"} <= set(await completed("trainmaster logs --", tmp_path))
     assert set(await completed("trainmaster list -o ", tmp_path)) == {"json", "name", "yaml"}
     assert await completed("trainmaster cluster do", tmp_path) == ["down"]
     assert set(await completed("trainmaster completion ", tmp_path)) == {"bash", "fish", "zsh"}
-
-
-async def test_files_are_offered_where_files_are_expected(tmp_path: Path) -> None:
+    # Files are offered where files are expected.
     (tmp_path / "job.yaml").touch()
     (tmp_path / "folder").mkdir()
     assert {"folder/", "job.yaml"} <= set(await completed("trainmaster validate -f ", tmp_path))
     assert await completed("trainmaster run jo", tmp_path) == ["job.yaml"]
     assert await completed("trainmaster cluster status --state-dir ", tmp_path) == ["folder/"]
     assert await completed("trainmaster logs --tail ", tmp_path) == []
+    # Without a cluster there are no names and no words.
+    assert await completed("trainmaster logs ", tmp_path) == []
+    assert await completed("trainmaster logs ", tmp_path, KUBECONFIG="/nowhere") == []
+    # A shell that is unknown is refused.
+    done = await trainmaster("completion", "tcsh", cwd=tmp_path)
+    assert done.code == 2
+    assert "invalid choice: 'tcsh'" in done.err
 
 
 async def test_names_come_from_the_cluster_of_the_command(team: Team) -> None:
@@ -83,11 +88,6 @@ async def test_names_come_from_the_cluster_of_the_command(team: Team) -> None:
     assert await asked("trainmaster logs -n res") == ["research"]
     named = f"trainmaster logs --kubeconfig {team.kubeconfig} -n research "
     assert await completed(named, team.directory) == ["digits", "digits-2"]
-
-
-async def test_without_a_cluster_there_are_no_names_and_no_words(tmp_path: Path) -> None:
-    assert await completed("trainmaster logs ", tmp_path) == []
-    assert await completed("trainmaster logs ", tmp_path, KUBECONFIG="/nowhere") == []
 
 
 SETUP = {
@@ -127,9 +127,3 @@ async def test_a_shell_completes_at_tab(team: Team, shell: str) -> None:
                 terminal.wait_for(answer)
 
     await asyncio.to_thread(type_them)  # the API server is in the loop of the test
-
-
-async def test_a_shell_that_is_unknown_is_refused(tmp_path: Path) -> None:
-    done = await trainmaster("completion", "tcsh", cwd=tmp_path)
-    assert done.code == 2
-    assert "invalid choice: 'tcsh'" in done.err

@@ -106,7 +106,9 @@ def test_each_note_has_its_place_and_what_is_lost_is_a_comment_too(
     assert len(comments) == 2
 
 
-def test_strict_fails_for_what_is_lost_and_only_for_that(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_strict_fails_for_what_is_lost_also_for_want_of_the_gang_scheduler(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     kept = write(tmp_path / "kept.yaml", job(run_policy={"cleanPodPolicy": "Running"}))
     lost = write(tmp_path / "lost.yaml", job(run_policy={"cleanPodPolicy": "None"}))
     assert main(["convert", "-f", kept, "--strict"]) == 0
@@ -116,6 +118,13 @@ def test_strict_fails_for_what_is_lost_and_only_for_that(tmp_path: Path, capsys:
     assert main(["convert", "-f", lost, "--strict"]) == 1
     assert capsys.readouterr() == without
     assert titles(documents(without.out))[-1] == "TrainJob demo"
+    # The gang scheduler is that of v1.
+    file = write(tmp_path / "a.yaml", job(run_policy={"schedulingPolicy": {"queue": "q"}}))
+    assert main(["convert", "-f", file, "--strict"]) == 1
+    assert "name the one of V1 with --gang-scheduler-name" in capsys.readouterr().err
+    assert main(["convert", "-f", file, "--gang-scheduler-name", "volcano", "--strict"]) == 0
+    runtime, _ = documents(capsys.readouterr().out)
+    assert runtime["spec"]["podGroupPolicy"] == {"volcano": {}}
 
 
 def test_what_cannot_be_converted_is_told_and_the_rest_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,9 +138,7 @@ def test_what_cannot_be_converted_is_told_and_the_rest_is(tmp_path: Path, capsys
     assert f"trainmaster: {where}: Invalid value" in printed.err
     assert f"trainmaster: {tmp_path}/none.yaml: cannot be read: No such file or directory\n" in printed.err
     assert printed.err.endswith("1 object converted, 0 fields without an equivalent, 2 errors\n")
-
-
-def test_jobs_that_become_the_same_trainjob_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    # Jobs that become the same trainjob are told.
     file = write(tmp_path / "a.yaml", job(), job("XGBoostJob"), SERVICE, SERVICE)
     assert main(["convert", "-f", file]) == 1
     err = capsys.readouterr().err
@@ -167,15 +174,6 @@ def test_files_without_objects_fail(tmp_path: Path, capsys: pytest.CaptureFixtur
         printed = capsys.readouterr()
         assert complaint in printed.err
         assert printed.out == ""
-
-
-def test_the_gang_scheduler_is_that_of_v1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = write(tmp_path / "a.yaml", job(run_policy={"schedulingPolicy": {"queue": "q"}}))
-    assert main(["convert", "-f", file, "--strict"]) == 1
-    assert "name the one of V1 with --gang-scheduler-name" in capsys.readouterr().err
-    assert main(["convert", "-f", file, "--gang-scheduler-name", "volcano", "--strict"]) == 0
-    runtime, _ = documents(capsys.readouterr().out)
-    assert runtime["spec"]["podGroupPolicy"] == {"volcano": {}}
 
 
 def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one_line(

@@ -29,9 +29,14 @@ def test_every_document_knows_its_line_also_in_json() -> None:
     assert [(place, obj["metadata"]["name"]) for place, obj in read(text)] == [("f:2", "a"), ("f:2", "b")]
 
 
-def test_scalars_are_those_of_kubernetes() -> None:
+def test_scalars_are_those_of_kubernetes_and_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
     ((_, obj),) = read(f"{MAP % 'a'}data: {{day: 2024-01-01, time: 12:30:45, mode: 0644, on: yes}}\n")
     assert obj["data"] == {"day": "2024-01-01", "time": "12:30:45", "mode": 0o644, "true": True}
+    # A file that is no text is named.
+    path = tmp_path / "model.bin"
+    path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ManifestError, match=r"model\.bin:1: the file is not UTF-8"):
+        load_manifests([str(path)])
 
 
 @pytest.mark.parametrize(
@@ -55,10 +60,3 @@ def test_complaints_name_the_line(text: str, complaint: str) -> None:
     with pytest.raises(ManifestError, match=complaint) as refusal:
         read(text)
     assert "\n" not in str(refusal.value)
-
-
-def test_a_file_that_is_no_text_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "model.bin"
-    path.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ManifestError, match=r"model\.bin:1: the file is not UTF-8"):
-        load_manifests([str(path)])

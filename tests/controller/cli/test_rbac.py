@@ -47,13 +47,17 @@ def test_roles_for_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture
     assert resources(roles) >= {"jobsets", "configmaps", "leases"}
 
 
-def test_without_a_file_they_are_those_of_the_manifests(capsys: pytest.CaptureFixture[str]) -> None:
-    """Applied over an installation of ours they take nothing from it: no right, and no label by which it is removed."""
+def test_without_a_file_they_are_those_of_the_manifests_and_of_the_gates(capsys: pytest.CaptureFixture[str]) -> None:
+    # Without a file they are those of the manifests. Applied over an installation of ours they take nothing from it:
+    # no right, and no label by which it is removed.
     made = list(yaml.safe_load_all(printed(capsys, "-n", "kubeflow")))
     texts = (RBAC / f"{name}.yaml" for name in ("cluster_role", "cluster_role_binding", "role", "role_binding"))
     assert made == [yaml.safe_load(text.read_text()) for text in texts]
     base = yaml.safe_load((RBAC.parent / "base/kustomization.yaml").read_text())
     assert [each["metadata"]["labels"] for each in made] == 4 * [base["labels"][0]["pairs"]] == 4 * [LABELS]
+    # A feature gate is taken from the command line as well.
+    text = printed(capsys, "--feature-gates", "TrainJobStatus=true")
+    assert resources(list(yaml.safe_load_all(text))) >= {"tokenreviews", "pods", "jobs"}
 
 
 def test_roles_for_named_namespaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,11 +73,6 @@ def test_roles_for_named_namespaces(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert not resources([by_namespace[""]]) & {"trainjobs", "jobsets", "configmaps", "secrets", "events", "leases"}
     table = printed(capsys, "--config", str(config), "-o", "table")
     assert "namespace team-a, namespace team-b" in table
-
-
-def test_a_feature_gate_is_taken_from_the_command_line_as_well(capsys: pytest.CaptureFixture[str]) -> None:
-    text = printed(capsys, "--feature-gates", "TrainJobStatus=true")
-    assert resources(list(yaml.safe_load_all(text))) >= {"tokenreviews", "pods", "jobs"}
 
 
 def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str]) -> None:

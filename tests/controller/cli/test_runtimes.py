@@ -13,7 +13,7 @@ from support.charts import NEEDS_HELM, template
 from support.commands import Finished, eventually, started, trainmaster
 from support.kubeconfigs import kubeconfig_of
 from support.manifests import DEPLOY, one
-from support.service_accounts import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, bind
+from support.service_accounts import CLUSTER_ROLES, RBAC, bind
 from support.stack import Stack, api_server
 
 from trainmaster.controller.kube.rest.resources import Resource
@@ -160,7 +160,7 @@ async def test_what_cannot_pass_is_told_at_once(installer: Installer, tmp_path: 
     assert "numNodes" in refused.err
     assert set(await installer.installed()) == {"jax-distributed"}
 
-    await installer.stack.client.delete(CLUSTER_ROLE_BINDINGS, None, "kubeflow-trainer-runtimes-installer")
+    await installer.stack.client.delete(RBAC["ClusterRoleBinding"], None, "kubeflow-trainer-runtimes-installer")
     denied = await installer.run("install", TORCH)
     assert (denied.code, denied.out) == (1, "")
     assert 'cannot patch resource "clustertrainingruntimes"' in denied.err

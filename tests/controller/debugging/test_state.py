@@ -69,16 +69,13 @@ async def test_a_queue_shows_what_is_first_of_each_state() -> None:
 
 
 @pytest.mark.guarantee("M-9")
-def test_options_of_plugins_are_shown_without_texts() -> None:
+def test_plugins_are_shown_in_their_order_and_their_options_without_texts() -> None:
+    framework = Framework(load_plugins())
+    assert state.plugins(framework)["order"] == framework.order()
+    # Options of plugins are shown without texts.
     options = {"theirs": {"token": "hunter2", "retries": 3, "hosts": ["hunter2"], "more": {"on": True}}}
     shown = state.configuration(Configuration(plugins=Plugins(options=options)))
     assert shown["plugins"]["options"] == {
         "theirs": {"token": "[redacted]", "retries": 3, "hosts": ["[redacted]"], "more": {"on": True}}
     }
     assert shown["webhook"]["certDir"] == Configuration().webhook.cert_dir
-
-
-@pytest.mark.guarantee("M-9")
-def test_plugins_are_shown_in_the_order_in_which_they_run() -> None:
-    framework = Framework(load_plugins())
-    assert state.plugins(framework)["order"] == framework.order()

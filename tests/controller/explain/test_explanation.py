@@ -17,7 +17,6 @@ from support.job_views import (
     job,
     jobset,
     pending,
-    pytorchjob,
     running,
     trainjob,
     view,
@@ -219,18 +218,6 @@ def test_nothing_follows_from_what_nobody_looked_at(unread: set[str]) -> None:
     nothing: dict[str, Any] = dict.fromkeys(unread)
     less = explain(replace(rich, **nothing))
     assert {each.cause for each in (*less.findings, *less.overcome)} <= everything
-
-
-def test_a_job_of_kubeflow_org_is_explained_by_its_pods_and_events() -> None:
-    worker = pod(0, containers=[container_status(terminated(1), name="pytorch")], phase="Failed")
-    worker["metadata"]["labels"] = {
-        "training.kubeflow.org/replica-type": "worker",
-        "training.kubeflow.org/replica-index": "2",
-    }
-    found = explain(view(pytorchjob(condition("Running", since=4)), pods=[worker]))
-    assert (found.state.state, found.state.detail) == (State.RESTARTING, "0 of 4 pods run")
-    assert found.failed_container is not None
-    assert found.failed_container.role == "worker 2"
 
 
 def test_what_ended_an_earlier_attempt_is_no_cause_of_what_ended_the_last_one() -> None:

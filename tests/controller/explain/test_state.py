@@ -16,13 +16,10 @@ from trainmaster.runtime.jsontree import JsonObject
 ALL = [running(rank, started=10 + rank) for rank in range(NODES)]
 
 
-def test_a_job_whose_pods_all_run_runs_since_the_last_of_them_started() -> None:
+def test_a_job_whose_pods_all_run_runs_and_says_how_old_its_progress_is() -> None:
     state = state_of(view(jobsets=[jobset()], pods=ALL))
     assert (state.state, state.since, state.detail) == (State.RUNNING, moment(13), "4 pods")
-
-
-def test_a_job_that_reports_its_progress_says_how_old_that_is() -> None:
-    """One that hangs is running as far as anybody else can see."""
+    # A job that reports its progress says how old that is. One that hangs is running as far as anybody else can see.
     reported = {"trainerStatus": {"progressPercentage": 40, "lastUpdatedTime": at(60)}}
     state = state_of(view(trainjob(status=reported), jobsets=[jobset()], pods=ALL, now=3000))
     assert state.detail == "4 pods, 40 % done as it reported 49 minutes ago"

@@ -71,13 +71,6 @@ def test_a_trainjob_that_has_succeeded_is_told_as_a_whole() -> None:
     ]
 
 
-def test_what_a_trainjob_says_itself_counts_where_there_is_no_jobset_yet() -> None:
-    trainer = {"numNodes": 3, "resourcesPerNode": {"limits": {GPU: 2, "cpu": "1"}}}
-    found = record_of(trainjob(trainer=trainer))
-    assert (found.nodes, found.accelerators, found.has_ended) == (3, {GPU: 6}, False)
-    assert record_of(trainjob()).nodes is None
-
-
 FAILURE = (
     "jobset failed due to one or more job failures; attempt 1, restart 2: rank 3 (pod train-node-0-3-abcde, container "
     "node) failed at 2026-01-31T11:30:00Z with exit code 137 (OOMKilled: it needed more memory than its limit)"
@@ -92,6 +85,16 @@ def test_a_trainjob_that_has_failed_tells_cause_exit_code_and_restarts() -> None
     found = record_of(trainjob(status={"conditions": conditions}), [jobset()])
     assert (found.result, found.cause, found.exit_code, found.restarts) == ("Failed", "OutOfMemory", 137, 3)
     assert found.message == FAILURE
+    # What a trainjob says itself counts where there is no jobset yet.
+    trainer = {"numNodes": 3, "resourcesPerNode": {"limits": {GPU: 2, "cpu": "1"}}}
+    found = record_of(trainjob(trainer=trainer))
+    assert (found.nodes, found.accelerators, found.has_ended) == (3, {GPU: 6}, False)
+    assert record_of(trainjob()).nodes is None
+    # A trainjob is ready when all of its nodes are.
+    assert is_ready(parts(active=2, ready=2))
+    assert not is_ready(parts(active=2, ready=1))
+    assert not is_ready(parts(succeeded=2))
+    assert not is_ready(trainjob())
 
 
 def test_causes_are_told_of_what_has_not_succeeded() -> None:
@@ -154,13 +157,6 @@ def parts(**counts: int) -> JsonObject:
     return trainjob(
         status={"jobsStatus": [{"name": "dataset-initializer", "succeeded": 1}, {"name": "node", **counts}]}
     )
-
-
-def test_a_trainjob_is_ready_when_all_of_its_nodes_are() -> None:
-    assert is_ready(parts(active=2, ready=2))
-    assert not is_ready(parts(active=2, ready=1))
-    assert not is_ready(parts(succeeded=2))
-    assert not is_ready(trainjob())
 
 
 def test_numbers_and_times_that_nobody_meant_are_kept_in_bounds() -> None:

@@ -117,14 +117,6 @@ def test_no_text_becomes_markup(text: str) -> None:
         check(page, text)
 
 
-def test_the_way_to_a_job_has_one_part_for_each_name_and_what_is_no_markup_is_escaped() -> None:
-    job = record(1, namespace="a/b", kind="../..", name="?x#y", uid="%2e")
-    assert job_path(job) == "jobs/a%2Fb/..%2F../%3Fx%23y/%252e"
-    assert tag("a", "<b>", tag("i", "&"), 7, None, ["x", Markup("<br>")], href='"', hidden=True, title=None) == (
-        '<a href="&quot;" hidden>&lt;b&gt;<i>&amp;</i>7x<br></a>'
-    )
-
-
 def test_the_list_and_the_page_of_a_job_tell_what_there_is() -> None:
     listing = Listing([ShownJob(record(1), "Succeeded")], 7, more=True)
     text = Read(list_page(listing, namespaces=[], namespace="", state="", user=None)).text
@@ -156,7 +148,13 @@ def test_whatever_numbers_there_are_the_lines_stay_in_their_charts(reports: list
             assert 0 <= y <= 120
 
 
-def test_a_chart_is_described_in_words() -> None:
+def test_a_chart_is_described_in_words_and_a_job_has_its_own_way() -> None:
     (chart,) = charts([Sample(at(1), None, {"loss": "0.5"}), Sample(at(2), None, {"loss": "0.25"})])
     assert 'aria-label="loss: from 0.5 to 0.25, in 2 reports"' in chart
     assert not list(charts([Sample(at(1), 50, {"loss": "0.5"})]))
+    # The way to a job has one part for each name and what is no markup is escaped.
+    job = record(1, namespace="a/b", kind="../..", name="?x#y", uid="%2e")
+    assert job_path(job) == "jobs/a%2Fb/..%2F../%3Fx%23y/%252e"
+    assert tag("a", "<b>", tag("i", "&"), 7, None, ["x", Markup("<br>")], href='"', hidden=True, title=None) == (
+        '<a href="&quot;" hidden>&lt;b&gt;<i>&amp;</i>7x<br></a>'
+    )

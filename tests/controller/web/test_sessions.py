@@ -22,15 +22,13 @@ async def test_a_cookie_opens_its_session_until_that_ends() -> None:
     assert sessions.token(cookie) == ""
 
 
-async def test_a_cookie_that_is_none_opens_nothing() -> None:
+async def test_a_cookie_that_is_none_opens_nothing_and_none_is_kept() -> None:
     sessions = Sessions(VirtualClock())
     sessions.open(TOKEN)
     for cookie in ("", "x", "ü" * 44, "A" * 44, "\ud800"):
         assert sessions.token(cookie) == ""
         sessions.close(cookie)
-
-
-async def test_neither_token_nor_cookie_is_kept() -> None:
+    # Neither token nor cookie is kept.
     sessions = Sessions(VirtualClock())
     cookie = sessions.open(TOKEN)
     kept = repr(dict(sessions._tokens))

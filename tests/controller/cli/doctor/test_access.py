@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.doctor import NAMESPACE, findings
 from support.processes import account_token
-from support.service_accounts import allow
+from support.service_accounts import RBAC, allow
 from support.stack import Stack, api_server
 
 from trainmaster.controller.cli.doctor.command import CHECKS
@@ -17,7 +17,6 @@ from trainmaster.controller.cli.doctor.facts import SERVICE_ACCOUNTS
 from trainmaster.controller.configuration import complete, parse_configuration
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.config import Token
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -74,11 +73,6 @@ async def test_what_an_account_may_not_do_or_see_is_told(stack: Stack) -> None:
     ]
 
 
-def rbac(kind: str) -> Resource:
-    group = "rbac.authorization.k8s.io"
-    return Resource(group, "v1", kind, f"{kind.lower()}s", namespaced=not kind.startswith("Cluster"))
-
-
 async def test_the_service_account_needs_what_the_configuration_takes(stack: Stack) -> None:
     found = await findings(stack)
     assert found["rights"] == ["ok: you may apply all that the manifests hold"]
@@ -105,7 +99,7 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
         namespace=NAMESPACE,
     )
     for role in roles(rules, namespace=NAMESPACE):
-        await stack.client.create(rbac(role["kind"]), role)
+        await stack.client.create(RBAC[role["kind"]], role)
     assert (await findings(stack))["service-account"] == [
         f"ok: the service account kubeflow/{NAME} may do all that this configuration needs"
     ]

@@ -56,20 +56,19 @@ async def test_what_cannot_be_read_is_unknown_and_noted_once(error: KubeError, w
     assert [(each.what, each.why, each.text) for each in found.unread] == [("pods", why, text)]
 
 
-async def test_a_kind_that_a_cluster_may_lack_has_no_objects_there() -> None:
+async def test_what_a_cluster_may_lack_is_no_fault() -> None:
+    # A kind that a cluster may lack has no objects there.
     found = reader(NotFound(status=404))
     assert await found.read_all(POD_GROUPS[0]) == []
     assert not found.unread
     assert await found.read_all(JOBSETS, is_optional=False) is None
     assert [each.why for each in found.unread] == [WhyUnread.NOT_SERVED]
     assert "https://jobset.sigs.k8s.io" in found.unread[0].text
-
-
-async def test_an_object_that_does_not_exist_is_none_of_the_list() -> None:
+    # An object that does not exist is none of the list.
     assert await reader(NotFound(status=404)).read(PODS, "x") == []
-    found = await reader({}).read(PODS, "x")
-    assert found is not None
-    assert [(each["kind"], each["apiVersion"]) for each in found] == [("Pod", "v1")]
+    objects = await reader({}).read(PODS, "x")
+    assert objects is not None
+    assert [(each["kind"], each["apiVersion"]) for each in objects] == [("Pod", "v1")]
 
 
 async def test_where_something_may_not_be_read_is_told() -> None:

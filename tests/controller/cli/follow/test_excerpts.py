@@ -84,17 +84,21 @@ def test_the_library_of_python_is_folded_as_others_are() -> None:
     assert excerpt([BEGINNING, *python, *end]) == [BEGINNING, "  [3 frames in python, six]", *end]
 
 
-def test_where_all_frames_are_of_libraries_they_are_shown() -> None:
-    """A training may be a module that is installed."""
+def test_where_no_code_of_the_user_is_known_all_is_shown() -> None:
+    # Where all frames are of libraries they are shown. A training may be a module that is installed.
     lines = [BEGINNING, *module_calls(5), "ImportError: no such module"]
     assert excerpt(lines) == lines
-
-
-def test_a_syntax_error_is_shown_with_its_place() -> None:
+    # A syntax error is shown with its place.
     place = [f'  File "{TORCH}/broken.py", line 3', "    def (:", "        ^", "SyntaxError: invalid syntax"]
     assert excerpt(["starting", *place]) == ["starting", *place]
     imported = [BEGINNING, *user(1), *frame(f"{TORCH}/__init__.py", 9, "<module>", "import broken")]
     assert excerpt([*imported, *place]) == [BEGINNING, *user(1), "  [1 frame in torch]", *place]
+    # Without a traceback the last lines are shown.
+    assert excerpt([]) == []
+    lines = [f"epoch {number}" for number in range(100)]
+    assert excerpt(lines) == lines[80:]
+    # Where its beginning is not kept, nobody knows whose the frames are.
+    assert excerpt([*module_calls(30), "ValueError: deep"]) == [*module_calls(30), "ValueError: deep"][-20:]
 
 
 def test_groups_of_exceptions_stay_as_they_are() -> None:
@@ -111,14 +115,6 @@ def test_groups_of_exceptions_stay_as_they_are() -> None:
     ]
     assert excerpt(["before", *group]) == group
     assert excerpt(["before", *ranked(group)]) == ranked(group)
-
-
-def test_without_a_traceback_the_last_lines_are_shown() -> None:
-    assert excerpt([]) == []
-    lines = [f"epoch {number}" for number in range(100)]
-    assert excerpt(lines) == lines[80:]
-    # Where its beginning is not kept, nobody knows whose the frames are.
-    assert excerpt([*module_calls(30), "ValueError: deep"]) == [*module_calls(30), "ValueError: deep"][-20:]
 
 
 def test_a_traceback_may_begin_behind_what_is_drawn_over() -> None:

@@ -62,14 +62,14 @@ async def test_pods_belong_to_the_job_that_owns_their_jobset() -> None:
     assert await of.of_pod(pod(1), JOB) is JOB
     assert server.asked == ["JobSet demo"]
     assert JOB.nodes == 6
-
-
-async def test_pods_of_another_jobset_of_that_name_do_not_belong_to_it() -> None:
+    # Pods of another jobset of that name do not belong to it.
     assert await ownership(Objects(JOBSET)).of_pod(pod(0, jobset_uid="older"), JOB) is None
     assert await ownership(Objects()).of_pod(pod(0), JOB) is None
     foreign = owned("JobSet", "demo", "JobSet-of-uid-1", by=("TrainJob", "demo", "older"))
     server = Objects(foreign, owned("TrainJob", "demo", "uid-of-demo", by=("x", "x", "x")))
     assert await ownership(server).of_pod(pod(0), JOB) is None
+    # A jobset without nodes tells nothing.
+    assert nodes_of({"spec": {"replicatedJobs": []}}) is None
 
 
 async def test_events_belong_to_the_job_that_owns_what_they_are_about() -> None:
@@ -92,7 +92,3 @@ async def test_time_decides_where_owners_may_not_be_read(created: str, belongs: 
     assert (await of.of_pod(each, JOB) is JOB) is belongs
     assert (await of.of_event(event("Job", "demo-node-0", "job-1", created=created), JOB) is JOB) is belongs
     assert (await of.of_event(event("PodGroup", "demo", "group", created=created), JOB) is JOB) is belongs
-
-
-def test_a_jobset_without_nodes_tells_nothing() -> None:
-    assert nodes_of({"spec": {"replicatedJobs": []}}) is None

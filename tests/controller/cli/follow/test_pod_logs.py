@@ -105,11 +105,15 @@ async def test_the_log_of_another_run_is_no_continuation() -> None:
 
 
 async def test_what_is_there_already_is_read_before_a_stream_is_opened() -> None:
-    """The pod may be deleted by then."""
+    # What is there already is read before a stream is opened. The pod may be deleted by then.
     script = Script([NotFound(status=404)], at_first=lines("1one", "2two"))
     assert await follow(script, Pod(RUNNING)) == ["one", "two"]
     script = Script([lines("1one", "2two", "3three")], at_first=lines("1one", "2two")[:-2])
     assert await follow(script, Pod(ENDED)) == ["one", "two", "three"]
+    # A log that may not be read is no end without a word.
+    log = log_of(Script([Forbidden(status=403, message="you may not")]), [])
+    await log.follow(Pod(RUNNING).run, Pod(RUNNING).changed)
+    assert "you may not" in str(log.refusal)
 
 
 async def test_an_unfinished_line_is_delivered_once_at_the_end() -> None:
@@ -121,12 +125,6 @@ async def test_an_unfinished_line_is_delivered_once_at_the_end() -> None:
     # A log that is not there yet is waited for.
     script = Script([BadRequest(status=400)], [lines("1one")])
     assert await follow(script, Pod(ContainerRun(None, is_last=False), RUNNING, ENDED)) == ["one"]
-
-
-async def test_a_log_that_may_not_be_read_is_no_end_without_a_word() -> None:
-    log = log_of(Script([Forbidden(status=403, message="you may not")]), [])
-    await log.follow(Pod(RUNNING).run, Pod(RUNNING).changed)
-    assert "you may not" in str(log.refusal)
 
 
 async def test_last_lines_are_those_of_one_run() -> None:

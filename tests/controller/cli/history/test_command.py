@@ -130,9 +130,18 @@ async def test_all_that_is_recorded_of_a_job_is_told_and_nothing_that_a_terminal
     assert (whole["uid"], len(whole["timeline"])) == (FAILED.uid, 2)
 
 
-async def test_of_several_of_one_name_the_last_is_told(tmp_path: Path) -> None:
+async def test_of_several_of_one_name_the_last_is_told_and_files_that_are_no_history_are_told_of(
+    tmp_path: Path,
+) -> None:
     file = written(tmp_path / "h", (record(1, name="again"), record(2, name="again", cause="Evicted", result="Failed")))
     assert "Failed (Evicted)" in (await history(file, "again")).out
+    # Files that are no history are told of.
+    missing = await history(tmp_path / "none")
+    assert (missing.code, "is no file; name that of history.file" in missing.err) == (1, True)
+    (tmp_path / "text").write_text("no database " * 1000)
+    other = await history(tmp_path / "text")
+    assert (other.code, "file is not a database" in other.err) == (1, True)
+    assert (tmp_path / "text").read_text() == "no database " * 1000
 
 
 @pytest.mark.parametrize(
@@ -154,15 +163,6 @@ async def test_what_is_asked_in_vain_is_told_in_a_line(
     assert (found.code, found.out) == (code, "")
     assert text in found.err
     assert "Traceback" not in found.err
-
-
-async def test_files_that_are_no_history_are_told_of(tmp_path: Path) -> None:
-    missing = await history(tmp_path / "none")
-    assert (missing.code, "is no file; name that of history.file" in missing.err) == (1, True)
-    (tmp_path / "text").write_text("no database " * 1000)
-    other = await history(tmp_path / "text")
-    assert (other.code, "file is not a database" in other.err) == (1, True)
-    assert (tmp_path / "text").read_text() == "no database " * 1000
 
 
 @asynccontextmanager

@@ -135,16 +135,14 @@ async def test_an_interrupt_leaves_or_deletes(mine: Team, choice: str) -> None:
             await mine.client.get(TRAINJOBS, mine.name, "long")
 
 
-async def test_time_runs_out(mine: Team) -> None:
+async def test_time_runs_out_or_nobody_waits(mine: Team) -> None:
     done = await mine.cli(
         "run", write(mine.directory, runtime("shell"), trainjob("endless", "sleep 1000")), "--timeout", "0.5"
     )
     assert done.code == 3
     assert f"TrainJob {mine.name}/endless: still " in done.err
     assert conditions_of(await mine.client.get(TRAINJOBS, mine.name, "endless")) == {}
-
-
-async def test_json_from_standard_input_without_following(mine: Team) -> None:
+    # Json from standard input without following.
     items = {"apiVersion": "v1", "kind": "List", "items": [runtime("shell"), trainjob("piped", "true")]}
     given = json.dumps(items, indent="\t")
     done = await trainmaster("run", "--no-follow", "-", *mine.options, cwd=mine.directory, stdin=given)

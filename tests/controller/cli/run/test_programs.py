@@ -117,16 +117,17 @@ async def test_a_script_runs_in_its_directory_as_it_would_without_a_cluster(loca
     assert re.fullmatch(rf"TrainJob {local.name}/train-[a-z0-9]{{5}} created", created)
 
 
-async def test_a_script_elsewhere_runs_in_the_current_directory(local: Team, project: Path, tmp_path: Path) -> None:
+async def test_a_script_elsewhere_and_a_module_run_in_the_current_directory(
+    local: Team, project: Path, tmp_path: Path
+) -> None:
+    # A script elsewhere runs in the current directory.
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "data.txt").write_text("another file\n")
     done = await replace(local, directory=tmp_path).cli("run", "project/train.py")
     assert done.code == 0, done.err
     told = json.loads(done.out)
     assert (told["directory"], told["data"], told["beside"]) == (str(tmp_path), "another file\n", "beside it")
-
-
-async def test_a_module_is_run_as_a_module(local: Team, project: Path) -> None:
+    # A module is run as a module.
     (project / "package").mkdir()
     (project / "package" / "task.py").write_text("from . import other\nprint(__name__, __package__, other.VALUE)\n")
     (project / "package" / "other.py").write_text("VALUE = 3\n")
@@ -230,14 +231,14 @@ async def test_files_that_are_too_large_are_named_and_nothing_is_submitted(remot
     assert done.code == 0, done.err
 
 
-async def test_a_job_that_is_refused_leaves_no_files_behind(remote: Team, project: Path) -> None:
+async def test_a_job_that_is_refused_leaves_no_files_behind_and_a_name_that_is_taken_may_be_replaced(
+    remote: Team, project: Path
+) -> None:
     done = await remote.cli("run", "train.py", "--name", "Wrong_Name")
     assert done.code == 2
     assert "train.py: TrainJob Wrong_Name: metadata.name: Invalid value" in done.err
     assert await files_of(remote, "Wrong_Name") == []
-
-
-async def test_a_name_that_is_taken_is_told_and_may_be_replaced(remote: Team, project: Path) -> None:
+    # A name that is taken is told and may be replaced.
     command = ("run", "train.py", "--name", "mine")
     assert (await remote.cli(*command)).code == 0
     done = await remote.cli(*command)
@@ -305,12 +306,10 @@ async def test_a_dry_run_needs_no_cluster_and_prints_what_can_be_submitted(local
     done = await local.cli("run", "job.yaml")
     assert done.code == 0, done.err
     assert json.loads(done.out)["directory"] == str(project)
-
-
-async def test_a_dry_run_for_a_cluster_that_does_not_answer_has_the_files(project: Path) -> None:
+    # A dry run for a cluster that does not answer has the files.
     config = write_kubeconfig(project.parent / "config", "https://127.0.0.1:1")
-    command = ("run", "train.py", "--dry-run", "-o", "json", "--image", "example.com/mine:1")
-    done = await trainmaster(*command, cwd=project, KUBECONFIG=config)
+    options = ("--dry-run", "-o", "json", "--image", "example.com/mine:1")
+    done = await trainmaster("run", "train.py", *options, cwd=project, KUBECONFIG=config)
     assert done.code == 0, done.err
     files, job = json.loads(done.out)["items"]
     assert sorted(files["data"]) == ["lib_beside.py", "sub_data.txt", "train.py"]

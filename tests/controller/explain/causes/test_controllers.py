@@ -40,7 +40,8 @@ def test_a_job_that_nobody_looks_at_lacks_a_manager_after_a_while_most_likely() 
     assert [each.cause for each in blocked] == [Cause.RUNTIME_MISSING]
 
 
-def test_an_expired_lease_or_none_or_no_replica_makes_it_certain() -> None:
+def test_a_manager_that_is_certainly_away() -> None:
+    # An expired lease or none or no replica makes it certain.
     for fields, text in (
         ({"leases": [lease(100)]}, "was held by manager-1 last, who does not renew it any more"),
         ({"leases": []}, "exists in no namespace: nobody leads"),
@@ -51,6 +52,11 @@ def test_an_expired_lease_or_none_or_no_replica_makes_it_certain() -> None:
         assert found.cause is Cause.MANAGER_ABSENT
         assert found.evidence[-1].text.endswith(text)
         assert (found.certainty is Certainty.CERTAIN) == (fields != {"leases": []})
+    # An end that the job does not know of tells that the manager is away.
+    ended = jobset(condition("Completed", since=100))
+    pods = [running(rank) for rank in range(4)]
+    (found,) = explain(view(trainjob(status={"jobsStatus": []}), jobsets=[ended], pods=pods)).findings
+    assert (found.cause, found.since) == (Cause.MANAGER_ABSENT, moment(100))
 
 
 def test_a_leader_that_neglects_a_job_is_another_manager() -> None:
@@ -65,13 +71,6 @@ def test_a_leader_that_neglects_a_job_is_another_manager() -> None:
     assert managed_by in found.evidence[0].text
     (found,) = explain(view(pytorchjob(managedBy=managed_by), pods=[])).findings
     assert found.evidence[0].text.startswith("spec.runPolicy.managedBy is")
-
-
-def test_an_end_that_the_job_does_not_know_of_tells_that_the_manager_is_away() -> None:
-    ended = jobset(condition("Completed", since=100))
-    pods = [running(rank) for rank in range(4)]
-    (found,) = explain(view(trainjob(status={"jobsStatus": []}), jobsets=[ended], pods=pods)).findings
-    assert (found.cause, found.since) == (Cause.MANAGER_ABSENT, moment(100))
 
 
 def bare_jobset() -> JsonObject:
@@ -96,13 +95,11 @@ def test_a_jobset_that_nobody_looks_at_lacks_its_controller() -> None:
     assert (found.cause, found.certainty) == (Cause.JOBSET_CONTROLLER_ABSENT, Certainty.CERTAIN)
 
 
-def test_a_jobset_whose_controller_is_refused_has_one() -> None:
+def test_a_jobset_whose_controller_does_something_has_one() -> None:
     refused = event("JobCreationFailed", "spec.image: Required value", kind="JobSet")
     found = explain(view(jobsets=[bare_jobset()], jobs=[], pods=[], events=[refused])).findings
     assert [each.cause for each in found] == [Cause.REFUSED]
-
-
-def test_a_jobset_that_ignores_the_end_of_its_jobs_lacks_its_controller() -> None:
+    # A jobset that ignores the end of its jobs lacks its controller.
     failed = job(condition("Failed", "BackoffLimitExceeded", since=100))
     found = explain(view(jobsets=[jobset()], jobs=[failed], pods=[running(0)])).findings
     assert found[0].cause is Cause.JOBSET_CONTROLLER_ABSENT

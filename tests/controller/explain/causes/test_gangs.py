@@ -45,18 +45,6 @@ def test_members_that_do_not_exist_are_named_and_certain(api_version: str, phase
     assert any("kubectl describe jobs -l jobset.sigs.k8s.io/jobset-name=demo -n team" in line for line in gang.advice)
 
 
-def test_members_without_a_node_are_named() -> None:
-    told = "2/4 tasks in gang unschedulable: pod group is not ready, 2 Pending, 4 minAvailable"
-    waiting = group(VOLCANO, "Inqueue", condition("Unschedulable", "NotEnoughResources", told))
-    pods = [scheduled(0), scheduled(1), pending(2), pending(3)]
-    found = explain(view(jobsets=[jobset()], pods=pods, pod_groups=[waiting])).findings
-    gang = next(each for each in found if each.cause is Cause.GANG_INCOMPLETE)
-    assert [each.text for each in gang.evidence] == [
-        "starts when 4 of its pods can; 2 have a node; without one: rank 2, rank 3",
-        f"NotEnoughResources: {told}",
-    ]
-
-
 def test_a_gang_that_has_started_is_complete() -> None:
     pods = [running(rank) for rank in range(3)]
     for phase in ("Running", "Scheduled", "Finished", "Completed"):

@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from support.failing_pods import container_status, pod, terminated
 from support.job_views import condition, event, job, jobset, moment, pending, pytorchjob, running, trainjob, view
 
 from trainmaster.controller.explain.cause import Cause
@@ -108,13 +107,3 @@ def test_the_time_to_live_of_a_job_that_has_ended_or_is_gone() -> None:
     assert seconds_to_live(view(trainjob(done, ttlSecondsAfterFinished=10), now=100)) == timedelta()
     assert seconds_to_live(view(trainjob(done))) is None
     assert seconds_to_live(view(trainjob(ttlSecondsAfterFinished=10))) is None
-
-
-def test_a_limit_of_restarts_comes_after_what_fails_again_and_again_even_later() -> None:
-    """As workers do that go on after their job has failed (`cleanPodPolicy: None`)."""
-    words = "Job demo has failed because it has reached the specified backoff limit"
-    state = {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}}
-    status = container_status(state, last=terminated(137, at=50, reason="OOMKilled"), restarts=5)
-    failed = pytorchjob(condition("Failed", "PyTorchJobFailed", words, since=20))
-    found = explain(view(failed, pods=[pod(0, containers=[status], phase="Running")])).findings
-    assert [each.cause for each in found] == [Cause.OUT_OF_MEMORY, Cause.BACKOFF_LIMIT_EXCEEDED]

@@ -135,15 +135,14 @@ def test_a_refusal_counts_until_all_ranks_are_there() -> None:
     assert found.findings[0].cause is Cause.QUOTA_EXCEEDED
 
 
-def test_a_right_that_the_manager_lacks_is_no_fault_of_the_job() -> None:
+def test_refusals_are_put_together_and_rights_of_the_manager_are_no_fault_of_the_job() -> None:
+    # A right that the manager lacks is no fault of the job.
     user = "system:serviceaccount:kubeflow:kubeflow-trainer-controller-manager"
     message = f'403 Forbidden: jobsets "demo" is forbidden: User "{user}" cannot patch resource "jobsets"'
     found = explain(view(trainjob(condition("Blocked", "ApplyFailed", message)), jobsets=[])).findings[0]
     assert found.cause is Cause.REFUSED
     assert "`trainmaster rbac` prints what it needs" in found.what_next[0]
-
-
-def test_refusals_that_differ_in_the_name_of_a_pod_are_one() -> None:
+    # Refusals that differ in the name of a pod are one.
     events = [
         event("FailedCreate", QUOTA.replace('-x"', f'-{suffix}"'), kind="Job", name="demo-node-0", first=first)
         for suffix, first in (("abcde", 3), ("fghij", 4), ("klmno", 6))

@@ -70,7 +70,7 @@ def test_a_job_in_40_80_and_200_columns() -> None:
     assert "".join(drawn).isascii()
 
 
-def test_of_a_job_that_ended_its_result_and_the_cause_are_left() -> None:
+def test_of_a_job_that_ended_the_result_is_left_and_of_others_what_stands_in_the_way() -> None:
     failed = job_status(
         pods=pods("Failed"), conditions=condition("Failed"), failures=[failure("boom", rank=0, exit_code=7)]
     )
@@ -80,9 +80,7 @@ def test_of_a_job_that_ended_its_result_and_the_cause_are_left() -> None:
     ]
     complete = job_status(conditions=condition("Complete"), failures=[failure("boom")])
     assert rows(view(complete, elapsed=5)) == ["✓ mnist  Complete  0:05"]
-
-
-def test_what_stands_in_the_way_of_a_job_is_told() -> None:
+    # What stands in the way of a job is told.
     blocked = job_status(conditions=condition("Blocked", message='no runtime\n"torch"'))
     assert rows(view(blocked)) == ["! mnist  Blocked", '  ! no runtime "torch"']
     assert rows(view(job_status(conditions=condition("Suspended", message="is suspended"))))[0] == "· mnist  Suspended"
@@ -114,7 +112,7 @@ def sweep() -> list[JobView]:
     return found
 
 
-def test_thirty_jobs_take_half_of_the_terminal() -> None:
+def test_thirty_jobs_take_half_of_the_terminal_and_a_few_are_shown_in_full() -> None:
     drawn = rows(*sweep())
     assert len(drawn) == 12
     assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: ValueError: my…    6%  epoch 2/30"
@@ -126,9 +124,7 @@ def test_thirty_jobs_take_half_of_the_terminal() -> None:
     assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pe…"
     assert rows(*sweep(), lines=3) == ["… 30 jobs: 20 Running, 5 Complete, 4 Pending, 1 Failed"]
     assert rows(view(), lines=1) == ["⠋ mnist  Running  2/2 running"]
-
-
-def test_a_few_jobs_are_shown_in_full_if_there_is_room() -> None:
+    # A few jobs are shown in full if there is room.
     three = [view(job_status(name, pods=pods("Running"), nodes=1), name) for name in "abc"]
     assert rows(*three) == [row for name in "abc" for row in (f"⠋ {name}  Running", "  node  1/1 running")]
     assert rows(*three, lines=10) == [f"⠋ {name}  Running  1/1 running" for name in "abc"]

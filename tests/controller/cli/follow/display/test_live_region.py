@@ -89,7 +89,8 @@ async def test_a_program_that_was_stopped_unasked_takes_the_terminal_again() -> 
         assert terminal.echoes
 
 
-async def test_a_terminal_that_somebody_has_made_nonblocking_gets_everything() -> None:
+async def test_a_terminal_that_is_nonblocking_or_gone_ends_nothing() -> None:
+    # A terminal that somebody has made nonblocking gets everything.
     lines = numbered("line", 4_000)
     with Terminal() as terminal:
         os.set_blocking(terminal.file.fileno(), False)
@@ -97,9 +98,7 @@ async def test_a_terminal_that_somebody_has_made_nonblocking_gets_everything() -
             region.write("".join(f"{line}\n" for line in lines), ["the display"])
         os.set_blocking(terminal.file.fileno(), True)
         assert terminal.everything == lines
-
-
-async def test_a_terminal_that_is_gone_ends_nothing() -> None:
+    # A terminal that is gone ends nothing.
     master, slave = os.openpty()
     with os.fdopen(slave, "w") as file, LiveRegion(file) as region:
         region.write("a line\n", ["the display"])

@@ -28,15 +28,13 @@ def failed(name: str = "mnist") -> JobStatus:
     )
 
 
-def test_a_job_that_is_complete() -> None:
+def test_a_job_that_is_complete_or_failed_says_who_why_and_what_to_do_next() -> None:
     assert told(complete()) == [
         "TrainJob default/mnist: Complete after 1:23",
         "  logs:   trainmaster logs mnist --all",
         "  delete: trainmaster delete mnist",
     ]
-
-
-def test_a_job_that_failed_says_who_why_and_what_to_do_next() -> None:
+    # A job that failed says who why and what to do next.
     status = failed()
     status.failures.append(failure("gloo: connection reset", rank=0, at="2024-01-01T00:00:09Z"))
     status.failures.append(failure(rank=None, exit_code=137, at="2024-01-01T00:00:09Z"))

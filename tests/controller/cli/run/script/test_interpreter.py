@@ -17,6 +17,10 @@ def test_this_interpreter_is_asked_without_a_process(monkeypatch: pytest.MonkeyP
     monkeypatch.delattr("subprocess.run")
     assert is_this(sys.executable)
     assert missing_modules(NAMES, python=sys.executable) == ["no_such_module_here"]
+    # Modules are installed by the names of their packages.
+    assert installation_advice(["sklearn", "torch"], python="/venv/bin/python") == (
+        "/venv/bin/python -m pip install scikit-learn torch"
+    )
 
 
 @pytest.mark.nightly
@@ -36,9 +40,3 @@ def test_one_that_does_not_answer_misses_nothing(tmp_path: Path, content: str | 
         python.write_text(content)
         python.chmod(0o755)
     assert missing_modules(NAMES, python=str(python)) == []
-
-
-def test_modules_are_installed_by_the_names_of_their_packages() -> None:
-    assert installation_advice(["sklearn", "torch"], python="/venv/bin/python") == (
-        "/venv/bin/python -m pip install scikit-learn torch"
-    )

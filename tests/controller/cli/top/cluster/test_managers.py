@@ -25,7 +25,7 @@ def lease(holder: str, *, renewed: float = 2, namespace: str = "kubeflow-system"
     return {"metadata": {"name": "trainer.kubeflow.org", "namespace": namespace}, "spec": spec}
 
 
-def test_the_pod_that_holds_the_lease_leads_and_comes_first() -> None:
+def test_the_pod_that_holds_the_lease_leads_and_comes_first_and_an_embedded_one_has_no_pod() -> None:
     found = managers_of(
         [pod("manager-a"), pod("manager-b")],
         [lease("manager-b_0b5f")],
@@ -39,6 +39,13 @@ def test_the_pod_that_holds_the_lease_leads_and_comes_first() -> None:
     assert (found.replicas[0].metrics, found.replicas[0].unreadable) == (METRICS, "")
     assert (found.replicas[1].metrics, found.replicas[1].unreadable) == (None, "no permission")
     assert found.note == ""
+    # The manager of an embedded cluster is one without a pod.
+    ready = {"phase": "ready", "message": "", "ends": 0}
+    (replica,) = managers_of([], [], now=NOW, embedded=ready, metrics={("", "embedded"): METRICS}).replicas
+    assert (replica.name, replica.is_ready, replica.leads, replica.metrics) == ("embedded", True, True, METRICS)
+    crashing = {"phase": "crashing", "message": "no such file", "ends": 3}
+    (replica,) = managers_of([], [], now=NOW, embedded=crashing, metrics={}).replicas
+    assert (replica.is_ready, replica.problem, replica.restarts) == (False, "crashing: no such file", 3)
 
 
 def test_who_leads_is_told_by_the_lease() -> None:
@@ -71,12 +78,3 @@ def test_why_a_replica_is_not_ready() -> None:
     ending = pod("a")
     ending["metadata"]["deletionTimestamp"] = ago(1)
     assert managers_of([ending], [], now=NOW, metrics={}).replicas == []
-
-
-def test_the_manager_of_an_embedded_cluster_is_one_without_a_pod() -> None:
-    ready = {"phase": "ready", "message": "", "ends": 0}
-    (replica,) = managers_of([], [], now=NOW, embedded=ready, metrics={("", "embedded"): METRICS}).replicas
-    assert (replica.name, replica.is_ready, replica.leads, replica.metrics) == ("embedded", True, True, METRICS)
-    crashing = {"phase": "crashing", "message": "no such file", "ends": 3}
-    (replica,) = managers_of([], [], now=NOW, embedded=crashing, metrics={}).replicas
-    assert (replica.is_ready, replica.problem, replica.restarts) == (False, "crashing: no such file", 3)

@@ -44,6 +44,10 @@ def test_what_is_kept_of_a_pod_is_enough_for_its_requests() -> None:
     assert "volumes" not in trimmed["spec"]
     assert "annotations" not in trimmed["metadata"]
     assert "env" not in trimmed["spec"]["initContainers"][0]
+    # Devices are accelerators and what every node has is not.
+    obj = node_object("a", cpu="8", memory="32Gi", pods="110", nvidia_com__gpu="4", google_com__tpu="0")
+    obj["status"]["allocatable"] |= {"hugepages-2Mi": "1Gi", "ephemeral-storage": "100Gi", "odd": "?"}
+    assert node_usage(obj, PodRequests()).accelerators == ["nvidia.com/gpu"]
 
 
 def test_the_status_of_a_node_says_whether_it_takes_pods() -> None:
@@ -59,12 +63,6 @@ def test_the_status_of_a_node_says_whether_it_takes_pods() -> None:
     ):
         usage = node_usage(obj, PodRequests())
         assert (usage.status, usage.is_ready) == (status, status == "Ready")
-
-
-def test_devices_are_accelerators_and_what_every_node_has_is_not() -> None:
-    obj = node_object("a", cpu="8", memory="32Gi", pods="110", nvidia_com__gpu="4", google_com__tpu="0")
-    obj["status"]["allocatable"] |= {"hugepages-2Mi": "1Gi", "ephemeral-storage": "100Gi", "odd": "?"}
-    assert node_usage(obj, PodRequests()).accelerators == ["nvidia.com/gpu"]
 
 
 def test_the_scarcest_resource_says_how_full_a_node_is_if_it_takes_pods() -> None:

@@ -65,21 +65,18 @@ def colours(terminal: Terminal, name: str) -> set[str]:
     return {terminal.colour(row, column) for column in range(60)}
 
 
-async def test_ctrl_c_leaves_it_as_an_interruption() -> None:
+async def test_ctrl_c_a_signal_and_a_crash_give_the_terminal_back() -> None:
+    # Ctrl c leaves it as an interruption.
     async with live() as (terminal, program):
         terminal.press("\x03")
         assert program.wait() == 130
         assert is_given_back(terminal)
-
-
-async def test_a_signal_that_ends_it_gives_the_terminal_back() -> None:
+    # A signal that ends it gives the terminal back.
     async with live() as (terminal, program):
         program.signal(signal.SIGTERM)
         assert program.wait() == -signal.SIGTERM
         assert is_given_back(terminal)
-
-
-async def test_a_crash_gives_the_terminal_back_and_is_seen() -> None:
+    # A crash gives the terminal back and is seen.
     async with live("crash") as (terminal, program):
         assert program.wait() == 1
         assert terminal.echoes

@@ -100,7 +100,7 @@ def test_what_is_not_there_or_not_known_is_said() -> None:
     assert "manager  kubeflow-system/manager-1   not ready: CrashLoopBackOff   2 restarts" in rows
 
 
-def test_what_servers_say_takes_a_row_and_draws_nothing() -> None:
+def test_what_servers_say_takes_a_row_and_what_is_typed_is_seen() -> None:
     odd = "first\nsecond\x1b[2J\u2028third"
     rows = view(
         snapshot(
@@ -112,19 +112,15 @@ def test_what_servers_say_takes_a_row_and_draws_nothing() -> None:
     )
     assert sum("first second third" in row for row in rows) == 5
     assert not any("\x1b" in row or "\u2028" in row for row in rows)
-
-
-def test_namespaces_and_kinds_are_told_where_there_are_several() -> None:
+    # Namespaces and kinds are told where there are several.
     rows = view(snapshot(top_job("a"), top_job("b", kind="TFJob", namespace="other"), namespace=None))
     header = next(row for row in rows if "NAME " in row)
     assert header.split()[:3] == ["NAMESPACE", "NAME", "KIND"]
-
-
-def test_what_is_typed_is_seen() -> None:
+    # What is typed is seen.
     window = Window()
     window.take(BUSY.jobs, BUSY.now)
-    rows = screen(BUSY, window, columns=80, lines=24, glyphs=ASCII, prompt=Prompt("mni"))
-    assert rows[-1].plain.startswith("filter: mni_")
+    drawn = screen(BUSY, window, columns=80, lines=24, glyphs=ASCII, prompt=Prompt("mni"))
+    assert drawn[-1].plain.startswith("filter: mni_")
 
 
 @given(st.integers(1, 150), st.integers(1, 60), st.integers(0, 40), st.integers(0, 30))

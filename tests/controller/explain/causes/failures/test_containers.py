@@ -88,7 +88,8 @@ def test_the_peers_of_a_rank_without_memory_come_after_it() -> None:
     ]
 
 
-def test_an_init_container_and_its_last_words() -> None:
+def test_an_init_container_or_an_initializer() -> None:
+    # An init container and its last words.
     init = {"initContainers": [{"name": "fetch", "image": "i"}], "containers": [{"name": "node", "image": "i"}]}
     status = {
         "initContainerStatuses": ended(1, message="cannot reach the bucket", container="fetch")["containerStatuses"]
@@ -97,9 +98,7 @@ def test_an_init_container_and_its_last_words() -> None:
     assert finding.cause is Cause.INIT_CONTAINER_FAILED
     assert finding.evidence[1].text == "it said last: cannot reach the bucket"
     assert "kubectl logs t-node-0-0 -c fetch -n ns" in finding.what_next[0]
-
-
-def test_an_initializer_of_data_or_model() -> None:
+    # An initializer of data or model.
     initializer = failed(0, 1, "RepositoryNotFoundError: 404 Client Error", container="dataset-initializer")
     initializer["metadata"]["labels"]["jobset.sigs.k8s.io/replicatedjob-name"] = "dataset-initializer"
     finding = only(initializer)
@@ -207,15 +206,14 @@ def test_a_pod_that_was_taken_away_has_not_failed_by_itself(status: JsonObject) 
 LOST = "RuntimeError: [gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.4]:13706."
 
 
-def test_a_rank_that_had_done_its_work_when_another_one_lost_it_is_told() -> None:
+def test_how_a_rank_and_its_peers_ended_is_told() -> None:
+    # A rank that had done its work when another one lost it is told.
     finding = only(failed(0, 1, LOST), pod(1, phase="Succeeded"))
     assert (finding.cause, finding.certainty) == (Cause.CONTAINER_FAILED, Certainty.POSSIBLE)
     assert finding.evidence[-1].text == "rank 1 had ended with exit code 0, while rank 0 still went on"
     assert "trainmaster logs t --all -n ns" in finding.what_next[0]
     assert "the same number of steps" in finding.what_next[1]
-
-
-def test_of_what_failed_in_one_second_the_logs_tell_who_lost_whom_where_pods_keep_no_words() -> None:
+    # Of what failed in one second the logs tell who lost whom where pods keep no words.
     logs = {("t-node-0-0", "node"): (LOST,), ("t-node-0-1", "node"): ("KeyError: 'input_ids'",)}
     finding = only(failed(0, 1), failed(1, 1), logs=logs)
     assert finding.evidence[0].text == "rank 1 and 1 other: container node failed with exit code 1"

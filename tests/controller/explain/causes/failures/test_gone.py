@@ -91,6 +91,10 @@ def test_the_event_that_tells_most_is_shown_and_how_many_pods_it_was() -> None:
     (found,) = of_gone_pods(view(trainjob(DEADLINE), pods=[], events=events))
     assert [each.text for each in found.evidence] == [f"it never had its image (so it was of 2 more): {PULL}"]
     assert found.what_next == ["correct the registry in the name of the image: its host name cannot be resolved"]
+    # Nothing is said of pods that are there nor of jobs that go on.
+    events = [told("FailedScheduling", SELECTOR)]
+    assert list(of_gone_pods(view(pods=[], events=events))) == []
+    assert list(of_gone_pods(view(trainjob(DEADLINE), pods=[running(0)], events=events))) == []
 
 
 @pytest.mark.parametrize(
@@ -109,12 +113,6 @@ def test_the_event_that_tells_most_is_shown_and_how_many_pods_it_was() -> None:
 )
 def test_what_was_overcome_is_not_why(events: list[Event]) -> None:
     assert causes(*events) == []
-
-
-def test_nothing_is_said_of_pods_that_are_there_nor_of_jobs_that_go_on() -> None:
-    events = [told("FailedScheduling", SELECTOR)]
-    assert list(of_gone_pods(view(pods=[], events=events))) == []
-    assert list(of_gone_pods(view(trainjob(DEADLINE), pods=[running(0)], events=events))) == []
 
 
 def test_a_job_of_kubeflow_org_that_was_restarted_too_often_and_whose_pods_were_cleaned_up() -> None:

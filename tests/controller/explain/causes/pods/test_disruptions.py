@@ -57,16 +57,15 @@ def test_a_taint_tells_whether_the_node_is_lost(taint: JsonObject, ready: str, c
     assert found(leaving, nodes=[node(ready=ready, taints=[taint])]).cause is cause
 
 
-def test_pressure_on_a_node_names_the_resource() -> None:
+def test_pressure_on_a_node_and_a_node_that_does_not_answer_are_named() -> None:
+    # Pressure on a node names the resource.
     message = "The node was low on resource: ephemeral-storage. Threshold quantity: 1Gi, available: 512Mi."
     evicted = pod(phase="Failed", reason="Evicted", message=message, **target("TerminationByKubelet", message))
     finding = found(evicted)
     assert finding.cause is Cause.EVICTED
     assert message in finding.evidence[0].text
     assert "ephemeral-storage" in finding.what_next[0]
-
-
-def test_a_node_that_does_not_answer() -> None:
+    # A node that does not answer.
     running = pod(2, phase="Running", spec={"containers": [], "nodeName": "n2"})
     finding = found(running, nodes=[node(), node("n2", ready="Unknown"), node("n3", ready="Unknown")])
     assert finding.cause is Cause.NODE_LOST
@@ -75,6 +74,8 @@ def test_a_node_that_does_not_answer() -> None:
         "n2",
         "it is not ready: NodeStatusUnknown: Kubelet stopped posting node status.",
     )
+    # What ended by itself was not taken away.
+    assert not list(disruptions(view(pod(phase="Failed", **ended(1)), pod(1, phase="Running"), nodes=[node()])))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,3 @@ def test_events_tell_of_pods_that_are_gone(reason: str, note: str, cause: Cause)
     told = [event("Pod", "t-node-0-9", reason, note, warning=False)]
     finding = found(pod(0), events=told)
     assert (finding.cause, finding.evidence[0].text) == (cause, f"{reason}: {note}")
-
-
-def test_what_ended_by_itself_was_not_taken_away() -> None:
-    assert not list(disruptions(view(pod(phase="Failed", **ended(1)), pod(1, phase="Running"), nodes=[node()])))

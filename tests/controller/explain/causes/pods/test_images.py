@@ -66,6 +66,13 @@ def test_older_kubelets_say_it_by_an_event_only() -> None:
     waits = waiting("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
     finding = found(view(pod(**waits), events=[told]))
     assert "Error response from daemon: manifest unknown" in finding.evidence[0].text
+    # One rank of many and its number.
+    others = [pod(0, phase="Running"), pod(1, **waiting("ContainerCreating"))]
+    finding = found(view(*others, pod(3, **waiting("ErrImagePull", "denied"))))
+    assert finding.evidence[0].text.startswith("rank 3: container node: ")
+    # A credential that a registry quotes is not shown.
+    words = "denied: Authorization: Bearer abcdefghij0123456789abcdefghij0123456789"
+    assert "abcdefghij0123456789" not in found(view(pod(**waiting("ErrImagePull", words)))).evidence[0].text
 
 
 def test_the_credentials_are_told() -> None:
@@ -79,14 +86,3 @@ def test_the_credentials_are_told() -> None:
         spec: JsonObject = {"containers": containers, "imagePullSecrets": secrets}
         finding = found(view(pod(spec=spec, **waiting("ErrImagePull", "denied")), events=events))
         assert finding.evidence[-1].text == text
-
-
-def test_one_rank_of_many_and_its_number() -> None:
-    others = [pod(0, phase="Running"), pod(1, **waiting("ContainerCreating"))]
-    finding = found(view(*others, pod(3, **waiting("ErrImagePull", "denied"))))
-    assert finding.evidence[0].text.startswith("rank 3: container node: ")
-
-
-def test_a_credential_that_a_registry_quotes_is_not_shown() -> None:
-    words = "denied: Authorization: Bearer abcdefghij0123456789abcdefghij0123456789"
-    assert "abcdefghij0123456789" not in found(view(pod(**waiting("ErrImagePull", words)))).evidence[0].text

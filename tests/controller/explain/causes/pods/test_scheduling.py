@@ -37,14 +37,22 @@ def test_how_much_is_missing_on_the_largest_node() -> None:
     assert finding.what_next == [
         "ask for at most 4 of cpu for each pod (spec.trainer.resourcesPerNode), or add larger nodes"
     ]
-
-
-def test_a_resource_that_others_use() -> None:
+    # A resource that others use.
     finding = found(asking("memory", "12Gi"), "0/1 nodes are available: 1 Insufficient memory.", node())
     assert (
         finding.evidence[1].text
         == "it asks for 12Gi of memory; the largest node has 16Gi, of which other pods use too much"
     )
+    # The label that no node has.
+    message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
+    finding = found({"containers": [], "nodeSelector": {"gpu": "a100"}}, message, node(labels={"gpu": "t4"}))
+    assert finding.evidence[1].text == "it selects nodes by gpu=a100; nodes have gpu=t4"
+    assert "kubectl label node NODE gpu=a100" in finding.what_next[0]
+    # Several obstacles are all told.
+    message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+    finding = found(asking("cpu", "9"), message, node(), node("n2", unschedulable=True))
+    assert len(finding.what_next) == 2
+    assert "let it take pods again: kubectl uncordon n2" in finding.what_next
 
 
 @pytest.mark.parametrize(
@@ -60,20 +68,6 @@ def test_taints_are_named_also_where_the_scheduler_does_not(words: str) -> None:
     assert finding.what_next == [
         "tolerate dedicated=ml:NoSchedule in the pods, or remove it: kubectl taint nodes n1 dedicated=ml:NoSchedule-"
     ]
-
-
-def test_the_label_that_no_node_has() -> None:
-    message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector."
-    finding = found({"containers": [], "nodeSelector": {"gpu": "a100"}}, message, node(labels={"gpu": "t4"}))
-    assert finding.evidence[1].text == "it selects nodes by gpu=a100; nodes have gpu=t4"
-    assert "kubectl label node NODE gpu=a100" in finding.what_next[0]
-
-
-def test_several_obstacles_are_all_told() -> None:
-    message = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
-    finding = found(asking("cpu", "9"), message, node(), node("n2", unschedulable=True))
-    assert len(finding.what_next) == 2
-    assert "let it take pods again: kubectl uncordon n2" in finding.what_next
 
 
 def test_the_words_of_the_scheduler_stay_without_nodes_and_where_only_an_event_has_them() -> None:

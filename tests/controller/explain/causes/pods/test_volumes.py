@@ -16,7 +16,7 @@ UNBOUND = unscheduled("0/1 nodes are available: pod has unbound immediate Persis
 STANDARD = {"metadata": {"name": "standard"}, "provisioner": "example.com/disks"}
 
 
-def test_a_claim_that_does_not_exist() -> None:
+def test_a_claim_that_does_not_exist_or_is_bound() -> None:
     waits = pod(spec=MOUNTS, **unscheduled('0/1 nodes are available: persistentvolumeclaim "data" not found.'))
     nobody_looked: list[JsonObject] | None = None
     for claims in ([], nobody_looked):
@@ -24,6 +24,9 @@ def test_a_claim_that_does_not_exist() -> None:
         assert finding.cause is Cause.VOLUME_PENDING
         assert (finding.evidence[0].object.name, finding.evidence[0].text) == ("data", "it does not exist")
         assert "create the claim data in the namespace ns" in finding.what_next[0]
+    # A bound claim and a job that runs are as they should be.
+    assert not list(volume_pending(view(pod(spec=MOUNTS), claims=[claim("data", "Bound")], storage_classes=[])))
+    assert not list(volume_pending(view(pod(phase="Running", spec=MOUNTS), claims=[], storage_classes=[])))
 
 
 def test_a_storage_class_that_does_not_exist() -> None:
@@ -71,8 +74,3 @@ def test_a_volume_that_cannot_be_mounted() -> None:
     assert "exit status 32" in finding.evidence[0].text
     missing = [event("Pod", "t-node-0-0", "FailedMount", 'MountVolume.SetUp failed: configmap "a" not found')]
     assert not list(volume_pending(view(pod(**waiting("ContainerCreating")), events=missing)))
-
-
-def test_a_bound_claim_and_a_job_that_runs_are_as_they_should_be() -> None:
-    assert not list(volume_pending(view(pod(spec=MOUNTS), claims=[claim("data", "Bound")], storage_classes=[])))
-    assert not list(volume_pending(view(pod(phase="Running", spec=MOUNTS), claims=[], storage_classes=[])))
