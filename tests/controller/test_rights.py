@@ -28,7 +28,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASE
 from trainmaster.controller.reconciling.trainjobs import job_creation
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
-from trainmaster.devcluster.testing.faults import Delay, Refuse
+from trainmaster.devcluster.testing.faults import Delay, Refuse, StallWatch
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
@@ -405,3 +405,19 @@ async def test_what_was_blocked_for_want_of_a_right_goes_on_when_it_is_granted(c
                 await appears(cluster, JOBSETS, f"job-{number}")
     assert events_of(logs, "a right is missing") == [("patch", "jobsets.jobset.x-k8s.io")]
     assert events_of(logs, "a right was granted") == [("patch", "jobsets.jobset.x-k8s.io")]
+
+
+async def test_somebody_elses_secret_is_told_with_exactly_its_roles_though_no_cache_shows_it(cluster: Enforced) -> None:
+    """It is not used: whoever made it knows the key."""
+    await cluster.apply(shipped_objects())
+    await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["mpi"])
+    assert cluster.stack.cluster is not None
+    # The snapshot, that there are none, still arrives.
+    cluster.stack.cluster.faults.add(StallWatch(after=1), verb="watch", resource="secrets", user_agent="trainmaster/")
+    metadata = {"name": "demo-mpi-ssh-auth", "namespace": TEAM}
+    async with manager(cluster.access, configuration=shipped_configuration()):
+        await cluster.client.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", "metadata": metadata})
+        await create(cluster, "demo", on="mpi")
+        taken = 'Secret "demo-mpi-ssh-auth" exists and does not belong to this TrainJob'
+        await has_condition(cluster, "demo", "Blocked", text=taken)
+        assert await there(cluster, JOBSETS, "demo") is None
