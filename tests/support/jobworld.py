@@ -141,6 +141,16 @@ class JobWorld:
         self.run()
         return await self.settle()
 
+    async def see_phase(self, name: str, phase: str, **more: Any) -> Outcome:
+        """Have a pod change its phase, and reconcile."""
+        self.set_phase(name, phase, **more)
+        return await self.settle()
+
+    async def edit(self, **spec: Any) -> Outcome:
+        """Have the author of the job change its spec, and reconcile."""
+        self.patch_spec(**spec)
+        return await self.settle()
+
     # What is there
 
     @property

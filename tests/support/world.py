@@ -130,6 +130,11 @@ class World:
     async def reconcile(self) -> Outcome:
         return await self.reconciler.reconcile(KEY)
 
+    async def reconcile_after(self, seconds: float) -> Outcome:
+        """Let time pass, and reconcile."""
+        self.clock.step(seconds)
+        return await self.reconcile()
+
     async def work(self) -> int:
         """Reconcile for as long as anything has the key reconciled, as the controller does; returns how often."""
         reconciled = 0

@@ -17,8 +17,7 @@ async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try()
         world.refusal = refused(f"failed calling webhook: read tcp 10.0.0.1:{port}->10.0.0.2:443: connection reset")
         assert isinstance(await world.reconcile(), Requeue)
     assert len(world.patches) == len(world.events) == 1
-    world.clock.step(60)
-    await world.reconcile()
+    await world.reconcile_after(60)
     assert len(world.patches) == len(world.events) == 2
     assert ":41049->" in world.conditions["Blocked"]["message"]
 

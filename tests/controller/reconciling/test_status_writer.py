@@ -49,8 +49,7 @@ async def test_counters_are_written_once_a_second_at_most_and_the_last_ones_sure
     assert shown(world) == counters(active=19, ready=19)
     report(world, active=20, ready=20)
     assert isinstance(await world.reconcile(), RequeueAfter)
-    world.clock.step(COUNTERS_INTERVAL)
-    assert await world.reconcile() == DONE
+    assert await world.reconcile_after(COUNTERS_INTERVAL) == DONE
     assert len(world.patches) == 2
 
 
@@ -59,8 +58,7 @@ async def test_counters_that_go_back_to_what_is_written_are_not_written(world: W
     await world.reconcile()
     world.change("JobSet", status={})
     assert await world.reconcile() == DONE
-    world.clock.step(10)
-    assert await world.reconcile() == DONE
+    assert await world.reconcile_after(10) == DONE
     assert world.patches == []
     report(world, active=1)
     outcome = await world.reconcile()

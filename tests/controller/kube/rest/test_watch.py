@@ -68,10 +68,7 @@ async def test_an_endless_line_is_refused() -> None:
 async def test_blank_lines_are_no_events() -> None:
     (event,) = await read(b"\n\r\n" + orjson.dumps(FRAME) + b"\n\n")
     assert event[:2] == ("ADDED", FRAME["object"])
-
-
-async def test_last_frame_needs_no_newline() -> None:
-    assert len(await read(orjson.dumps(FRAME))) == 1
+    assert await read(orjson.dumps(FRAME)) == [event], "the last frame needs no newline"
 
 
 async def test_stream_cut_inside_a_frame_is_broken() -> None:

@@ -48,8 +48,7 @@ async def test_they_stay_if_the_kind_says_so(end: str) -> None:
     if end == "suspended":
         world.patch_spec(runPolicy={"suspend": True})
     else:
-        world.set_phase("demo-launcher", "Succeeded")
-    await world.settle()
+        await world.see_phase("demo-launcher", "Succeeded")
     assert objects(world) == OBJECTS
     assert requests_of(world, "delete ConfigMap") == []
 
@@ -69,8 +68,7 @@ async def test_an_account_of_the_authors_is_nobodys_and_is_left_alone() -> None:
 async def test_an_account_that_is_replaced_by_the_authors_stays_too() -> None:
     """Nobody has the right to delete it, and pods may still use it."""
     world = await JobWorld.settled(mpijob())
-    world.patch_spec(**mpijob(serviceAccountName="own")["spec"])
-    await world.settle()
+    await world.edit(**mpijob(serviceAccountName="own")["spec"])
     assert world.names("ServiceAccount") == ["demo-launcher", "own"]
 
 
@@ -128,8 +126,7 @@ async def test_an_autoscaler_belongs_to_its_job_and_follows_it() -> None:
     (owner,) = world.server[HPA, "demo"]["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["name"], owner["controller"]) == ("PyTorchJob", "demo", True)
     assert world.server[HPA, "demo"]["spec"]["maxReplicas"] == 3
-    world.patch_spec(elasticPolicy={**POLICY, "maxReplicas": 5})
-    await world.settle()
+    await world.edit(elasticPolicy={**POLICY, "maxReplicas": 5})
     assert world.server[HPA, "demo"]["spec"]["maxReplicas"] == 5
     assert world.requests.count(f"apply {HPA} demo") == 2
 
@@ -139,8 +136,7 @@ async def test_an_autoscaler_belongs_to_its_job_and_follows_it() -> None:
 async def test_without_metrics_the_autoscaler_goes(policy: JsonObject | None) -> None:
     """V1-B23: it went on scaling a job whose author had taken the metrics away."""
     world = await scaled_job()
-    world.patch_spec(elasticPolicy=policy)
-    await world.settle()
+    await world.edit(elasticPolicy=policy)
     assert world.names(HPA) == []
     assert len(world.names("Pod")) == 2
 
@@ -149,11 +145,9 @@ async def test_without_metrics_the_autoscaler_goes(policy: JsonObject | None) ->
 async def test_a_suspended_job_is_not_scaled() -> None:
     """It comes back when the job is resumed."""
     world = await scaled_job()
-    world.patch_spec(runPolicy={"suspend": True})
-    await world.settle()
+    await world.edit(runPolicy={"suspend": True})
     assert world.names(HPA) == []
-    world.patch_spec(runPolicy={"suspend": False})
-    await world.settle()
+    await world.edit(runPolicy={"suspend": False})
     assert world.names(HPA) == ["demo"]
 
 
@@ -163,7 +157,6 @@ async def test_a_job_that_has_ended_is_not_scaled(phase: str, state: str) -> Non
     """V1-B23: the autoscaler went on to edit jobs that had ended."""
     world = await JobWorld.settled(job_object("PyTorchJob", {"Worker": replicas(2, "Never")}, elasticPolicy=POLICY))
     world.run()
-    world.set_phase("demo-worker-0", phase, exit_code=0 if phase == "Succeeded" else 1)
-    await world.settle()
+    await world.see_phase("demo-worker-0", phase, exit_code=0 if phase == "Succeeded" else 1)
     assert world.state == state
     assert world.names(HPA) == []

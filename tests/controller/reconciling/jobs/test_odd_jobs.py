@@ -38,8 +38,7 @@ async def test_a_running_job_that_is_scaled_to_more_than_a_cluster_has_keeps_wha
     assert await world.reconcile() == DONE
     assert "must be less than or equal to 100000" in blocked(world)["message"]
     assert world.names("Pod") == ["demo-master-0", "demo-worker-0"]
-    world.patch_spec(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(2)})
-    await world.settle()
+    await world.edit(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(2)})
     assert not blocked(world)
     assert world.names("Pod") == ["demo-master-0", "demo-worker-0", "demo-worker-1"]
 
@@ -168,5 +167,4 @@ async def test_no_value_of_any_field_is_an_unforeseen_error(path: tuple[Any, ...
         await world.settle()
         for phase in ("Running", "Failed"):
             for name in world.names("Pod"):
-                world.set_phase(name, phase, exit_code=137)
-            await world.settle()
+                await world.see_phase(name, phase, exit_code=137)

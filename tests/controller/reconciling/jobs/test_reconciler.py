@@ -33,8 +33,7 @@ async def test_a_job_is_created_runs_and_succeeds_with_three_writes_of_its_statu
     assert world.conditions == [("Created", "True")]
     await world.run_and_settle()
     assert world.conditions == [("Created", "True"), ("Running", "True")]
-    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
-    await world.settle()
+    await world.see_phase("demo-master-0", "Succeeded", exit_code=0)
     assert world.conditions == [("Created", "True"), ("Running", "False"), ("Succeeded", "True")]
     counts = {name: each.get("succeeded") for name, each in world.status["replicaStatuses"].items()}
     assert counts == {"Master": 1, "Worker": 2}
@@ -81,8 +80,7 @@ async def test_a_job_that_runs_already_is_not_judged_again() -> None:
     """Another operator has admitted it, or an earlier version of this one."""
     world = await settled()
     world.run()
-    world.patch_spec(pytorchReplicaSpecs={"Master": replicas(2), "Worker": replicas(2)})
-    await world.settle()
+    await world.edit(pytorchReplicaSpecs={"Master": replicas(2), "Worker": replicas(2)})
     assert world.state == "Running"
 
 
@@ -99,8 +97,7 @@ async def test_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_
         await world.settle()
         assert world.status["replicaStatuses"]["Worker"]["restarts"] == number
         assert "Failed" not in dict(world.conditions)
-    world.set_phase("demo-worker-0", "Failed", exit_code=137)
-    await world.settle()
+    await world.see_phase("demo-worker-0", "Failed", exit_code=137)
     assert world.state == "Failed"
     assert "backoff limit" in world.status["conditions"][-1]["message"]
 
@@ -108,8 +105,7 @@ async def test_replacements_count_for_the_backoff_limit_and_a_crash_counts_none_
 @pytest.mark.defect("V1-B6")
 async def test_a_permanent_failure_has_a_completion_time_and_the_job_is_deleted_in_time() -> None:
     world = await JobWorld.settled(pytorchjob(master=replicas(1, "ExitCode"), policy={"ttlSecondsAfterFinished": 60}))
-    world.set_phase("demo-master-0", "Failed", exit_code=1)
-    outcome = await world.settle()
+    outcome = await world.see_phase("demo-master-0", "Failed", exit_code=1)
     assert world.status["completionTime"]
     assert outcome == RequeueAfter(60)
     await world.clock.advance(60)
@@ -132,8 +128,7 @@ async def test_a_deadline_is_noticed_although_nothing_happens() -> None:
 async def test_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is_gone() -> None:
     world = await JobWorld.settled(pytorchjob(worker=replicas(1, "Never")))
     await world.run_and_settle()
-    world.set_phase("demo-worker-0", "Running", deleting=True)
-    await world.settle()
+    await world.see_phase("demo-worker-0", "Running", deleting=True)
     assert world.state == "Running"
     world.remove("Pod", "demo-worker-0")
     await world.settle()
@@ -145,13 +140,11 @@ async def test_a_terminating_pod_fails_nobody_and_is_made_again_when_it_is_gone(
 async def test_a_resumed_job_is_not_shown_as_suspended() -> None:
     world = await settled({"suspend": True})
     assert (world.state, world.names("Pod"), world.status.get("startTime")) == ("Suspended", [], None)
-    world.patch_spec(runPolicy={"suspend": False})
-    await world.settle()
+    await world.edit(runPolicy={"suspend": False})
     assert world.conditions == [("Suspended", "False"), ("Created", "True")]
     await world.run_and_settle()
     assert world.conditions == [("Created", "True"), ("Suspended", "False"), ("Running", "True")]
-    world.patch_spec(runPolicy={"suspend": True})
-    await world.settle()
+    await world.edit(runPolicy={"suspend": True})
     assert world.names("Pod") == world.names("Service") == []
     assert (world.state, dict(world.conditions)["Running"]) == ("Suspended", "False")
     assert sum("is suspended" in each for each in world.events) == 2
@@ -175,8 +168,7 @@ async def test_a_running_gang_goes_on_when_its_group_is_deleted_by_somebody() ->
     await world.run_and_settle()
     world.remove("PodGroup", "demo")
     for name in world.names("Pod"):
-        world.set_phase(name, "Succeeded", exit_code=0)
-    await world.settle()
+        await world.see_phase(name, "Succeeded", exit_code=0)
     assert world.state == "Succeeded"
 
 
@@ -278,11 +270,9 @@ async def test_a_type_without_replicas_has_no_pods() -> None:
 async def test_a_job_that_is_scaled_to_nothing_has_not_succeeded() -> None:
     """`kubectl scale` asks no webhook."""
     world = await JobWorld.settled(job_object("JAXJob", {"Worker": replicas(2, container="jax")}))
-    world.patch_spec(jaxReplicaSpecs={"Worker": replicas(0, container="jax")})
-    await world.settle()
+    await world.edit(jaxReplicaSpecs={"Worker": replicas(0, container="jax")})
     assert (world.names("Pod"), world.state) == ([], "Created")
-    world.patch_spec(jaxReplicaSpecs={"Worker": replicas(1, container="jax")})
-    await world.settle()
+    await world.edit(jaxReplicaSpecs={"Worker": replicas(1, container="jax")})
     assert world.names("Pod") == ["demo-worker-0"]
 
 

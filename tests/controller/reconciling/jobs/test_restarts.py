@@ -31,8 +31,7 @@ async def running(obj: JsonObject) -> JobWorld:
 async def test_restarts_in_place_of_a_replaced_pod_count_once() -> None:
     """V1-B2: while a pod is there that is being replaced, its restarts are in the status already."""
     world = await running(job("OnFailure", backoffLimit=5))
-    world.set_phase("demo-worker-0", "Failed", restarts=3)
-    await world.settle()
+    await world.see_phase("demo-worker-0", "Failed", restarts=3)
     assert world.status["replicaStatuses"]["Worker"]["restarts"] == 4
     # The delete did not get through, or a finalizer holds the pod.
     world = await running(job("OnFailure", backoffLimit=5))
@@ -49,8 +48,7 @@ async def test_restarts_in_place_of_a_replaced_pod_count_once() -> None:
 async def test_a_pod_that_fails_because_it_is_deleted_is_no_failure(policy: str, limits: dict[str, int]) -> None:
     """V1-B5: whoever is deleted ends by a signal, and its phase is Failed until it is gone."""
     world = await running(job(policy, **limits))
-    world.set_phase("demo-worker-0", "Failed", exit_code=143, deleting=True)
-    await world.settle()
+    await world.see_phase("demo-worker-0", "Failed", exit_code=143, deleting=True)
     assert world.state == "Running"
     world.remove("Pod", "demo-worker-0")
     await world.settle()
@@ -61,8 +59,7 @@ async def test_a_pod_that_fails_at_once_is_not_replaced_a_thousand_times() -> No
     """A node that refuses each pod, for instance: without a backoff it would be made and deleted all the time."""
     world = await running(job("OnFailure"))
     for _ in range(20):
-        world.set_phase("demo-worker-0", "Failed", exit_code=1)
-        outcome = await world.settle()
+        outcome = await world.see_phase("demo-worker-0", "Failed", exit_code=1)
     assert len(list(requests_of(world, "delete Pod"))) == FREE
     assert world.state == "Restarting"
     assert outcome == RequeueAfter(FIRST_DELAY)

@@ -34,8 +34,7 @@ async def test_a_job_is_said_to_be_created_in_its_first_status_and_counted_once(
     world.restart()
     world.requests.clear()
     await world.settle()
-    world.patch_spec(runPolicy={"cleanPodPolicy": "All"})
-    await world.settle()
+    await world.edit(runPolicy={"cleanPodPolicy": "All"})
     assert counts() == {"created": 1}
     assert world.requests == []
 
@@ -63,8 +62,7 @@ async def test_every_way_to_fail_is_counted_once(counts: Counts) -> None:
 @pytest.mark.defect("V1-B29")
 async def test_a_restart_is_counted_once(counts: Counts) -> None:
     world = await JobWorld.settled(pytorchjob(master=replicas(1), worker=replicas(1, "ExitCode")))
-    world.set_phase("demo-worker-0", "Failed", exit_code=137)
-    await world.settle()
+    await world.see_phase("demo-worker-0", "Failed", exit_code=137)
     assert counts() == {"created": 1, "restarted": 1}
 
 
@@ -88,8 +86,7 @@ async def test_nothing_is_told_again_by_a_reconcile_that_changes_nothing() -> No
         pytorchjob(master=replicas(1), worker=replicas(1), policy={"suspend": True}), gang="volcano"
     )
     await world.reconcile()
-    world.patch_spec(runPolicy={"suspend": False})
-    await world.settle()
+    await world.edit(runPolicy={"suspend": False})
     group = world.server["PodGroup", "demo"]
     world.put({**group, "status": {"phase": "Inqueue"}})
     await world.settle()

@@ -42,8 +42,7 @@ async def test_a_finished_job_is_deleted_when_its_time_has_passed(condition: str
     world = _world(condition=condition, ttl=60)
     assert await world.reconcile() == RequeueAfter(60)
     assert world.requests == []
-    world.clock.step(60)
-    assert await world.reconcile() == DONE
+    assert await world.reconcile_after(60) == DONE
     assert world.deleted == [("demo", "uid-1")]
     assert world.events == ["it had ended, and was deleted because its ttlSecondsAfterFinished was over"]
     assert await world.reconcile() == DONE
@@ -52,8 +51,7 @@ async def test_a_finished_job_is_deleted_when_its_time_has_passed(condition: str
 
 async def test_without_a_time_to_live_a_job_is_kept() -> None:
     world = _world()
-    world.clock.step(timedelta(days=3650).total_seconds())
-    assert await world.reconcile() == DONE
+    assert await world.reconcile_after(timedelta(days=3650).total_seconds()) == DONE
     assert world.requests == []
 
 
@@ -61,8 +59,7 @@ async def test_without_a_time_to_live_a_job_is_kept() -> None:
 async def test_the_job_counts_before_its_runtime(ttl: int | None, runtime_ttl: int, expected: int) -> None:
     world = _world(ttl=ttl, runtime_ttl=runtime_ttl)
     assert await world.reconcile() == RequeueAfter(expected)
-    world.clock.step(expected)
-    await world.reconcile()
+    await world.reconcile_after(expected)
     assert world.requests == ["delete TrainJob"]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -49,16 +48,6 @@ class Queues:
 
     def delete(self, *jobs: str, seen: bool = True) -> list[str]:
         return list(self.mapper(self.store.delete("q", last=self.object(*jobs) if seen else None)))
-
-
-@pytest.mark.guarantee("E-4")
-def test_a_change_concerns_those_of_before_and_of_after() -> None:
-    queues = Queues()
-    assert queues.put("a") == ["team/a"]
-    assert queues.put("b", "c") == ["team/a", "team/b", "team/c"]
-    assert queues.put("c") == ["team/b", "team/c"]
-    assert queues.delete("c") == ["team/c"]
-    assert queues.put("d") == ["team/d"]
 
 
 def test_while_a_mapper_fails_those_that_the_object_concerned_last_are_enqueued() -> None:
@@ -110,10 +99,3 @@ def test_an_object_that_nobody_can_read_is_no_failure_of_the_plugin() -> None:
         assert list(queues.mapper(queues.store.put(unreadable))) == ["team/a"]
     assert not [entry for entry in logs if "plugin" in entry]
     assert queues.put("b") == ["team/a", "team/b"]
-
-
-def test_one_failing_mapper_does_not_hurt_another_of_the_same_kind() -> None:
-    broken: Any = JobMapper(Watch("acme.io/v1", "Queue", "queues", jobs=lambda obj: obj["nothing"], declared_by="x"))
-    queues = Queues()
-    delta = queues.store.put(queues.object("a"))
-    assert (list(broken(delta)), list(queues.mapper(delta))) == ([], ["team/a"])

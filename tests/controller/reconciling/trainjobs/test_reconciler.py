@@ -127,8 +127,7 @@ async def test_a_blocked_job_is_looked_at_again_at_its_deadline() -> None:
     outcome = await world.reconcile()
     assert isinstance(outcome, Requeue)
     assert outcome.at_latest == 60
-    world.clock.step(60)
-    await world.reconcile()
+    await world.reconcile_after(60)
     assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"
 
 

@@ -69,8 +69,7 @@ async def test_a_workload_is_built_in_place_of_the_jobset_and_its_end_is_that_of
 @each_workload
 async def test_a_workload_is_deleted_when_its_trainjob_exceeds_its_deadline(plugin: Any) -> None:
     world = await begun(plugin, activeDeadlineSeconds=60)
-    world.clock.step(60)
-    await world.reconcile()
+    await world.reconcile_after(60)
     assert [name for name, _ in world.deleted] == [NAME]
     assert f"delete {kind_of(plugin)}" in world.requests
     assert world.conditions["Failed"]["reason"] == "DeadlineExceeded"
@@ -159,6 +158,5 @@ async def test_what_another_namespace_says_of_its_owner_makes_it_no_workload() -
     await world.reconcile()
     assert world.conditions == {}
     assert [obj["metadata"]["name"] for obj in world.applied] == [NAME]
-    world.clock.step(600)
-    await world.reconcile()
+    await world.reconcile_after(600)
     assert [name for name, _ in world.deleted] == [NAME]
