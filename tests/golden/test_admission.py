@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from support.admission import Answer, Requests
+from support.commands import TIMEOUT
 from support.golden import RESOURCES, Normaliser, assert_same, in_namespace, load_yaml
 from support.original_crds import SCHEMAS
 
@@ -29,9 +30,6 @@ DIFFERENT = {
     for schemas in SCHEMAS
     if entry.get("definitions", schemas) == schemas
 }
-
-PATIENCE = 5.0
-"""Seconds until the caches of the manager must know what has just been written."""
 
 MERGE = "application/merge-patch+json"
 
@@ -49,7 +47,7 @@ async def test_answer(served: tuple[str, Requests], path: Path) -> None:
     seen: JsonObject = {}
     try:
         await player.prepare(case)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT):
             # The webhooks see what their caches have, which follow the server within milliseconds.
             while (seen := player.normalised(await player.act(case["request"], dry=True))) != expected:
                 await asyncio.sleep(0.02)
@@ -80,7 +78,7 @@ class Player:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
         await self._requests.send("POST", "/api/v1/namespaces", namespace)
         for obj in map(_loaded, case.get("given") or []):
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while (answer := await self.act({"create": obj})).code != 201:
                     # A TrainJob is refused until the webhooks know its runtime.
                     assert obj["kind"] == "TrainJob", answer.message

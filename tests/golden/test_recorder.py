@@ -26,12 +26,13 @@ RECORDER = Path(os.environ.get("TRAINMASTER_GOLDEN_DIR", HERE.parents[2] / "shar
 SAMPLE = os.environ.get("TRAINMASTER_GOLDEN_V1", "029 034 057 063 075 079 110 117 122 125").split()
 """Numbers of cases of V1 jobs, of those in which no pod ends so soon that nobody may see it run."""
 
+pytestmark = [pytest.mark.golden, pytest.mark.nightly]
+
 DEFINITIONS = Resource(
     "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
 )
 
 
-@pytest.mark.golden
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not (RECORDER / "record.py").exists(), reason="the recorder is not beside this checkout")
 async def test_the_recorder_agrees_with_our_copy_of_its_cases(tmp_path: Path) -> None:
@@ -58,7 +59,6 @@ async def test_the_recorder_agrees_with_our_copy_of_its_cases(tmp_path: Path) ->
     assert output.decode().count("\nok ") + output.decode().startswith("ok ") == len(recorded)
 
 
-@pytest.mark.golden
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(not (RECORDER / "record_v1.py").exists(), reason="the recorder is not beside this checkout")
 async def test_the_recorder_of_v1_jobs_agrees_with_our_copy_of_its_cases(tmp_path: Path) -> None:

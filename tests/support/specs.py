@@ -28,6 +28,7 @@ from typing import Any
 
 import yaml
 from support.admission import Answer, Requests
+from support.commands import TIMEOUT
 from support.golden import RESOURCES, Normaliser, in_namespace, load_yaml
 
 from trainmaster.runtime.canonical import without_blanks
@@ -35,8 +36,6 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 DIRECTORY = Path(__file__).resolve().parents[1] / "golden/specs"
 CODES = {"Created": 201, "OK": 200, "Invalid": 422, "Forbidden": 403}
-PATIENCE = 20.0
-
 _REPEATED = re.compile(r"@(.)\*(\d+)@")
 
 
@@ -136,7 +135,7 @@ class SpecPlayer:
 
     async def _eventually(self, statement: JsonObject) -> None:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 while True:
                     try:
                         return await self._see(statement)

@@ -211,6 +211,13 @@ def opened(path: Path) -> Store:
         raise
 
 
+@pytest.fixture
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk: thousands of files take minutes on one that others use."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+@pytest.mark.usefixtures("unsynced")
 def test_cut_off_at_any_byte_it_loses_only_what_it_says(path: Path) -> None:
     """Every prefix is a past state or is refused; a write that is there in part is kept aside."""
     states = written(path)
@@ -231,6 +238,7 @@ def test_cut_off_at_any_byte_it_loses_only_what_it_says(path: Path) -> None:
         store.close()
 
 
+@pytest.mark.usefixtures("unsynced")
 @pytest.mark.parametrize("flip", [0x01, 0x20, 0xFF])
 def test_damaged_at_any_byte_it_is_refused_and_a_repair_invents_nothing(path: Path, flip: int) -> None:
     """Only damage to the last newline looks like a write that did not end: all of that line is kept aside."""
