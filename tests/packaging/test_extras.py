@@ -173,8 +173,8 @@ def test_an_installation_without_the_embedded_cluster_says_so(installed: Install
         assert (done.returncode, done.stdout) == (1, "")
         assert f"the command '{command[0]}' needs the embedded cluster, which is not part of this" in done.stderr
         assert len(done.stderr.splitlines()) == 1
-    for command, printed in (("crds", "apiVersion: "), ("rbac", "apiVersion: "), ("--help", "\n  manager ")):
-        done = installed.image(command)
+    for other, printed in (("crds", "apiVersion: "), ("rbac", "apiVersion: "), ("--help", "\n  manager ")):
+        done = installed.image(other)
         assert (done.returncode, done.stderr) == (0, "")
         assert re.search(printed.replace("  ", " +"), done.stdout)
         assert not re.search(r"^ +cluster ", done.stdout, re.MULTILINE)

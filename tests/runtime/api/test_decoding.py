@@ -153,7 +153,8 @@ def test_to_json_gives_back_what_was_read(parse: Any, obj: JsonObject) -> None:
 
 
 def test_null_is_absent() -> None:
-    spec = {"runtimeRef": {"name": "torch", "kind": None}, "suspend": None, "trainer": {"env": None, "command": []}}
+    trainer: JsonObject = {"env": None, "command": []}
+    spec: JsonObject = {"runtimeRef": {"name": "torch", "kind": None}, "suspend": None, "trainer": trainer}
     spec |= {"runtimePatches": None, "initializer": None, "managedBy": None, "activeDeadlineSeconds": None}
     job = parse_trainjob({"metadata": {"labels": None, "creationTimestamp": None}, "spec": spec, "status": None})
     assert job.spec.runtime_ref.kind == c.CLUSTER_TRAINING_RUNTIME_KIND

@@ -149,7 +149,7 @@ def test_a_definition_is_the_original_but_for_its_schema_and_the_columns_of_trai
     assert ours["metadata"] == theirs
     [version], [original_version] = ours["spec"]["versions"], original["spec"]["versions"]
     assert ours["spec"] | {"versions": []} == original["spec"] | {"versions": []}
-    own = {"schema": {}} if kind != "TrainJob" else {"schema": {}, "additionalPrinterColumns": []}
+    own: dict[str, Any] = {"schema": {}} if kind != "TrainJob" else {"schema": {}, "additionalPrinterColumns": []}
     assert version | own == original_version | own
 
 

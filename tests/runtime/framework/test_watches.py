@@ -18,7 +18,7 @@ from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch
 from trainmaster.runtime.resolver import resolve
 
 QUEUE = ("acme.io/v1", "Queue", "queues")
-DECLARED = dict(zip(("api_version", "kind", "plural"), QUEUE, strict=True))
+DECLARED: dict[str, Any] = dict(zip(("api_version", "kind", "plural"), QUEUE, strict=True))
 TRAINJOB = ("trainer.kubeflow.org/v1alpha1", "TrainJob", "trainjobs")
 
 
@@ -237,6 +237,6 @@ def test_a_plugin_that_cannot_say_what_it_watches_is_named(watches: Any) -> None
 )
 def test_watches_that_contradict_each_other_are_refused(other: Any, fault: str) -> None:
     """Both plugins are named: nobody can tell which of them is right."""
-    first, second = (Watch(**{**DECLARED, **fields}) for fields in ({}, other))
+    first, second = Watch(**DECLARED), Watch(**{**DECLARED, **other})
     with pytest.raises(PluginInvalid, match=f"^plugins contradict each other {fault}"):
         Framework([Watching("one", first), Watching("other", second)]).watches()
