@@ -8,47 +8,42 @@ from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.runtime.jsontree import JsonObject
 
 
-def condition(name: str, *, reason: str = "", message: str = "") -> JsonObject:
-    return {"type": name, "status": "True", "reason": reason, "message": message}
+def conditions(*listed: tuple[str, str, str]) -> dict[str, JsonObject]:
+    """Conditions that hold, each by its type, reason and message."""
+    return {
+        kind: {"type": kind, "status": "True", "reason": reason, "message": message} for kind, reason, message in listed
+    }
 
 
 @pytest.mark.parametrize(
-    ("conditions", "cause"),
+    ("listed", "cause"),
     [
-        ([condition("Failed", reason="DeadlineExceeded", message="exceeded")], "DeadlineExceeded"),
-        ([condition("Failed", reason="TrainingRuntimeNotSupported")], "RuntimeMissing"),
-        ([condition("Failed", reason="FailedJobs", message="jobset failed")], "Unknown"),
-        ([condition("Failed", message="rank 0 failed with exit code 1")], "ContainerFailed"),
-        ([condition("Failed", message="(Evicted: The node was low on resource: memory)")], "Evicted"),
-        ([condition("Failed", message="(PreemptionByScheduler: preempting)")], "Preempted"),
-        ([condition("Blocked", reason="RuntimeNotFound")], "RuntimeMissing"),
-        ([condition("Blocked", reason="PluginFailed")], "PluginFailed"),
-        ([condition("Blocked", reason="NameTaken")], "Unknown"),
-        ([condition("ContainerFailed", reason="Error", message="attempt 0: rank 0")], "ContainerFailed"),
-        ([condition("ContainerFailed", reason="OutOfMemory", message="attempt 0: rank 0")], "OutOfMemory"),
-        (
-            [condition("Failed", message="exit code 1"), condition("ContainerFailed", reason="NodeLost")],
-            "NodeLost",
-        ),
-        ([condition("Failed", reason="ReachedMaxRestarts", message="jobset failed")], "BackoffLimitExceeded"),
+        ([("Failed", "DeadlineExceeded", "exceeded")], "DeadlineExceeded"),
+        ([("Failed", "TrainingRuntimeNotSupported", "")], "RuntimeMissing"),
+        ([("Failed", "FailedJobs", "jobset failed")], "Unknown"),
+        ([("Failed", "", "rank 0 failed with exit code 1")], "ContainerFailed"),
+        ([("Failed", "", "(Evicted: The node was low on resource: memory)")], "Evicted"),
+        ([("Failed", "", "(PreemptionByScheduler: preempting)")], "Preempted"),
+        ([("Blocked", "RuntimeNotFound", "")], "RuntimeMissing"),
+        ([("Blocked", "PluginFailed", "")], "PluginFailed"),
+        ([("Blocked", "NameTaken", "")], "Unknown"),
+        ([("ContainerFailed", "Error", "attempt 0: rank 0")], "ContainerFailed"),
+        ([("ContainerFailed", "OutOfMemory", "attempt 0: rank 0")], "OutOfMemory"),
+        ([("Failed", "", "exit code 1"), ("ContainerFailed", "NodeLost", "")], "NodeLost"),
+        ([("Failed", "ReachedMaxRestarts", "jobset failed")], "BackoffLimitExceeded"),
         (
             [
-                condition(
-                    "Failed", reason="ReachedMaxRestarts", message="attempt 0: (OOMKilled); attempt 1: exit code 1"
-                ),
-                condition("ContainerFailed", reason="ContainerFailed", message="attempt 0: (OOMKilled)\nattempt 1"),
+                ("Failed", "ReachedMaxRestarts", "attempt 0: (OOMKilled); attempt 1: exit code 1"),
+                ("ContainerFailed", "ContainerFailed", "attempt 0: (OOMKilled)\nattempt 1"),
             ],
             "ContainerFailed",
         ),
-        (
-            [condition("ContainerFailed", reason="Evicted"), condition("Waiting", reason="Unschedulable")],
-            "Unschedulable",
-        ),
-        ([condition("Waiting", reason="Unschedulable")], "Unschedulable"),
-        ([condition("Waiting", reason="Weather")], "Unknown"),
-        ([condition("Suspended")], "Suspended"),
+        ([("ContainerFailed", "Evicted", ""), ("Waiting", "Unschedulable", "")], "Unschedulable"),
+        ([("Waiting", "Unschedulable", "")], "Unschedulable"),
+        ([("Waiting", "Weather", "")], "Unknown"),
+        ([("Suspended", "", "")], "Suspended"),
         ([], None),
     ],
 )
-def test_the_cause_is_what_the_conditions_tell(conditions: list[JsonObject], cause: str | None) -> None:
-    assert cause_of({each["type"]: each for each in conditions}) == cause
+def test_the_cause_is_what_the_conditions_tell(listed: list[tuple[str, str, str]], cause: str | None) -> None:
+    assert cause_of(conditions(*listed)) == cause

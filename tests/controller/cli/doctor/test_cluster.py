@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,7 +15,7 @@ from support.stack import Stack, api_server
 
 from trainmaster.controller.cli.doctor.cluster import check_jobset, check_version
 from trainmaster.controller.cli.doctor.facts import DEFINITIONS, DEPLOYMENTS, JOBSETS
-from trainmaster.controller.cli.doctor.findings import Fact
+from trainmaster.controller.cli.doctor.findings import Fact, Finding
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.reconciling.trainjobs import apply
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -27,26 +27,25 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
         yield stack
 
 
-@pytest.mark.parametrize(
-    ("version", "finding"),
-    [
-        ("v1.30.2", "fail: Kubernetes v1.30.2 is older than 1.31; use Kubernetes 1.31 or later"),
-        ("v1.31.0", "ok: Kubernetes v1.31.0; "),
-        ("v1.37.1+k3s1", "ok: Kubernetes v1.37.1+k3s1; "),
-        (
-            "v1.38.0",
-            (
-                "warn: Kubernetes v1.38.0 is newer than 1.37, the newest one that is known here; look for a newer "
-                "Trainmaster; fields of pods that are new in it are not merged by name"
-            ),
-        ),
-        ("strange", "warn: strange is no version that is known here; use Kubernetes 1.31 to 1.37"),
-    ],
-)
-def test_versions(version: str, finding: str) -> None:
-    facts: Any = SimpleNamespace(version=Fact(version))
-    [found] = check_version(facts)
-    assert f"{found.status}: {found.message}; {found.what_next}" == finding
+def judged(found: Iterable[Finding]) -> str:
+    (finding,) = found
+    return f"{finding.status}: {finding.message}; {finding.what_next}"
+
+
+def test_versions() -> None:
+    newer = (
+        "warn: Kubernetes v1.38.0 is newer than 1.37, the newest one that is known here; look for a newer Trainmaster; "
+        "fields of pods that are new in it are not merged by name"
+    )
+    for version, finding in {
+        "v1.30.2": "fail: Kubernetes v1.30.2 is older than 1.31; use Kubernetes 1.31 or later",
+        "v1.31.0": "ok: Kubernetes v1.31.0; ",
+        "v1.37.1+k3s1": "ok: Kubernetes v1.37.1+k3s1; ",
+        "v1.38.0": newer,
+        "strange": "warn: strange is no version that is known here; use Kubernetes 1.31 to 1.37",
+    }.items():
+        facts: Any = SimpleNamespace(version=Fact(version))
+        assert judged(check_version(facts)) == finding
 
 
 async def test_jobset_and_the_namespace(stack: Stack) -> None:
@@ -88,36 +87,26 @@ async def test_jobset_and_the_namespace(stack: Stack) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("version", "available", "finding"),
-    [
-        ("v1alpha1", 1, "fail: JobSet is served in v1alpha1, and v1alpha2 is needed; install another JobSet release"),
-        (
-            "v1alpha2",
-            0,
-            (
-                "fail: JobSet's controller jobset-system/jobset (jobset:v0.12.0) has no available replica; see why its "
-                "pods do not run"
-            ),
-        ),
-        ("v1alpha2", 1, "ok: JobSet v1alpha2, its controller jobset-system/jobset runs (jobset:v0.12.0); "),
-    ],
-)
-def test_jobset_of_some_version(version: str, available: int, finding: str) -> None:
-    definition = {"spec": {"versions": [{"name": version, "served": True}]}}
-    controller = {
-        "metadata": {"namespace": "jobset-system", "name": "jobset"},
-        "spec": {"template": {"spec": {"containers": [{"image": "jobset:v0.12.0"}]}}},
-        "status": {"availableReplicas": available},
-    }
+def test_jobset_of_some_version() -> None:
+    name = "JobSet's controller jobset-system/jobset"
     rules = list(apply.policy_rules(FRAMEWORK.watches()))
-    facts: Any = SimpleNamespace(
-        definitions={JOBSETS: Fact(definition)},
-        jobset_controllers=Fact([controller]),
-        target=SimpleNamespace(rules=rules),
-    )
-    [found] = check_jobset(facts)
-    assert f"{found.status}: {found.message}; {found.what_next}" == finding
+    for version, available, finding in (
+        ("v1alpha1", 1, "fail: JobSet is served in v1alpha1, and v1alpha2 is needed; install another JobSet release"),
+        ("v1alpha2", 0, f"fail: {name} (jobset:v0.12.0) has no available replica; see why its pods do not run"),
+        ("v1alpha2", 1, "ok: JobSet v1alpha2, its controller jobset-system/jobset runs (jobset:v0.12.0); "),
+    ):
+        definition = {"spec": {"versions": [{"name": version, "served": True}]}}
+        controller = {
+            "metadata": {"namespace": "jobset-system", "name": "jobset"},
+            "spec": {"template": {"spec": {"containers": [{"image": "jobset:v0.12.0"}]}}},
+            "status": {"availableReplicas": available},
+        }
+        facts: Any = SimpleNamespace(
+            definitions={JOBSETS: Fact(definition)},
+            jobset_controllers=Fact([controller]),
+            target=SimpleNamespace(rules=rules),
+        )
+        assert judged(check_jobset(facts)) == finding
 
 
 def test_jobset_is_not_missed_where_no_plugin_builds_jobsets() -> None:

@@ -106,58 +106,44 @@ def test_an_init_container_or_an_initializer() -> None:
     assert "storageUri" in finding.what_next[0]
 
 
-@pytest.mark.parametrize(
-    ("cause", "words"),
-    [
-        (Cause.NAME_RESOLUTION_FAILED, "socket.gaierror: [Errno -2] Name or service not known"),
-        (Cause.NAME_RESOLUTION_FAILED, "socket.gaierror: [Errno -3] Temporary failure in name resolution"),
-        (
-            Cause.NAME_RESOLUTION_FAILED,
-            "DistNetworkError: The IPv4 network addresses of (t-node-0-0.t, 29500) cannot be retrieved (gai error: -2)",
-        ),
-        (Cause.NAME_RESOLUTION_FAILED, "ssh: Could not resolve hostname t-node-0-1.t: Name or service not known"),
-        (
-            Cause.RENDEZVOUS_TIMEOUT,
-            "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError: timed out after 900 seconds",
-        ),
-        (
-            Cause.RENDEZVOUS_TIMEOUT,
-            "torch.distributed.DistStoreError: Timed out after 301 seconds waiting for clients. 3/4 clients joined.",
-        ),
-        (
-            Cause.RENDEZVOUS_TIMEOUT,
-            "DistNetworkError: The client socket has timed out after 300000ms while trying to connect to (a, 29500).",
-        ),
-        (
-            Cause.RENDEZVOUS_TIMEOUT,
-            "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation",
-        ),
-        (
-            Cause.RENDEZVOUS_TIMEOUT,
-            "torch.distributed.DistBackendError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(x)",
-        ),
-        (
-            Cause.RENDEZVOUS_TIMEOUT,
-            "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks",
-        ),
-        (
-            Cause.RENDEZVOUS_TIMEOUT,
-            "F1123 12:58:54.572 19 client.h:80] the JAX service detected fatal errors: DEADLINE_EXCEEDED\n@ 0x7f",
-        ),
-        (Cause.RENDEZVOUS_TIMEOUT, "ORTE was unable to reliably start one or more daemons."),
-        (Cause.WORLD_SIZE_MISMATCH, "RuntimeError: rank 4 >= world_size 4, check the launcher"),
-        (Cause.WORLD_SIZE_MISMATCH, "ValueError: world size mismatch: this rank has 4, the store has 8"),
-        (Cause.CONTAINER_FAILED, "ValueError: batch size must divide 128"),
-        (Cause.CONTAINER_FAILED, "AssertionError"),
-        (Cause.CONTAINER_FAILED, "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'"),
-    ],
-)
-def test_what_libraries_say_last(cause: Cause, words: str) -> None:
-    finding = only(failed(2, 1, f'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n{words}\n'))
-    assert finding.cause is cause
-    assert finding.evidence[1].text.startswith(f"it said last: {words[:60]}")
-    sure = Certainty.CERTAIN if cause is Cause.CONTAINER_FAILED else Certainty.LIKELY
-    assert finding.certainty is sure
+LAST_WORDS: dict[Cause, tuple[str, ...]] = {
+    Cause.NAME_RESOLUTION_FAILED: (
+        "socket.gaierror: [Errno -2] Name or service not known",
+        "socket.gaierror: [Errno -3] Temporary failure in name resolution",
+        "DistNetworkError: The IPv4 network addresses of (t-node-0-0.t, 29500) cannot be retrieved (gai error: -2)",
+        "ssh: Could not resolve hostname t-node-0-1.t: Name or service not known",
+    ),
+    Cause.RENDEZVOUS_TIMEOUT: (
+        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError: timed out after 900 seconds",
+        "torch.distributed.DistStoreError: Timed out after 301 seconds waiting for clients. 3/4 clients joined.",
+        "DistNetworkError: The client socket has timed out after 300000ms while trying to connect to (a, 29500).",
+        "RuntimeError: [gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation",
+        "torch.distributed.DistBackendError: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(x)",
+        "jaxlib.xla_extension.XlaRuntimeError: DEADLINE_EXCEEDED: Barrier timed out. Id: [Init]Wait_for_all_tasks",
+        "F1123 12:58:54.572 19 client.h:80] the JAX service detected fatal errors: DEADLINE_EXCEEDED\n@ 0x7f",
+        "ORTE was unable to reliably start one or more daemons.",
+    ),
+    Cause.WORLD_SIZE_MISMATCH: (
+        "RuntimeError: rank 4 >= world_size 4, check the launcher",
+        "ValueError: world size mismatch: this rank has 4, the store has 8",
+    ),
+    Cause.CONTAINER_FAILED: (
+        "ValueError: batch size must divide 128",
+        "AssertionError",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",
+    ),
+}
+
+
+@pytest.mark.parametrize("cause", LAST_WORDS)
+def test_what_libraries_say_last(cause: Cause) -> None:
+    for words in LAST_WORDS[cause]:
+        message = f'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n{words}\n'
+        finding = only(failed(2, 1, message))
+        assert finding.cause is cause
+        assert finding.evidence[1].text.startswith(f"it said last: {words[:60]}")
+        sure = Certainty.CERTAIN if cause is Cause.CONTAINER_FAILED else Certainty.LIKELY
+        assert finding.certainty is sure
 
 
 def test_the_words_of_a_library_count_wherever_they_are_unless_another_exception_follows() -> None:

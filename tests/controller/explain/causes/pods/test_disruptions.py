@@ -43,18 +43,12 @@ def test_the_condition_tells_by_whom(reason: str, cause: Cause) -> None:
     assert finding.since is not None
 
 
-@pytest.mark.parametrize(
-    ("taint", "ready", "cause"),
-    [
-        (UNREACHABLE, "Unknown", Cause.NODE_LOST),
-        (DRAINED, "True", Cause.EVICTED),
-    ],
-)
-def test_a_taint_tells_whether_the_node_is_lost(taint: JsonObject, ready: str, cause: Cause) -> None:
-    text = "Taint manager: deleting due to NoExecute taint"
+def test_a_taint_tells_whether_the_node_is_lost() -> None:
     spec = {"containers": [], "nodeName": "n1"}
-    leaving = pod(phase="Failed", spec=spec, **target("DeletionByTaintManager", text))
-    assert found(leaving, nodes=[node(ready=ready, taints=[taint])]).cause is cause
+    told = target("DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint")
+    leaving = pod(phase="Failed", spec=spec, **told)
+    assert found(leaving, nodes=[node(ready="Unknown", taints=[UNREACHABLE])]).cause is Cause.NODE_LOST
+    assert found(leaving, nodes=[node(taints=[DRAINED])]).cause is Cause.EVICTED
 
 
 def test_pressure_on_a_node_and_a_node_that_does_not_answer_are_named() -> None:
@@ -78,15 +72,11 @@ def test_pressure_on_a_node_and_a_node_that_does_not_answer_are_named() -> None:
     assert not list(disruptions(view(pod(phase="Failed", **ended(1)), pod(1, phase="Running"), nodes=[node()])))
 
 
-@pytest.mark.parametrize(
-    ("reason", "note", "cause"),
-    [
+def test_events_tell_of_pods_that_are_gone() -> None:
+    for reason, note, cause in (
         ("Preempted", "Preempted by pod 0c1d-22 on node n1", Cause.PREEMPTED),
         ("Evicted", "The node was low on resource: memory.", Cause.EVICTED),
         ("TaintManagerEviction", "Marking for deletion Pod ns/t-node-0-9", Cause.NODE_LOST),
-    ],
-)
-def test_events_tell_of_pods_that_are_gone(reason: str, note: str, cause: Cause) -> None:
-    told = [event("Pod", "t-node-0-9", reason, note, warning=False)]
-    finding = found(pod(0), events=told)
-    assert (finding.cause, finding.evidence[0].text) == (cause, f"{reason}: {note}")
+    ):
+        finding = found(pod(0), events=[event("Pod", "t-node-0-9", reason, note, warning=False)])
+        assert (finding.cause, finding.evidence[0].text) == (cause, f"{reason}: {note}")

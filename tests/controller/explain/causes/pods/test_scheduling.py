@@ -82,9 +82,8 @@ def test_the_words_of_the_scheduler_stay_without_nodes_and_where_only_an_event_h
     assert "Too many pods" in finding.evidence[0].text
 
 
-@pytest.mark.parametrize(
-    ("status", "spec"),
-    [
+def test_what_is_another_cause_or_none() -> None:
+    others: list[tuple[dict[str, Any], JsonObject]] = [
         (unscheduled('0/1 nodes are available: persistentvolumeclaim "data" not found.'), {}),
         (unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."), {}),
         (unscheduled("3/0 tasks in gang unschedulable: pod group is not ready, 3 minAvailable"), {}),
@@ -93,11 +92,9 @@ def test_the_words_of_the_scheduler_stay_without_nodes_and_where_only_an_event_h
         ({"conditions": [{"type": "PodScheduled", "status": "True"}]}, {}),
         ({}, {"nodeName": "n1"}),
         ({}, {}),
-    ],
-    ids=["claim", "unbound", "volcano", "coscheduling", "gated", "scheduled", "bound", "nobody tried"],
-)
-def test_what_is_another_cause_or_none(status: dict[str, Any], spec: JsonObject) -> None:
-    assert not list(unschedulable(view(pod(spec=spec, **status), nodes=[node()])))
+    ]
+    for status, spec in others:
+        assert not list(unschedulable(view(pod(spec=spec, **status), nodes=[node()])))
 
 
 def test_a_pod_that_is_deleted_or_runs_is_not_waited_for() -> None:
@@ -107,21 +104,17 @@ def test_a_pod_that_is_deleted_or_runs_is_not_waited_for() -> None:
     assert not list(unschedulable(view(leaving, running, nodes=[node()])))
 
 
-@pytest.mark.parametrize(
-    ("amount", "message", "is_found"),
-    [
+def test_a_pod_that_would_fit_alone_waits_for_its_gang() -> None:
+    group = {"kind": "PodGroup", "metadata": {"name": "t", "namespace": "ns"}}
+    for amount, message, is_found in (
         ("3", "0/1 nodes are available: 1 Insufficient cpu.", False),
         ("9", "0/1 nodes are available: 1 Insufficient cpu.", True),
         ("3", "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable.", True),
         ("3", "0/1 nodes are available: resource in cluster is overused.", False),
-    ],
-    ids=["fits alone", "never fits", "a node is closed", "volcano"],
-)
-def test_a_pod_that_would_fit_alone_waits_for_its_gang(amount: str, message: str, is_found: bool) -> None:
-    waits = pod(spec=asking("cpu", amount), **unscheduled(message))
-    group = {"kind": "PodGroup", "metadata": {"name": "t", "namespace": "ns"}}
-    assert bool(list(unschedulable(view(waits, nodes=[node()], pod_groups=[group])))) is is_found
-    assert list(unschedulable(view(waits, nodes=[node()], pod_groups=[])))
+    ):
+        waits = pod(spec=asking("cpu", amount), **unscheduled(message))
+        assert bool(list(unschedulable(view(waits, nodes=[node()], pod_groups=[group])))) is is_found
+        assert list(unschedulable(view(waits, nodes=[node()], pod_groups=[])))
 
 
 def test_what_no_node_has_is_told_also_while_the_scheduler_speaks_of_a_volume_only() -> None:
