@@ -12,6 +12,7 @@ import orjson
 import pytest
 import structlog
 from structlog.testing import capture_logs
+from support.commands import TIMEOUT
 from support.series import value_of
 from support.virtualtime import VirtualClock
 
@@ -86,7 +87,7 @@ async def running(reconcile: Callable[[str], Awaitable[Outcome]], name: str, **o
     bench = Bench(reconcile, name, **options)
     yield bench
     bench.queue.shut_down()
-    await asyncio.wait_for(bench.task, 10)
+    await asyncio.wait_for(bench.task, TIMEOUT)
 
 
 @pytest.mark.guarantee("K-1")
@@ -293,9 +294,9 @@ async def test_a_cancelled_worker_ends() -> None:
 
     bench = Bench(reconcile, "k4-cancelled")
     bench.queue.add(KEY)
-    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(started.wait(), TIMEOUT)
     bench.task.cancel()
-    await asyncio.wait([bench.task], timeout=5)
+    await asyncio.wait([bench.task], timeout=TIMEOUT)
     assert bench.task.cancelled()
     assert cleaned.is_set()
     assert bench.metric("active_workers") == 0
@@ -310,7 +311,7 @@ async def test_what_ends_the_process_is_not_kept() -> None:
     bench = Bench(Script(BaseExceptionGroup("both", [Stop(), ValueError("counted")])), "k4-fatal")
     bench.queue.add(KEY)
     with pytest.raises(BaseExceptionGroup) as caught:
-        await asyncio.wait_for(bench.task, 5)
+        await asyncio.wait_for(bench.task, TIMEOUT)
     assert caught.value.subgroup(Stop) is not None
     assert bench.metric("reconcile_panics_total") == 1
 
@@ -386,10 +387,10 @@ async def test_workers_finish_what_they_are_at() -> None:
 
     bench = Bench(reconcile, "k6-stopping")
     bench.queue.add(KEY)
-    await asyncio.wait_for(started.wait(), 5)
+    await asyncio.wait_for(started.wait(), TIMEOUT)
     bench.queue.shut_down()
     release.set()
-    await asyncio.wait_for(bench.task, 5)
+    await asyncio.wait_for(bench.task, TIMEOUT)
     assert ended == [KEY]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.commands import TIMEOUT
 from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 from support.world import KEY, World, world_with
@@ -46,7 +47,7 @@ async def controlled(world: World, rival: Callable[[JsonObject], None]) -> Async
     queue.add(KEY)
     yield
     queue.shut_down()
-    await asyncio.wait_for(running, 10)
+    await asyncio.wait_for(running, TIMEOUT)
 
 
 class Suspender:

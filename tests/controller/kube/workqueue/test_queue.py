@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from support.commands import TIMEOUT
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
@@ -126,7 +127,7 @@ async def test_shut_down_under_load_deadlocks_nobody() -> None:
             if number % 10 == 0:
                 await asyncio.sleep(0)
 
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(TIMEOUT):
         workers = [asyncio.create_task(worker()) for _ in range(8)]
         await asyncio.gather(*(producer(offset) for offset in range(4)))
         queue.shut_down()
