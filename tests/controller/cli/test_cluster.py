@@ -51,8 +51,7 @@ async def test_a_run_that_is_interrupted_while_its_cluster_starts_leaves_none(
     assert ended.code == code, ended.err
     assert "interrupted while the embedded cluster was starting" in ended.err
     assert "Traceback" not in ended.err
-    async with asyncio.timeout(30):
-        await eventually(lambda: state.holder() is None and not processes_of(str(state.path)))
+    await eventually(lambda: state.holder() is None and not processes_of(str(state.path)))
 
 
 @pytest.mark.nightly

@@ -12,8 +12,8 @@ from typing import Any, cast
 import pytest
 from support.commands import eventually
 from support.history import at, condition, trainjob
+from support.virtualtime import settle
 
-from trainmaster.controller.history import recorder as recorder_module
 from trainmaster.controller.history.query import Query
 from trainmaster.controller.history.record import JobRecord
 from trainmaster.controller.history.recorder import HistoryRecorder
@@ -23,7 +23,7 @@ from trainmaster.controller.history.writer import CAPACITY, Bounds, HistoryWrite
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 COMPLETE = {"conditions": [condition("Complete", 5)]}
@@ -56,13 +56,21 @@ class Cache:
             handler(delta)
 
 
+class HastyClock(SystemClock):
+    """Lets no time pass."""
+
+    async def sleep(self, seconds: float) -> None:
+        del seconds
+        await asyncio.sleep(0)
+
+
 class Recording:
     """A recorder of one cache, with its store."""
 
-    def __init__(self, file: Path, *, capacity: int = CAPACITY) -> None:
+    def __init__(self, file: Path, *, capacity: int = CAPACITY, clock: Clock | None = None) -> None:
         self.cache = Cache()
         self._read: HistoryStore = sqlite_store(file)
-        clock = SystemClock()
+        clock = clock or SystemClock()
         bounds = Bounds(records=1000, age=timedelta(days=36_500))
         self.writer = HistoryWriter(sqlite_store(file), bounds, clock=clock, capacity=capacity)
         self.recorder = HistoryRecorder(self.writer, workloads=lambda _: (), user_key="", clock=clock)
@@ -163,11 +171,8 @@ async def test_what_cannot_be_read_is_not_recorded(recording: Recording) -> None
         await recording.until(lambda: recording.ended() == {"good": "Succeeded"})
 
 
-async def test_what_found_no_room_is_recorded_when_there_is_some(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorder_module, "_LOOK_INTERVAL", 0.01)
-    recording = Recording(tmp_path / "history.sqlite", capacity=3)
+async def test_what_found_no_room_is_recorded_when_there_is_some(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "history.sqlite", capacity=3, clock=HastyClock())
     async with recording.leading():
         for number in range(10):
             recording.cache.put(trainjob(f"job-{number}", uid=f"uid-{number}", status=COMPLETE))
@@ -177,17 +182,17 @@ async def test_what_found_no_room_is_recorded_when_there_is_some(
     await asyncio.to_thread(recording.writer.close, 10)
 
 
-async def test_a_cache_that_is_filled_later_is_recorded_then_and_ends_nothing_before(
-    recording: Recording, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recorder_module, "_LOOK_INTERVAL", 0.01)
+async def test_a_cache_that_is_filled_later_is_recorded_then_and_ends_nothing_before(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "history.sqlite", clock=HastyClock())
     recording.cache.has_synced = False
     recording.cache.put(trainjob("one", uid="1", status=COMPLETE), initial=True)
     task = asyncio.create_task(recording.recorder.lead())
-    await asyncio.sleep(0.05)
+    await settle()
     assert recording.writer._work == {}
     assert recording.writer._records == {}
     recording.cache.has_synced = True
+    recording.writer.start()
     await recording.until(lambda: recording.ended() == {"one": "Succeeded"})
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    await asyncio.to_thread(recording.writer.close, 10)

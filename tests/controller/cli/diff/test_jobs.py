@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
+from support.commands import eventually
 from support.job_kinds import job_object
 from support.stack import QUIET, Stack, api_server, manager
 
@@ -69,18 +69,19 @@ async def changes(stack: Stack, tmp_path: Path, obj: JsonObject, *, gang: Volcan
 
 async def settled(stack: Stack, obj: JsonObject, pods: int) -> None:
     """Write a job, and have a manager do what there is to do for it."""
-    await stack.client.apply(JOBS[obj["kind"]], obj, field_manager="kubectl")
+    resource, namespace = JOBS[obj["kind"]], obj["metadata"]["namespace"]
+    await stack.client.apply(resource, obj, field_manager="kubectl")
+
+    async def has_pods() -> bool:
+        return len((await stack.client.list(PODS, namespace))["items"]) == pods
+
+    async def has_started() -> Any:
+        stored = await stack.client.get(resource, namespace, obj["metadata"]["name"])
+        return stored.get("status", {}).get("startTime")
+
     async with manager(stack.access, configuration=QUIET):
-        async with asyncio.timeout(30):
-            while len((await stack.client.list(PODS, obj["metadata"]["namespace"]))["items"]) < pods:
-                await asyncio.sleep(0.02)
-            while not (await _stored(stack, obj)).get("status", {}).get("startTime"):
-                await asyncio.sleep(0.02)
-
-
-async def _stored(stack: Stack, obj: JsonObject) -> JsonObject:
-    metadata = obj["metadata"]
-    return await stack.client.get(JOBS[obj["kind"]], metadata["namespace"], metadata["name"])
+        await eventually(has_pods)
+        await eventually(has_started)
 
 
 async def test_a_new_job_is_all_new_and_a_gang_waits_for_its_group(stack: Stack, tmp_path: Path) -> None:

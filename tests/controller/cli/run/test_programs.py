@@ -294,6 +294,15 @@ async def test_what_is_no_python_is_refused(local: Team, project: Path) -> None:
 
 
 async def test_a_dry_run_needs_no_cluster_and_prints_what_can_be_submitted(local: Team, project: Path) -> None:
+    # A dry run for a cluster that does not answer has the files.
+    config = write_kubeconfig(project.parent / "config", "https://127.0.0.1:1")
+    options = ("--dry-run", "-o", "json", "--image", "example.com/mine:1")
+    done = await trainmaster("run", "train.py", *options, cwd=project, KUBECONFIG=config)
+    assert done.code == 0, done.err
+    files, job = json.loads(done.out)["items"]
+    assert sorted(files["data"]) == ["lib_beside.py", "sub_data.txt", "train.py"]
+    assert job["spec"]["trainer"]["image"] == "example.com/mine:1"
+    # Without any cluster it needs none, and prints what can be submitted.
     command = ("run", "train.py", "--nodes", "2", "--name", "printed", "--cpus", "1", "--memory", "1Gi")
     done = await trainmaster(*command, "--dry-run", "-o", "yaml", "--", "x", cwd=project)
     assert done.code == 0, done.err
@@ -306,14 +315,6 @@ async def test_a_dry_run_needs_no_cluster_and_prints_what_can_be_submitted(local
     done = await local.cli("run", "job.yaml")
     assert done.code == 0, done.err
     assert json.loads(done.out)["directory"] == str(project)
-    # A dry run for a cluster that does not answer has the files.
-    config = write_kubeconfig(project.parent / "config", "https://127.0.0.1:1")
-    options = ("--dry-run", "-o", "json", "--image", "example.com/mine:1")
-    done = await trainmaster("run", "train.py", *options, cwd=project, KUBECONFIG=config)
-    assert done.code == 0, done.err
-    files, job = json.loads(done.out)["items"]
-    assert sorted(files["data"]) == ["lib_beside.py", "sub_data.txt", "train.py"]
-    assert job["spec"]["trainer"]["image"] == "example.com/mine:1"
 
 
 async def test_programs_run_where_names_are_rewritten_as_well(project: Path) -> None:
