@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import pytest
 import pytest_asyncio
 from support.audit import AuditedWrite, AuditLogReader
+from support.commands import eventually
 from support.processes import ClusterProcess, ManagerProcess, account_token, cluster_process
 from support.proxy import Direction, FaultProxy
 from support.training import apply_runtime, runtime, trainjob, until
@@ -66,8 +67,8 @@ class Duel:
 
     @asynccontextmanager
     async def jobs_coming(self) -> AsyncIterator[None]:
-        """Create TrainJobs while the block runs."""
-
+        """Create TrainJobs while the block runs, which begins when the leader is in the middle of its work, and for a
+        while longer; each of them gets its JobSet."""
         enough = asyncio.Event()
 
         async def create() -> None:
@@ -79,8 +80,23 @@ class Duel:
 
         async with asyncio.TaskGroup() as group:
             group.create_task(create())
+            await self._some_more()
+            await until(self._leader_works)
             yield
+            await self._some_more()
             enough.set()
+        await until(self._all_have_jobsets)
+
+    async def _some_more(self) -> None:
+        number = len(self.created) + 5
+        await eventually(lambda: len(self.created) >= number)
+
+    async def _leader_works(self) -> bool:
+        return any(write.resource == "jobsets" for write in self.audit.by(self.leader.user))
+
+    async def _all_have_jobsets(self) -> bool:
+        jobsets = (await self.client.list(JOBSETS, "default"))["items"]
+        return {jobset["metadata"]["name"] for jobset in jobsets} >= set(self.created)
 
     async def taken_over(self) -> AuditedWrite:
         """Wait until the candidate has the lease; returns the write by which it got it."""
@@ -89,15 +105,6 @@ class Duel:
 
     async def _acquisition(self) -> AuditedWrite | None:
         return next((write for write in self.audit.by(self.candidate.user) if _renews(write)), None)
-
-    async def all_have_jobsets(self) -> None:
-        """Wait until every TrainJob has its JobSet."""
-
-        async def served() -> bool:
-            jobsets = (await self.client.list(JOBSETS, "default"))["items"]
-            return {jobset["metadata"]["name"] for jobset in jobsets} >= set(self.created)
-
-        await until(served)
 
     def check(self, acquisition: AuditedWrite, *, since: float) -> None:
         """Compare what happened with what may happen, where the lease could be taken since a moment."""
@@ -165,12 +172,8 @@ async def duel(cluster: tuple[ClusterProcess, KubeClient]) -> AsyncIterator[Duel
 @pytest.mark.guarantee("L-5")
 async def test_a_leader_that_was_killed_is_followed_when_its_lease_has_expired(duel: Duel) -> None:
     async with duel.jobs_coming():
-        await until_served(duel)
         await duel.leader.kill()
         acquisition = await duel.taken_over()
-        created = len(duel.created)
-        await until_created(duel, created + 5)
-    await duel.all_have_jobsets()
     duel.check(acquisition, since=duel.last_renewal() + LEASE)
 
 
@@ -178,15 +181,12 @@ async def test_a_leader_that_was_killed_is_followed_when_its_lease_has_expired(d
 @pytest.mark.timeout(TIMEOUT + PAUSE)
 async def test_a_leader_that_slept_past_its_lease_writes_nothing_when_it_wakes_up(duel: Duel) -> None:
     async with duel.jobs_coming():
-        await until_served(duel)
         duel.leader.signal(signal.SIGSTOP)
         stopped = time.monotonic()
         acquisition = await duel.taken_over()
         await asyncio.sleep(max(0.0, stopped + PAUSE - time.monotonic()))
         duel.leader.signal(signal.SIGCONT)
         assert await duel.leader.wait() == 1
-        await until_created(duel, len(duel.created) + 5)
-    await duel.all_have_jobsets()
     duel.check(acquisition, since=duel.last_renewal() + LEASE)
 
 
@@ -204,45 +204,20 @@ async def test_a_leader_that_is_cut_off_gives_up_before_another_one_leads(
     duel: Duel, cut_off: Callable[[FaultProxy], None]
 ) -> None:
     async with duel.jobs_coming():
-        await until_served(duel)
         cut_off(duel.wire)
         assert await duel.leader.wait() == 1
         ended = time.time()
         acquisition = await duel.taken_over()
         assert ended < acquisition.received
         duel.wire.heal()
-        await until_created(duel, len(duel.created) + 5)
-    await duel.all_have_jobsets()
     duel.check(acquisition, since=duel.last_renewal() + LEASE)
 
 
 @pytest.mark.guarantee("L-11")
 async def test_a_leader_that_is_told_to_stop_hands_over_at_once(duel: Duel) -> None:
     async with duel.jobs_coming():
-        await until_served(duel)
         duel.leader.signal(signal.SIGTERM)
         assert await duel.leader.wait() == 0
         given_up = duel.last_renewal()
         acquisition = await duel.taken_over()
-        await until_created(duel, len(duel.created) + 5)
-    await duel.all_have_jobsets()
     duel.check(acquisition, since=given_up)
-
-
-async def until_served(duel: Duel) -> None:
-    """Wait until the leader is in the middle of its work."""
-    await until_created(duel, 5)
-    await until(lambda: _writes_jobsets(duel))
-
-
-async def _writes_jobsets(duel: Duel) -> bool:
-    return any(write.resource == "jobsets" for write in duel.audit.by(duel.leader.user))
-
-
-async def until_created(duel: Duel, number: int) -> None:
-    """Wait until so many TrainJobs exist."""
-
-    async def enough() -> bool:
-        return len(duel.created) >= number
-
-    await until(enough)
