@@ -96,7 +96,6 @@ def _with(path: str, value: Any) -> JsonObject:
 
 
 SCHEMA = "spec.versions.0.schema.openAPIV3Schema"
-SPEC = f"{SCHEMA}.properties.spec"
 
 
 @pytest.mark.parametrize(

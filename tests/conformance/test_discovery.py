@@ -60,10 +60,16 @@ async def test_a_resource_is_listed_with_its_names(
     assert {"create", "delete", "get", "list", "patch", "update", "watch"} <= set(entry["verbs"])
 
 
-async def test_the_core_group_names_its_versions(client: Client) -> None:
+async def test_each_level_has_a_document_of_its_own(client: Client) -> None:
     document = (await client.send("GET", "/api")).ok(200)
     assert (document["kind"], document["versions"]) == ("APIVersions", ["v1"])
     assert document["serverAddressByClientCIDRs"]
+    assert (await client.send("GET", "/api/v1")).ok(200)["groupVersion"] == "v1"
+    document = (await client.send("GET", "/apis/batch")).ok(200)
+    assert (document["kind"], document["apiVersion"], document["name"]) == ("APIGroup", "v1", "batch")
+    assert document["preferredVersion"]["version"] == "v1"
+    document = (await client.send("GET", "/apis/batch/v1")).ok(200)
+    assert (document["kind"], document["groupVersion"]) == ("APIResourceList", "batch/v1")
 
 
 async def test_the_groups_are_listed_with_their_preferred_versions(client: Client) -> None:
@@ -73,21 +79,6 @@ async def test_the_groups_are_listed_with_their_preferred_versions(client: Clien
     batch = next(group for group in document["groups"] if group["name"] == "batch")
     assert batch["preferredVersion"] == {"groupVersion": "batch/v1", "version": "v1"}
     assert {"groupVersion": "batch/v1", "version": "v1"} in batch["versions"]
-
-
-async def test_a_group_has_a_document_of_its_own(client: Client) -> None:
-    document = (await client.send("GET", "/apis/batch")).ok(200)
-    assert (document["kind"], document["apiVersion"], document["name"]) == ("APIGroup", "v1", "batch")
-    assert document["preferredVersion"]["version"] == "v1"
-
-
-async def test_a_group_version_lists_its_resources(client: Client) -> None:
-    document = (await client.send("GET", "/apis/batch/v1")).ok(200)
-    assert (document["kind"], document["groupVersion"]) == ("APIResourceList", "batch/v1")
-
-
-async def test_the_core_group_version_is_v1_without_a_slash(client: Client) -> None:
-    assert (await client.send("GET", "/api/v1")).ok(200)["groupVersion"] == "v1"
 
 
 @pytest.mark.parametrize(

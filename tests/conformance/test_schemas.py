@@ -131,28 +131,20 @@ async def test_a_value_that_keeps_the_schema_is_stored(widgets: Collection, spec
     assert {name: stored[name] for name in spec} == spec
 
 
-async def test_absent_fields_get_their_defaults(widgets: Collection) -> None:
-    spec = (await widgets.made(widget("a")))["spec"]
-    assert spec == {"size": 1, "color": "red", "level": 3, "defaulted": {"mode": "manual"}}
-
-
-async def test_defaults_do_not_create_their_parents(widgets: Collection) -> None:
-    assert "nested" not in (await widgets.made(widget("a")))["spec"]
-    assert (await widgets.made(widget("b", nested={})))["spec"]["nested"] == {"mode": "auto"}
-
-
-async def test_the_elements_of_a_list_get_defaults(widgets: Collection) -> None:
-    spec = (await widgets.made(widget("a", parts=[{"name": "a"}, {"name": "b", "count": 2}])))["spec"]
-    assert spec["parts"] == [{"name": "a", "count": 1}, {"name": "b", "count": 2}]
-
-
-async def test_a_value_that_is_given_is_not_defaulted(widgets: Collection) -> None:
-    spec = (await widgets.made(widget("a", color="green", level=0)))["spec"]
-    assert (spec["color"], spec["level"]) == ("green", 0)
-
-
-async def test_null_for_a_field_with_a_default_is_the_default(widgets: Collection) -> None:
-    assert (await widgets.made(widget("a", color=None)))["spec"]["color"] == "red"
+@pytest.mark.parametrize(
+    ("given", "stored"),
+    [
+        ({}, {}),
+        ({"nested": {}}, {"nested": {"mode": "auto"}}),
+        ({"parts": [{"name": "a"}]}, {"parts": [{"name": "a", "count": 1}]}),
+        ({"color": "green", "level": 0}, {"color": "green", "level": 0}),
+        ({"color": None}, {}),
+    ],
+)
+async def test_absent_fields_get_their_defaults(widgets: Collection, given: JsonObject, stored: JsonObject) -> None:
+    """Defaults do not create their parents; null is absent."""
+    defaults = {"size": 1, "color": "red", "level": 3, "defaulted": {"mode": "manual"}}
+    assert (await widgets.made(widget("a", **given)))["spec"] == {**defaults, **stored}
 
 
 async def test_null_for_a_nullable_field_stays(widgets: Collection) -> None:

@@ -6,38 +6,18 @@ from support.conformance import JSON_PATCH, STRATEGIC_PATCH, Client, Collection,
 from support.samples import configmap, job, pod, widget
 
 
-async def test_the_main_endpoint_leaves_the_status_alone(widgets: Collection) -> None:
-    await widgets.made(widget("a"))
-    await widgets.patch("a", {"status": {"phase": "A"}}, subresource="status")
-    obj = (await widgets.patch("a", {"spec": {"size": 2}, "status": {"phase": "B"}})).ok(200)
-    assert (obj["spec"]["size"], obj["status"]) == (2, {"phase": "A"})
-
-
-async def test_the_status_endpoint_writes_the_status_only(widgets: Collection) -> None:
-    await widgets.made(widget("a"))
+async def test_each_endpoint_writes_its_part_only(widgets: Collection) -> None:
+    old = await widgets.made(widget("a"))
     change = {"spec": {"size": 9}, "status": {"phase": "A"}, "metadata": {"labels": {"l": "1"}}}
     obj = (await widgets.patch("a", change, subresource="status")).ok(200)
-    assert (obj["spec"]["size"], obj["status"]) == (1, {"phase": "A"})
+    assert (obj["spec"]["size"], obj["status"], obj["metadata"]["generation"]) == (1, {"phase": "A"}, 1)
     assert "labels" not in obj["metadata"]
-
-
-async def test_a_status_does_not_raise_the_generation(widgets: Collection) -> None:
-    await widgets.made(widget("a"))
-    obj = (await widgets.patch("a", {"status": {"phase": "A"}}, subresource="status")).ok(200)
-    assert obj["metadata"]["generation"] == 1
-
-
-async def test_a_status_raises_the_resource_version(widgets: Collection) -> None:
-    old = await widgets.made(widget("a"))
-    new = (await widgets.patch("a", {"status": {"phase": "A"}}, subresource="status")).ok(200)
-    assert int(new["metadata"]["resourceVersion"]) > int(old["metadata"]["resourceVersion"])
-
-
-async def test_a_status_that_changes_nothing_keeps_the_resource_version(widgets: Collection) -> None:
-    await widgets.made(widget("a"))
-    first = (await widgets.patch("a", {"status": {"phase": "A"}}, subresource="status")).ok(200)
-    assert (await widgets.patch("a", {"status": {"phase": "A"}}, subresource="status")).ok(200) == first
-    assert (await widgets.put(first, subresource="status")).ok(200) == first
+    assert int(obj["metadata"]["resourceVersion"]) > int(old["metadata"]["resourceVersion"])
+    assert (await widgets.get("a", subresource="status")).ok(200) == obj
+    assert (await widgets.patch("a", {"status": {"phase": "A"}}, subresource="status")).ok(200) == obj
+    assert (await widgets.put(obj, subresource="status")).ok(200) == obj
+    obj = (await widgets.patch("a", {"spec": {"size": 2}, "status": {"phase": "B"}})).ok(200)
+    assert (obj["spec"]["size"], obj["status"]) == (2, {"phase": "A"})
 
 
 async def test_a_change_through_the_status_that_is_ignored_is_no_change(widgets: Collection) -> None:
@@ -57,11 +37,6 @@ async def test_a_stale_status_is_a_conflict(widgets: Collection) -> None:
     obj = await widgets.made(widget("a"))
     await widgets.patch("a", {"spec": {"size": 2}})
     (await widgets.put({**obj, "status": {"phase": "A"}}, subresource="status")).refused(409, "Conflict")
-
-
-async def test_a_status_is_read_as_the_whole_object(widgets: Collection) -> None:
-    obj = await widgets.made(widget("a"))
-    assert (await widgets.get("a", subresource="status")).ok(200) == obj
 
 
 async def test_a_status_takes_a_json_patch(widgets: Collection) -> None:
