@@ -36,7 +36,8 @@ def test_what_is_written_is_read_again_and_good_as_is_what_a_go_manager_has_writ
 
 
 def test_a_secret_without_anything_of_use_is_empty() -> None:
-    for data in (None, {}, [], {"ca.crt": 1, "ca.key": None, "tls.crt": "%%%", "tls.key": []}):
+    useless: list[object] = [None, {}, [], {"ca.crt": 1, "ca.key": None, "tls.crt": "%%%", "tls.key": []}]
+    for data in useless:
         assert SecretData.of({"data": data}) == SecretData()
     assert SecretData().signer_problem(NOW) == "there is no authority yet"
     assert SecretData().serving_problem(NAMES, NOW) == "there is no serving certificate yet"

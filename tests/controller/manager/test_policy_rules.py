@@ -118,6 +118,12 @@ def test_a_plugin_of_others_gets_what_its_watches_declare() -> None:
         *(("acme.io", "pads", verb) for verb in ("list", "watch")),
     }
     assert {rule.needed_by for rule in rules if rule.resource.group == "acme.io"} == {"acme"}
+    workload = rules_of(watches=[replace(watches[0], workload=True)])
+    assert rights(workload) - rights(rules) == {("acme.io", "rockets", "delete")}, "only workloads are deleted"
+    # The deletion of what is built is the garbage collector's, and Secrets are not even changed.
+    everywhere = rights([rule for rule in rules_of(cert_management={"enable": True}) if not rule.namespace])
+    for kind, more in (("secrets", set[str]()), ("configmaps", {"patch"})):
+        assert {verb for _, each, verb in everywhere if each == kind} == {"get", "list", "watch", "create", *more}
 
 
 @pytest.mark.parametrize(
@@ -131,15 +137,6 @@ def test_namespaces_that_a_plugin_chose_are_read_by_rights_of_these_alone(served
     assert {rule.verbs for rule in rules} <= {("list", "watch")}
 
 
-def test_only_workloads_are_deleted() -> None:
-    def deletes(watches: Collection[Watch]) -> set[str]:
-        return {rule.resource.kind for rule in rules_of(watches=watches) if "delete" in rule.verbs}
-
-    rocket = Watch("acme.io/v1", "Rocket", "rockets", writes=True, declared_by="acme")
-    assert deletes([rocket]) - deletes([]) == set()
-    assert deletes([replace(rocket, workload=True)]) - deletes([]) == {"Rocket"}
-
-
 def test_without_the_plugin_of_jobsets_nobody_needs_rights_to_them() -> None:
     def needed(*disabled: str) -> set[str]:
         watches = Framework(load_plugins(disabled=disabled)).watches()
@@ -148,13 +145,6 @@ def test_without_the_plugin_of_jobsets_nobody_needs_rights_to_them() -> None:
         return {rule.resource.name for rule in rules}
 
     assert needed() - needed("jobset") == {"jobsets.jobset.x-k8s.io", "events", "jobs.batch"}
-
-
-def test_what_is_written_everywhere_is_neither_replaced_nor_deleted() -> None:
-    """Their deletion is the garbage collector's, and Secrets are not even changed."""
-    everywhere = rights([rule for rule in rules_of(cert_management={"enable": True}) if not rule.namespace])
-    for kind, more in (("secrets", set()), ("configmaps", {"patch"})):
-        assert {verb for _, each, verb in everywhere if each == kind} == {"get", "list", "watch", "create", *more}
 
 
 def test_what_has_a_name_is_granted_by_its_name() -> None:

@@ -54,13 +54,17 @@ def thawed() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
-def test_a_thread_that_computes_leaves_the_event_loop_a_turn_each_millisecond() -> None:
-    before = sys.getswitchinterval()
+def test_threads_leave_the_event_loop_a_turn_each_millisecond_and_can_tell_where_it_is() -> None:
+    before, told = sys.getswitchinterval(), list[str]()
     try:
         process.switch_threads_often()
         assert sys.getswitchinterval() == pytest.approx(0.001)
     finally:
         sys.setswitchinterval(before)
+    thread = threading.Thread(target=lambda: told.append(main_thread_calls()))
+    thread.start()
+    thread.join()
+    assert "test_threads_leave" in told[0]
 
 
 @pytest.mark.nightly
@@ -167,11 +171,3 @@ def test_pauses_are_a_histogram_by_generation() -> None:
     assert (found["bucket", "0.0005"], found["bucket", "0.001"], found["bucket", "0.5"]) == (1, 2, 3)
     assert found["bucket", "+Inf"] == found["count", None] == 4
     assert found["sum", None] == pytest.approx(99.3011)
-
-
-def test_where_the_main_thread_is_can_be_told_from_any_thread() -> None:
-    told: list[str] = []
-    thread = threading.Thread(target=lambda: told.append(main_thread_calls()))
-    thread.start()
-    thread.join()
-    assert "test_where_the_main_thread_is" in told[0]

@@ -6,7 +6,6 @@ events, conditions, metrics, probes, and every page below `/debug/`.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import signal
 import ssl
@@ -104,13 +103,14 @@ class Told:
 
     async def ready(self) -> None:
         """Wait until it is ready."""
-        async with asyncio.timeout(60):
-            while True:
-                with suppress(aiohttp.ClientConnectorError):
-                    if await self.ask("health", "/readyz") == 200:
-                        return
-                assert self.running.process.returncode is None, self.running.err
-                await asyncio.sleep(0.05)
+
+        async def is_ready() -> bool:
+            assert self.running.process.returncode is None, self.running.err
+            with suppress(aiohttp.ClientConnectorError):
+                return await self.ask("health", "/readyz") == 200
+            return False
+
+        await eventually(is_ready)
 
     def said(self, *parts: str) -> bool:
         """Tell whether there is a line with all of these."""
@@ -122,13 +122,8 @@ async def telling(stack: Stack, directory: Path, canaries: Canaries) -> AsyncIte
     """Run a manager that has secrets and tells as much as it can."""
     ports = {name: free_port() for name in ("health", "metrics", "webhooks", "status")}
     certificates = directory / "certs"
-    certificates.mkdir()
-    authority = Authority()
-    certificate, key = authority.issue(certificates)
-    canaries.add("key of the servers", base64.b64encode(key.read_bytes()).decode())
-    certificate.rename(certificates / "tls.crt")
-    key.rename(certificates / "tls.key")
-    (certificates / "ca.crt").write_bytes(authority.pem)
+    Authority().mount(certificates)
+    canaries.add("key of the servers", base64.b64encode((certificates / "tls.key").read_bytes()).decode())
     token = canaries.add("token of the manager", await account_token(stack.client, "manager"))
     canaries.add("signature of the token", token.rpartition(".")[2])
     canaries.add("signature of the token of a plugin", "c2lnbmVkLWJ5LWEtcGx1Z2lu")

@@ -58,7 +58,6 @@ async def job_status(stack: Stack) -> Any:
     return (await stack.client.get(PYTORCHJOBS, "default", "demo")).get("status") or {}
 
 
-@pytest.mark.nightly
 async def test_jobs_are_counted_by_state_while_the_manager_leads(stack: Stack) -> None:
     assert stack.cluster is not None
     await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)

@@ -291,9 +291,8 @@ async def test_at_admission_a_plugin_costs_the_requests_that_it_serves(
         (sleep, "plugin acme took longer than 0.2 s in config"),
     ],
 )
-@pytest.mark.parametrize("policy", ["fail", "skip"])
 async def test_a_model_for_policies_costs_the_runtimes_that_have_one(
-    fault: Callable[[], Any], message: str, policy: str, guard: PluginGuard
+    fault: Callable[[], Any], message: str, guard: PluginGuard
 ) -> None:
     class Config(BaseModel):
         region: str
@@ -304,18 +303,19 @@ async def test_a_model_for_policies_costs_the_runtimes_that_have_one(
             return region if region == "good" else str(fault())
 
     plugin = faulty("enforce_ml_policy", raise_key_error, ml_policy_config=Config)
-    framework = Framework([*load_plugins(), plugin], guard=guard, failure_policies={"acme": policy})
 
     async def judged(region: str) -> AdmissionResponse:
         handlers = AdmissionHandlers(framework, SERVED, KnownServer(), workers=workers, clock=VirtualClock())
         obj = runtime_object(policy={"custom": {"name": "acme", "config": {"region": region}}})
         return await handlers.handlers()[VALIDATE_TRAINING_RUNTIME](AdmissionRequest("u-1", "CREATE", obj, None))
 
-    with closing(Workers(framework.skips)) as workers:
-        bad, good = await judged("bad"), await judged("good")
-    assert (good.allowed, list(good.warnings)) == (True, [])
-    assert bad.allowed == (policy == "skip")
-    assert message in (bad.message if policy == "fail" else " ".join(bad.warnings))
+    for policy in ("fail", "skip"):
+        framework = Framework([*load_plugins(), plugin], guard=guard, failure_policies={"acme": policy})
+        with closing(Workers(framework.skips)) as workers:
+            bad, good = await judged("bad"), await judged("good")
+        assert (good.allowed, list(good.warnings)) == (True, [])
+        assert bad.allowed == (policy == "skip")
+        assert message in (bad.message if policy == "fail" else " ".join(bad.warnings))
 
 
 async def test_authors_find_the_traceback_in_the_log(guard: PluginGuard) -> None:

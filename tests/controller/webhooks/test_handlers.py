@@ -87,7 +87,12 @@ async def test_nothing_is_asked_for_what_cannot_be_a_runtime() -> None:
     for reference in ({"kind": ""}, {"kind": "Pod"}, {"apiGroup": "acme.io"}):
         obj = trainjob_object(runtimeRef={"name": "rt", "kind": "TrainingRuntime", **reference})
         assert (await judge(server, obj)).message.startswith("unsupported runtime: ")
-    for odd in ({"metadata": None}, {"spec": None}, {"spec": {"runtimeRef": {"kind": [], "name": {}}}}):
+    oddities: list[JsonObject] = [
+        {"metadata": None},
+        {"spec": None},
+        {"spec": {"runtimeRef": {"kind": [], "name": {}}}},
+    ]
+    for odd in oddities:
         assert (await judge(server, {**trainjob_object(), **odd})).code == 403
     assert server.asked == []
 
