@@ -17,8 +17,6 @@ from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.nightly
-
 
 def owned(name: str, owner: JsonObject, **fields: Any) -> JsonObject:
     """A ConfigMap of a job."""
@@ -31,6 +29,7 @@ async def owners(team: Team, name: str) -> list[str]:
     return [each["uid"] for each in found["metadata"].get("ownerReferences") or ()]
 
 
+@pytest.mark.nightly
 async def test_the_new_job_says_what_the_old_one_said(quiet: tuple[Team, Cluster]) -> None:
     team, _ = quiet
     manifest = team.manifest("digits", "echo 1", nodes=2)
@@ -52,6 +51,7 @@ async def test_the_new_job_says_what_the_old_one_said(quiet: tuple[Team, Cluster
     assert await owners(team, "digits-runtime-snapshot") == [old["metadata"]["uid"]]  # the garbage collector's
 
 
+@pytest.mark.nightly
 async def test_a_copy_is_made_beside_it(quiet: tuple[Team, Cluster]) -> None:
     team, _ = quiet
     old = await team.submit("digits", "echo 1", suspend=True)
@@ -67,6 +67,7 @@ async def test_a_copy_is_made_beside_it(quiet: tuple[Team, Cluster]) -> None:
     assert "TrainJob research/digits-2 exists already; take another name, or delete that one" in done.err
 
 
+@pytest.mark.nightly
 async def test_nothing_is_lost_of_a_job_that_is_refused_or_may_not_be_deleted(quiet: tuple[Team, Cluster]) -> None:
     # Nothing is deleted for a job that would be refused.
     team, cluster = quiet
@@ -92,6 +93,7 @@ async def test_nothing_is_lost_of_a_job_that_is_refused_or_may_not_be_deleted(qu
     assert yaml.safe_load(done.out)["spec"] == old["spec"]
 
 
+@pytest.mark.nightly
 async def test_finalizers_are_waited_for(quiet: tuple[Team, Cluster]) -> None:
     team, _ = quiet
     manifest = team.manifest("digits", "echo 1")
@@ -131,6 +133,7 @@ def test_what_others_wrote_is_left_out() -> None:
     assert anew(job, name="c")["metadata"] == {"name": "c", "namespace": "b"}
 
 
+@pytest.mark.nightly
 async def test_a_job_runs_again_on_a_whole_cluster(mine: Team) -> None:
     """Its script is in a ConfigMap that the garbage collector would delete with the old job."""
     old = await mine.submit("again", "exit 0")

@@ -31,8 +31,6 @@ from trainmaster.controller.manager.roles import NAME
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = pytest.mark.nightly
-
 PLANTED = "hunter2-swordfish"
 LABELS = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/component": "manager"}
 CONFIGURATION = f"""\
@@ -96,6 +94,7 @@ async def install_manager(client: KubeClient, namespace: str, directory: Path) -
     await until(restarted)
 
 
+@pytest.mark.nightly
 async def test_it_has_what_a_maintainer_needs_and_no_secret(mine: Team, tmp_path: Path) -> None:
     job = mine.manifest("demo", f"echo {PLANTED}; exit 3")
     job["spec"]["trainer"] |= {
@@ -219,6 +218,7 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
         yield stack
 
 
+@pytest.mark.nightly
 async def test_what_may_not_be_read_is_listed_with_the_reason(stack: Stack, tmp_path: Path) -> None:
     kubeconfig = await kubeconfig_of(stack, tmp_path, "nobody", namespace="team")
     done = await trainmaster("support-bundle", "--kubeconfig", kubeconfig, cwd=tmp_path)
@@ -271,6 +271,7 @@ async def piped(tmp_path: Path, target: int) -> tuple[int | None, bytes]:
     return process.returncode, err
 
 
+@pytest.mark.nightly
 async def test_standard_output_gets_the_archive_and_nothing_else(stack: Stack, tmp_path: Path) -> None:
     path = tmp_path / "piped.tar.gz"
     assert await piped(tmp_path, os.open(path, os.O_WRONLY | os.O_CREAT)) == (0, b"")
@@ -288,6 +289,7 @@ async def test_a_cluster_that_does_not_answer_costs_what_it_would_have_told(tmp_
     assert "Cannot connect" in lacking(files)["the cluster"] or "refused" in lacking(files)["the cluster"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [
@@ -311,6 +313,7 @@ async def test_what_is_wrong_is_told_in_a_line(tmp_path: Path, arguments: tuple[
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.nightly
 async def test_an_embedded_cluster_that_is_down_leaves_its_logs(tmp_path: Path) -> None:
     home = tmp_path / ".trainmaster"
     home.mkdir()

@@ -17,8 +17,6 @@ from support.terminals import Terminal, shown
 
 from trainmaster.controller.cli.follow.display.live_region import LiveRegion
 
-pytestmark = pytest.mark.nightly
-
 PROGRAM = """
 import contextlib, sys, time
 from trainmaster.controller.cli.follow.display.live_region import LiveRegion
@@ -33,6 +31,7 @@ with contextlib.suppress(KeyboardInterrupt), LiveRegion(sys.stdout) as region:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 async def test_a_signal_that_ends_the_program_leaves_the_terminal_as_it_was(number: signal.Signals) -> None:
     with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
@@ -45,6 +44,7 @@ async def test_a_signal_that_ends_the_program_leaves_the_terminal_as_it_was(numb
         assert terminal.echoes
 
 
+@pytest.mark.nightly
 async def test_keys_that_are_pressed_leave_no_trace() -> None:
     """Enter would move the cursor, and what is above it would be taken for the display."""
     with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
@@ -57,6 +57,7 @@ async def test_keys_that_are_pressed_leave_no_trace() -> None:
         assert terminal.everything == ["a line"]
 
 
+@pytest.mark.nightly
 async def test_a_program_that_is_stopped_gives_the_terminal_back_until_it_goes_on() -> None:
     """Ctrl-Z, and then `fg`."""
     with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
@@ -74,6 +75,7 @@ async def test_a_program_that_is_stopped_gives_the_terminal_back_until_it_goes_o
         assert terminal.cursor_is_shown
 
 
+@pytest.mark.nightly
 async def test_a_program_that_was_stopped_unasked_takes_the_terminal_again() -> None:
     """Nobody is told of SIGSTOP; a shell takes the terminal then, and leaves it in its own modes."""
     with Terminal() as terminal, terminal.program(sys.executable, "-c", PROGRAM, "") as program:
@@ -106,6 +108,7 @@ async def test_a_terminal_that_is_nonblocking_or_gone_ends_nothing() -> None:
         region.write("another line\n", ["the display"])
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux, a terminal that wraps its lines anew")
 async def test_a_terminal_that_wraps_its_lines_anew_keeps_nothing_of_the_display(tmp_path: Path) -> None:
     """The display has other rows then than were drawn; most terminals are so, the emulator of these tests is not."""

@@ -47,7 +47,9 @@ def test_only_the_last_attempt_and_rank_counts() -> None:
     assert "exit code 4, attempt 1" in only(old, new).evidence[0].text
 
 
-@pytest.mark.parametrize(("exit_code", "reason"), [(128, "StartError"), (127, "Error"), (126, "Error")])
+@pytest.mark.parametrize(
+    ("exit_code", "reason"), [(128, "StartError"), (128, "ContainerCannotRun"), (127, "Error"), (126, "Error")]
+)
 def test_a_program_that_is_not_there(exit_code: int, reason: str) -> None:
     finding = only(failed(0, exit_code, 'exec: "torchrum": executable file not found in $PATH', reason=reason))
     assert finding.cause is Cause.CONTAINER_FAILED

@@ -33,14 +33,18 @@ def causes(*events: Event, job: JsonObject | None = None) -> list[Cause]:
 
 NODE = normal("Scheduled")
 INIT = normal("Started", "Started container init")
+BACK_OFF = told("BackOff", 'Back-off pulling image "registry.example/x:1"')
 KEPT: list[tuple[Cause, list[Event]]] = [
     (Cause.UNSCHEDULABLE, [told("FailedScheduling", SELECTOR)]),
     (Cause.VOLUME_PENDING, [told("FailedScheduling", '0/1 nodes: persistentvolumeclaim "imagenet" not found.')]),
     (Cause.VOLUME_PENDING, [NODE, told("FailedAttachVolume", "AttachVolume.Attach failed for volume pv-1: timed out")]),
     (Cause.CONTAINER_CONFIG_ERROR, [NODE, told("FailedMount", f"MountVolume.SetUp failed: {MISSING}")]),
     (Cause.CONTAINER_CONFIG_ERROR, [NODE, told("Failed", 'Error: secret "hf" not found')]),
-    (Cause.IMAGE_PULL_FAILED, [NODE, INIT, told("Failed", PULL), told("Failed", "Error: ErrImagePull")]),
-    (Cause.IMAGE_PULL_FAILED, [NODE, told("InspectFailed", "couldn't parse image name"), told("Failed", "Error: X")]),
+    (Cause.IMAGE_PULL_FAILED, [NODE, INIT, told("Failed", PULL), told("Failed", "Error: ErrImagePull"), BACK_OFF]),
+    (
+        Cause.IMAGE_PULL_FAILED,
+        [NODE, told("InspectFailed", "couldn't parse image name"), told("Failed", "Error: InvalidImageName")],
+    ),
     (Cause.INIT_CONTAINER_FAILED, [NODE, INIT, normal("Killing", "Stopping container init", first=30)]),
 ]
 
