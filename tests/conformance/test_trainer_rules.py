@@ -468,7 +468,7 @@ def rules_below(schema: Any, path: str = "") -> Iterator[tuple[str, str, str]]:
 def rules_of(definition: JsonObject, below: str = "") -> set[tuple[str, str, str]]:
     """The rules of a definition, or those below a path in it."""
     found = rules_below(definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"])
-    return {(path.removeprefix(below), *rest) for path, *rest in found if path.startswith(below)}
+    return {(path.removeprefix(below), rule, says) for path, rule, says in found if path.startswith(below)}
 
 
 def test_every_rule_has_a_case() -> None:
