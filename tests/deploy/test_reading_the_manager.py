@@ -3,7 +3,6 @@ name has on a volume, its web page, its metrics and `/debug/`."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import tarfile
 from collections.abc import AsyncIterator
@@ -13,7 +12,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
-from support.commands import trainmaster
+from support.commands import eventually, trainmaster
 from support.deployed import NAME, NAMESPACE, Deployed, deployed, rendered, trainjob
 from support.training import runtime
 
@@ -108,10 +107,10 @@ async def restarted(cluster: Deployed) -> None:
 
 
 async def test_a_job_that_is_gone_is_in_the_history(cluster: Deployed) -> None:
-    async with asyncio.timeout(30):
-        while "good" not in (found := await history(cluster)):
-            await asyncio.sleep(0.2)
-    assert found["good"]["result"] == "Succeeded"
+    async def recorded() -> JsonObject | None:
+        return (await history(cluster)).get("good")
+
+    assert (await eventually(recorded))["result"] == "Succeeded"
 
 
 async def test_records_outlive_their_pod(cluster: Deployed) -> None:

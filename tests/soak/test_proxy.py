@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
-from support.commands import TIMEOUT
+from support.commands import eventually
 from support.proxy import Direction, FaultProxy
 
 
@@ -79,9 +79,7 @@ async def hears_nothing(peer: Peer, *, seconds: float = 0.2) -> bool:
 
 
 async def until_heard(echo: Echo, line: bytes) -> None:
-    async with asyncio.timeout(TIMEOUT):
-        while line not in echo.heard:
-            await asyncio.sleep(0.01)
+    await eventually(lambda: line in echo.heard)
 
 
 async def test_bytes_that_are_delayed_arrive_later_in_order_and_complete(
