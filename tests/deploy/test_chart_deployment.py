@@ -10,9 +10,9 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.charts import NEEDS_HELM, template
-from support.deployed import ACCOUNT, Deployed, deployed, trainjob
+from support.deployed import ACCOUNT, Deployed, deployed
 from support.manifests import ROOT
-from support.training import python, runtime
+from support.training import python, runtime, trainjob
 
 pytestmark = [
     pytest.mark.kubectl,

@@ -15,11 +15,11 @@ import pytest
 import pytest_asyncio
 from support.admission import requests_to
 from support.commands import client_of, trainmaster
-from support.deployed import ACCOUNT, NAMESPACE, Deployed, deployed, rendered, trainjob
+from support.deployed import ACCOUNT, NAMESPACE, Deployed, deployed, rendered
 from support.manifests import ROOT
 from support.stack import Stack
 from support.steady_reviews import RATE, SteadyReviews
-from support.training import RENDEZVOUS, python, runtime
+from support.training import RENDEZVOUS, python, runtime, trainjob
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.resources import PODS, SECRETS
@@ -108,7 +108,7 @@ async def test_the_commands_of_runbooks_look_at_what_is_there(cluster: Deployed)
 
 
 async def test_webhooks_are_called_through_the_service(cluster: Deployed) -> None:
-    refused = await cluster.kubectl("create", "-f", "-", stdin=json.dumps(trainjob("a", runtime="absent")), check=False)
+    refused = await cluster.kubectl("create", "-f", "-", stdin=json.dumps(trainjob("a", on="absent")), check=False)
     assert 'admission webhook "validator.trainjob.trainer.kubeflow.org" denied the request' in refused
     made = json.loads(
         await cluster.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=json.dumps(trainjob("a")))
@@ -139,7 +139,7 @@ async def test_a_built_in_runtime_runs_several_nodes(cluster: Deployed, kind: st
         "xgboost-distributed": "DMLC_TRACKER_URI",
     }[kind]
     show = f"import os, socket; print(socket.gethostbyname(os.environ['{address}'].partition(':')[0]))"
-    await cluster.create(trainjob(kind, runtime=kind, trainer={"numNodes": 2, "command": python(show)}))
+    await cluster.create(trainjob(kind, on=kind, trainer={"numNodes": 2, "command": python(show)}))
     await cluster.completed(kind)
     logs = await cluster.kubectl("logs", "-l", f"jobset.sigs.k8s.io/jobset-name={kind}", "--tail=-1")
     first, second = logs.split()

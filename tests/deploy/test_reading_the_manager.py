@@ -13,8 +13,8 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.commands import eventually, trainmaster
-from support.deployed import NAME, NAMESPACE, Deployed, deployed, rendered, trainjob
-from support.training import runtime
+from support.deployed import NAME, NAMESPACE, Deployed, deployed, rendered
+from support.training import runtime, trainjob
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.resources import Resource

@@ -17,11 +17,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 from support.commands import TIMEOUT, client_of, eventually, trainmaster
 from support.manifests import DEPLOY, kustomize
+from support.training import trainjob
 
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.runtime.jsontree import JsonObject
@@ -225,13 +225,3 @@ async def deployed(home: Path, manifests: str) -> AsyncIterator[Deployed]:
     finally:
         down = await trainmaster("cluster", "down", cwd=home)
         assert down.code == 0, down.err
-
-
-def trainjob(name: str, *, runtime: str = "processes", **spec: Any) -> JsonObject:
-    """Return a TrainJob."""
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"runtimeRef": {"name": runtime}, **spec},
-    }
