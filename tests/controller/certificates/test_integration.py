@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from support.stack import api_server
 from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import SERVING_VALIDITY, read_certificates
-from trainmaster.controller.certificates.secret import encode
+from trainmaster.controller.certificates.secret import SecretData
 from trainmaster.controller.certificates.webhook_names import (
     DEFAULTER,
     JOB_VALIDATOR,
@@ -288,21 +288,29 @@ async def test_what_somebody_damages_is_made_again_and_webhooks_answer_all_the_t
             assert reason in {each.get("reason") for each in logs}
 
 
-async def test_a_certificate_that_nobody_accepts_is_replaced(installed: CertificateInstallation) -> None:
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (
+            lambda: good_secret(datetime.now(UTC) - SERVING_VALIDITY - timedelta(days=1)),
+            "the certificate in tls.crt has ended at ",
+        ),
+        (
+            lambda: good_secret(of=["elsewhere.kubeflow.svc"]),
+            f"the certificate in tls.crt is not for {SERVICE}.{NAMESPACE}.svc",
+        ),
+    ],
+)
+async def test_a_certificate_that_nobody_accepts_is_replaced(
+    installed: CertificateInstallation, found: Callable[[], SecretData], reason: str
+) -> None:
     await installed.create_webhooks()
-    await installed.create_secret()
-    ended = good_secret(datetime.now(UTC) - SERVING_VALIDITY - timedelta(days=1))
-    elsewhere = good_secret(of=["elsewhere.kubeflow.svc"])
-    for found, reason in (
-        (ended, "the certificate in tls.crt has ended at "),
-        (elsewhere, f"the certificate in tls.crt is not for {SERVICE}.{NAMESPACE}.svc"),
-    ):
-        await installed.patch_secret({"data": encode(found)})
-        with capture_logs() as logs:
-            async with installed.manager() as probes:
-                await probes.ready()
-                assert await installed.admits()
-        assert any(str(each.get("reason")).startswith(reason) for each in logs)
+    await installed.create_secret(found())
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.ready()
+            assert await installed.admits()
+    assert any(str(each.get("reason")).startswith(reason) for each in logs)
 
 
 class JumpedClock(SystemClock):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -27,6 +28,8 @@ from trainmaster.controller.server.filters import (
     DelegatingAuth,
 )
 from trainmaster.runtime.jsontree import JsonObject
+
+pytestmark = pytest.mark.guarantee("M-6")
 
 GOOD = "Bearer good"
 
@@ -64,27 +67,27 @@ class ApiServer:
         return Counter(review["kind"] for review in self.seen)
 
 
-def guarded(server: ApiServer, clock: Clock | None = None) -> web.Application:
+def guarded(server: ApiServer, clock: Clock | None = None) -> AbstractAsyncContextManager[int]:
+    """Serve a secret to whom the API server lets in; yields the port."""
+
     async def secret(_request: web.Request) -> web.Response:
         return web.Response(text="secret")
 
     auth = DelegatingAuth(cast("KubeClient", server), clock=clock or SystemClock())
     app = web.Application(middlewares=[auth.middleware])
     app.add_routes([web.get("/metrics", secret)])
-    return app
+    return listening(app)
 
 
 async def get(port: int, authorization: str | None = GOOD) -> tuple[int, str]:
     headers = {"Authorization": authorization} if authorization is not None else {}
-    url = f"http://127.0.0.1:{port}/metrics"
-    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
+    async with aiohttp.request("GET", f"http://127.0.0.1:{port}/metrics", headers=headers) as answer:
         return answer.status, await answer.text()
 
 
-@pytest.mark.guarantee("M-6")
 async def test_only_who_is_authenticated_and_allowed_reads() -> None:
     server = ApiServer()
-    async with listening(guarded(server)) as port:
+    async with guarded(server) as port:
         assert await get(port, None) == (401, "Unauthorized\n")
         assert await get(port, "Basic good") == (401, "Unauthorized\n")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -102,7 +105,6 @@ async def test_only_who_is_authenticated_and_allowed_reads() -> None:
     }
 
 
-@pytest.mark.guarantee("M-6")
 async def test_while_the_api_server_cannot_be_asked_nothing_is_served() -> None:
     with capture_logs() as logged:
         for kind, error, text in (
@@ -111,7 +113,7 @@ async def test_while_the_api_server_cannot_be_asked_nothing_is_served() -> None:
             ("SubjectAccessReview", NotConnected("down"), "Authorization for user good failed\n"),
         ):
             server = ApiServer(fails={kind: error})
-            async with listening(guarded(server)) as port:
+            async with guarded(server) as port:
                 for _ in range(3):
                     assert await get(port) == (500, text)
                 server.fails.clear()
@@ -120,21 +122,19 @@ async def test_while_the_api_server_cannot_be_asked_nothing_is_served() -> None:
     assert "Bearer" not in str(logged)
 
 
-@pytest.mark.guarantee("M-6")
 async def test_an_api_server_that_does_not_answer_costs_ten_seconds() -> None:
     server, clock = ApiServer(), VirtualClock()
     server.hold.clear()
-    async with listening(guarded(server, clock)) as port:
+    async with guarded(server, clock) as port:
         asking = asyncio.create_task(get(port))
         await eventually(lambda: server.seen)
         await clock.advance(filters.REVIEW_TIMEOUT + 0.1)
         assert await asking == (500, "Authentication failed\n")
 
 
-@pytest.mark.guarantee("M-6")
 async def test_results_are_cached_for_as_long_as_controller_runtime_does() -> None:
     server, clock = ApiServer(), VirtualClock()
-    async with listening(guarded(server, clock)) as port:
+    async with guarded(server, clock) as port:
 
         async def asked(authorization: str) -> Counter[str]:
             before = server.count()
@@ -158,11 +158,10 @@ async def test_results_are_cached_for_as_long_as_controller_runtime_does() -> No
     assert (AUTHENTICATED_FOR, ALLOWED_FOR, DENIED_FOR) == (60, 300, 30)
 
 
-@pytest.mark.guarantee("M-6")
 async def test_a_flood_is_a_few_reviews_at_once_and_one_for_each_token() -> None:
     server = ApiServer()
     server.hold.clear()
-    async with listening(guarded(server)) as port:
+    async with guarded(server) as port:
         asking = [asyncio.create_task(get(port, f"Bearer bad-{number % 20}")) for number in range(40)]
         await eventually(lambda: server.at_once == filters.REVIEWS_AT_ONCE)
         server.hold.set()
@@ -171,7 +170,6 @@ async def test_a_flood_is_a_few_reviews_at_once_and_one_for_each_token() -> None
     assert server.count() == Counter(TokenReview=20)
 
 
-@pytest.mark.guarantee("M-6")
 async def test_what_is_remembered_is_bounded_and_holds_no_token() -> None:
     auth = DelegatingAuth(cast("KubeClient", ApiServer()), clock=SystemClock())
     for number in range(filters.CACHE_SIZE + 10):

@@ -156,10 +156,9 @@ async def test_a_pod_belongs_to_a_trainjob_through_what_plugins_declared(
 
 
 @pytest.mark.defect("S2")
-@pytest.mark.parametrize(("label", "expected"), [("train", True), ("other", False), (None, False)])
-async def test_pods_of_a_jobset_say_so_by_their_label_as_well(label: str | None, expected: bool) -> None:
-    labels = {"jobset.sigs.k8s.io/jobset-name": label} if label else {}
-    server = Owned(*JOBSET_OF, labels=labels)
-    owners = PodOwners(cast("KubeClient", server), OwnerKinds.of(FRAMEWORK.watches()), clock=VirtualClock())
-    pod = PodIdentity("training", "pod-0", "uid-of-Pod")
-    assert await owners.is_owned(pod, trainjob="train", uid="uid-of-TrainJob") is expected
+async def test_pods_of_a_jobset_say_so_by_their_label_as_well() -> None:
+    for label, expected in (("train", True), ("other", False), (None, False)):
+        server = Owned(*JOBSET_OF, labels={"jobset.sigs.k8s.io/jobset-name": label} if label else {})
+        owners = PodOwners(cast("KubeClient", server), OwnerKinds.of(FRAMEWORK.watches()), clock=VirtualClock())
+        pod = PodIdentity("training", "pod-0", "uid-of-Pod")
+        assert await owners.is_owned(pod, trainjob="train", uid="uid-of-TrainJob") is expected

@@ -82,7 +82,7 @@ async def test_in_total_only_so_many_are_under_way() -> None:
     await reviews.end(1, refused=False)
 
 
-async def test_who_gives_up_gives_the_place_back() -> None:
+async def test_who_gives_up_gives_the_place_back_and_after_refusals_there_is_one_each_five_seconds() -> None:
     reviews = Reviews()
     given_up = await reviews.start("a", REFUSALS_BURST * 2)
     for task in given_up:
@@ -91,12 +91,6 @@ async def test_who_gives_up_gives_the_place_back() -> None:
     reviews.under_way.clear()
     await reviews.start("a", REFUSALS_BURST)
     assert len(reviews.under_way) == REFUSALS_BURST
-    await reviews.end(REFUSALS_BURST, refused=False)
-
-
-async def test_after_refusals_there_is_one_place_each_five_seconds() -> None:
-    reviews = Reviews()
-    await reviews.start("a", REFUSALS_BURST)
     await reviews.end(REFUSALS_BURST, refused=True)
     reviews.clock.step(1 / REFUSALS_QPS)
     tasks = await reviews.start("a", 3)
