@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from support.stack import Stack
@@ -16,12 +17,18 @@ NAMESPACE = "kubeflow"
 """Which every cluster has."""
 
 
+@functools.cache
+def _framework() -> Framework:
+    """That of the installed plugins; loading them takes as long as a look at a cluster."""
+    return Framework(load_plugins())
+
+
 async def findings(
     stack: Stack, *, access: RestConfig | None = None, namespace: str = NAMESPACE, **sections: Any
 ) -> dict[str, list[str]]:
     """What it tells about a cluster with a configuration: `status: message; what next`, by check."""
     effective = complete(parse_configuration({**HEAD, "leaderElection": {"leaderElect": True}, **sections}))
-    lines = await command.look(access or stack.access, effective, Framework(load_plugins()), namespace=namespace)
+    lines = await command.look(access or stack.access, effective, _framework(), namespace=namespace)
     found: dict[str, list[str]] = {}
     for line in lines:
         what_next = f"; {line.what_next}" if line.what_next else ""
