@@ -175,6 +175,7 @@ async def test_a_denial_is_told_in_the_words_of_the_api_server(
 ) -> None:
     hooks.on("/hook", {"allowed": False, "status": status, "warnings": ["look out"]})
     await configure.validating(configure.webhook(failurePolicy="Ignore"))
+    assert isinstance(configure.served, Environment)
     async with (
         configure.served.session() as session,
         session.post(_PATH, json={"metadata": {"name": "a"}}) as response,
