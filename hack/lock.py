@@ -8,10 +8,10 @@
     postgres.txt   what the extra `postgres` adds
     dev.txt        for `make test`, `make check`, `make generate` and `make lock`
     types.txt      pyright, for `make check`
-    deploy.txt     programs that render and check what is in deploy/, for `make test` and `make check`
+    deploy.txt     programs that render and check what is in deploy/, for `make test-nightly` and `make check`
     sdk.txt        client libraries of others, which `make test` runs against the embedded cluster
     examples.txt   what every script in examples/ imports
-    frameworks.txt JAX, XGBoost and what else `make test` trains with
+    frameworks.txt JAX, XGBoost and what else `make test-nightly` trains with
     torch.txt      PyTorch, and what it needs
     docs.txt       MkDocs, for `make docs`
     lowest.txt     the oldest versions that pyproject.toml allows `trainmaster`, for `make test-lowest`

@@ -177,7 +177,7 @@ done < "$OMPI_MCA_orte_default_hostfile"
 
 @NAMESPACES
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh on PATH")
-@pytest.mark.skipif(find_spec("asyncssh") is None, reason="asyncssh is not installed; `make test` installs it")
+@pytest.mark.skipif(find_spec("asyncssh") is None, reason="asyncssh is not installed; `make test-nightly` installs it")
 async def test_a_launcher_reaches_workers_over_ssh(tmp_path: Path) -> None:
     """By the hostfile, the names of the Services and the keys of the job.
 

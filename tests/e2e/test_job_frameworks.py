@@ -1,7 +1,7 @@
 """Jobs of kubeflow.org/v1 that train with the frameworks they are named for, on a whole embedded cluster.
 
 Each example spreads its data over the processes so that all of them together find another weight than any of them would
-alone. JAX and XGBoost are there in `make test`, PyTorch after `make run`, the others in `make test-frameworks`.
+alone. JAX and XGBoost are there in `make test-nightly`, PyTorch after `make run`, the others in `make test-frameworks`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.timeout(240)
 
 
 def needs(module: str) -> list[pytest.MarkDecorator]:
-    by = INSTALLED_BY.get(module, "make test")
+    by = INSTALLED_BY.get(module, "make test-nightly")
     missing = pytest.mark.skipif(find_spec(module) is None, reason=f"{module} is not installed; `{by}` installs it")
     return [missing, *([pytest.mark.torch] if module == "torch" else [])]
 
