@@ -80,6 +80,7 @@ def test_numpy_nodes_that_disagree_fail(tmp_path: Path) -> None:
     assert all("the nodes disagree about the weights" in err for _, _, err in ended)
 
 
+@pytest.mark.nightly
 @needs_torch
 @pytest.mark.torch
 def test_torch_ranks_that_disagree_fail(tmp_path: Path) -> None:
