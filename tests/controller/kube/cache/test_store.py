@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.delta import Delta, Entry
 from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version, split_key
 from trainmaster.runtime.jsontext import MAX_DEPTH
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject, why_unreadable
@@ -105,6 +105,26 @@ def test_the_version_that_was_reached_never_goes_back() -> None:
 
 
 OBJECTS = st.builds(thing, st.sampled_from("abcd"), st.integers(1, 5), color=st.sampled_from(["red", "blue"]))
+
+
+@pytest.mark.guarantee("S-2", "S-6")
+@pytest.mark.parametrize("namespace", [None, "ns"])
+def test_what_is_there_before_and_after_a_replacement_is_never_missing(namespace: str | None) -> None:
+    """Readers in other threads come between any two steps; here the steps are those of the entries."""
+    store = Store()
+    store.add_indexer("color", color)
+    objects = [thing("a"), thing("b"), thing("c")]
+    replace(store, [*objects, thing("d", namespace="other")])
+
+    def entries() -> Iterable[Entry]:
+        for version, obj in enumerate(objects, start=2):
+            assert store.keys("ns") == store.index_keys("color", "red")[:3] == ["ns/a", "ns/b", "ns/c"]
+            assert {store.version(key) for key in store.keys("ns")} == {"1"}, "between two states"
+            yield store.entry(thing(obj["metadata"]["name"], version))
+
+    store.replace(entries(), resource_version="9", namespace=namespace)
+    assert [store.version(key) for key in store.keys("ns")] == ["2", "3", "4"]
+    assert ("other/d" in store) == (namespace is not None)
 
 
 @pytest.mark.guarantee("S-6", "S-21")

@@ -60,12 +60,11 @@ class Index:
 
 
 class Indexers:
-    """The indexes of one store, each with the function that fills it."""
+    """The functions of the indexes of one store, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._functions: dict[str, IndexFunc] = {}
         self._failures: Counter[str] = Counter()
-        self._indexes: list[Index] = []
 
     def __len__(self) -> int:
         return len(self._functions)
@@ -74,66 +73,29 @@ class Indexers:
         """Return the names of all indexes."""
         return list(self._functions)
 
-    def add(self, name: str, function: IndexFunc) -> bool:
-        """Add an empty index; False if there is this very index already.
+    def has(self, name: str, function: IndexFunc) -> bool:
+        """Return whether there is this very index already.
 
         Raises:
             ValueError: There is another one of this name.
         """
-        if name in self._functions:
-            if self._functions[name] is function:
-                return False
+        if name in self._functions and self._functions[name] is not function:
             raise ValueError(f"there is an index {name!r} already, with another function; choose another name")
+        return name in self._functions
+
+    def add(self, name: str, function: IndexFunc) -> None:
+        """Add a function."""
         self._functions[name] = function
-        self._indexes.append(Index())
-        return True
 
-    def values(self, key: str, obj: JsonObject, *, known: IndexValues = b"") -> IndexValues:
-        """Compute the values of an object in each index, those apart that are known of the first ones."""
-        functions = self._functions.items() if not known else list(self._functions.items())[known.count(b"\n") :]
-        # Joined into bytes of their own, because orjson leaves its result in a buffer that is much larger.
-        return b"".join([known, *[self._values(name, function, key, obj) for name, function in functions]])
+    def values(self, key: str, obj: JsonObject) -> IndexValues:
+        """Compute the values of an object in each index."""
+        return b"".join([self.value(name, function, key, obj) for name, function in self._functions.items()])
 
-    def covers(self, values: IndexValues) -> bool:
-        """Whether these are values in all indexes; one may have been added since."""
-        return values.count(b"\n") == len(self._functions)
-
-    def keys(self, name: str, value: str) -> Iterable[str]:
-        """Return the keys of the objects that the index `name` has under `value`.
-
-        Raises:
-            KeyError: There is no such index.
-        """
-        for known, index in zip(self._functions, self._indexes, strict=True):
-            if known == name:
-                return index.keys(value)
-        names = ", ".join(sorted(self._functions)) or "none"
-        raise KeyError(f"there is no index {name!r}; there are: {names}")
-
-    def insert(self, key: str, values: IndexValues, *, first: int = 0) -> None:
-        """Enter an object into the indexes, from the index number `first` on."""
-        for index, own in zip(self._indexes[first:] if first else self._indexes, _lists(values)[first:], strict=True):
-            index.insert(key, own)
-
-    def update(self, key: str, before: IndexValues, after: IndexValues) -> None:
-        """Move an object to the values that it has now."""
-        if before != after:
-            for index, old, new in zip(self._indexes, _lists(before), _lists(after), strict=True):
-                index.delete(key, old)
-                index.insert(key, new)
-
-    def delete(self, key: str, values: IndexValues) -> None:
-        """Take an object out of the indexes."""
-        for index, own in zip(self._indexes, _lists(values), strict=True):
-            index.delete(key, own)
-
-    def clear(self) -> None:
-        """Empty the indexes."""
-        self._indexes = [Index() for _ in self._functions]
-
-    def _values(self, name: str, function: IndexFunc, key: str, obj: JsonObject) -> bytes:
+    def value(self, name: str, function: IndexFunc, key: str, obj: JsonObject) -> IndexValues:
+        """Compute the values of an object in one index: a line of JSON."""
         try:
-            return orjson.dumps([*function(obj)], option=orjson.OPT_APPEND_NEWLINE)
+            # A copy, because orjson leaves its result in a buffer that is much larger.
+            return memoryview(orjson.dumps([*function(obj)], option=orjson.OPT_APPEND_NEWLINE)).tobytes()
         except Exception as error:
             # One odd object must not stop the informer of all the others; it is merely not found by this index.
             self._failures[name] += 1
@@ -143,6 +105,44 @@ class Indexers:
                 log.debug("index function failed", index=name, key=key, error=str(error))
             return b"[]\n"
 
+    def missing(self, values: IndexValues) -> list[tuple[str, IndexFunc]]:
+        """Return the indexes, added since, for which an object that has these values has none."""
+        return list(self._functions.items())[values.count(b"\n") :]
 
-def _lists(values: IndexValues) -> list[list[str]]:
+    def position(self, name: str) -> int:
+        """Return the position of an index in the order of all.
+
+        Raises:
+            KeyError: There is no such index.
+        """
+        try:
+            return list(self._functions).index(name)
+        except ValueError:
+            names = ", ".join(sorted(self._functions)) or "none"
+            raise KeyError(f"there is no index {name!r}; there are: {names}") from None
+
+
+class Indexes(list[Index]):
+    """The indexes themselves, in the order of their functions."""
+
+    def insert_key(self, key: str, values: IndexValues) -> None:
+        """Enter an object into each index."""
+        for index, own in zip(self, lists(values), strict=True):
+            index.insert(key, own)
+
+    def update_key(self, key: str, before: IndexValues, after: IndexValues) -> None:
+        """Move an object to the values that it has now. It is never missing under one that it had and has."""
+        if before != after:
+            for index, old, new in zip(self, lists(before), lists(after), strict=True):
+                index.insert(key, new)
+                index.delete(key, set(old).difference(new))
+
+    def delete_key(self, key: str, values: IndexValues) -> None:
+        """Take an object out of each index."""
+        for index, own in zip(self, lists(values), strict=True):
+            index.delete(key, own)
+
+
+def lists(values: IndexValues) -> list[list[str]]:
+    """Return the values of an object in each index."""
     return [orjson.loads(line) for line in values.split(b"\n")[:-1]]

@@ -14,7 +14,11 @@ Guarantees:
 - P-23: decoding a tree anew costs a seventh of copying it.
 
 Nothing here awaits, so nothing can come between. The store belongs to its informer; everyone else reads, webhooks and
-plans from other threads: what they get by one call may lack what was deleted meanwhile.
+plans from other threads. For them:
+- Every call takes `_contents` once and reads that. A replacement fills contents of its own and then swaps them in, so
+  that what is there before and after it is never missing in between.
+- A change of one object enters what is new before it removes what is old. What one call returns may lack an object that
+  was deleted meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from typing import Any, Final, TypeAlias
 import orjson
 
 from trainmaster.controller.kube.cache.delta import Delta, Entry, Record
-from trainmaster.controller.kube.cache.index import Index, Indexers, IndexFunc
+from trainmaster.controller.kube.cache.index import Index, Indexers, Indexes, IndexFunc
 from trainmaster.controller.kube.rest.partial import partial_metadata, well_typed
 from trainmaster.runtime.jsontext import MAX_DEPTH, is_too_deep, too_deep
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
@@ -72,6 +76,40 @@ def parse_resource_version(text: object) -> int:
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else 0
 
 
+class _Contents:
+    """What is stored at one moment, with its indexes."""
+
+    __slots__ = ("bytes", "indexes", "namespaces", "records")
+
+    def __init__(self, indexes: int) -> None:
+        self.records: dict[str, Record] = {}
+        self.namespaces = Index()
+        self.indexes = Indexes(Index() for _ in range(indexes))
+        self.bytes = 0
+
+    def put(self, key: str, record: Record) -> Record | None:
+        """Store a record, and return the one that it replaces."""
+        before = self.records.get(key)
+        self.records[key] = record
+        self.bytes += len(record[2])
+        if before is None:
+            self.namespaces.insert(key, _namespace(key))
+            self.indexes.insert_key(key, record[3])
+        else:
+            self.bytes -= len(before[2])
+            self.indexes.update_key(key, before[3], record[3])
+        return before
+
+    def delete(self, key: str) -> Record | None:
+        """Remove a record, and return it."""
+        before = self.records.pop(key, None)
+        if before is not None:
+            self.bytes -= len(before[2])
+            self.namespaces.delete(key, _namespace(key))
+            self.indexes.delete_key(key, before[3])
+        return before
+
+
 class Store:
     """Objects by key, by namespace and by index.
 
@@ -81,10 +119,8 @@ class Store:
 
     def __init__(self, *, on_unreadable: Callable[[str, JsonObject], None] = lambda _key, _obj: None) -> None:
         self._on_unreadable = on_unreadable
-        self._records: dict[str, Record] = {}
         self._indexers = Indexers()
-        self._namespaces = Index()
-        self._bytes = 0
+        self._contents = _Contents(0)
         self._resource_version = 0
         self._is_served = True
         self._reached: dict[str, int] = {}
@@ -96,10 +132,10 @@ class Store:
         """
 
     def __len__(self) -> int:
-        return len(self._records)
+        return len(self._contents.records)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._records
+        return key in self._contents.records
 
     @property
     def resource_version(self) -> int:
@@ -122,42 +158,47 @@ class Store:
     @property
     def bytes(self) -> int:
         """The size of all bodies."""
-        return self._bytes
+        return self._contents.bytes
 
     # Reading
 
     def get(self, key: str) -> JsonObject | None:
         """Return the object of `key`, or None; the tree is the caller's."""
-        record = self._records.get(key)
+        record = self._contents.records.get(key)
         return None if record is None else self._tree(key, record)
 
     def body(self, key: str) -> Body | None:
         """Return the JSON of the object of `key`, or None, for who may not need it decoded."""
-        record = self._records.get(key)
+        record = self._contents.records.get(key)
         return None if record is None else record[2]
 
     def uid(self, key: str) -> str | None:
         """Return the UID of the object of `key`, without decoding it."""
-        record = self._records.get(key)
+        record = self._contents.records.get(key)
         return None if record is None else record[0]
 
     def version(self, key: str) -> str | None:
         """Return the resource version of the object of `key`, without decoding it."""
-        record = self._records.get(key)
+        record = self._contents.records.get(key)
         return None if record is None else record[1]
 
     def size(self, key: str) -> int:
         """Return how many bytes the object of `key` has, without decoding it; 0 if there is none."""
-        record = self._records.get(key)
+        record = self._contents.records.get(key)
         return 0 if record is None else len(record[2])
 
     def keys(self, namespace: str | None = None) -> Keys:
         """Return every key, or those of one namespace."""
-        return list(self._records if namespace is None else self._namespaces.keys(namespace))
+        contents = self._contents
+        return list(contents.records if namespace is None else contents.namespaces.keys(namespace))
 
     def index_keys(self, index_name: str, value: str) -> Keys:
-        """Return the keys of the objects that the index `index_name` has under `value`, without decoding any."""
-        return list(self._indexers.keys(index_name, value))
+        """Return the keys of the objects that the index `index_name` has under `value`, without decoding any.
+
+        Raises:
+            KeyError: There is no such index.
+        """
+        return list(self._contents.indexes[self._indexers.position(index_name)].keys(value))
 
     def index_names(self) -> Keys:
         """Return the names of the indexes."""
@@ -165,7 +206,8 @@ class Store:
 
     def by_index(self, index_name: str, value: str) -> Iterator[JsonObject]:
         """Return the objects that the index `index_name` has under `value` one by one, as by `each`."""
-        return self._of_this_moment(self.index_keys(index_name, value))
+        position, contents = self._indexers.position(index_name), self._contents
+        return self._of_this_moment(contents, list(contents.indexes[position].keys(value)))
 
     def list(self, namespace: str | None = None) -> Objects:
         """Return every object, or those of one namespace; the trees are the caller's."""
@@ -173,11 +215,13 @@ class Store:
 
     def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
         """Return the objects of this moment one by one; for large collections, as each is decoded when it is due."""
-        return self._of_this_moment(self.keys(namespace))
+        contents = self._contents
+        keys = list(contents.records if namespace is None else contents.namespaces.keys(namespace))
+        return self._of_this_moment(contents, keys)
 
     def holds(self, key: str, obj: JsonObject) -> bool:
         """Whether this very state of the object of `key` is stored (S-15)."""
-        record = self._records.get(key)
+        record = self._contents.records.get(key)
         if record is None or record[1] == "":
             return False
         metadata = obj["metadata"]
@@ -190,10 +234,15 @@ class Store:
 
         What is stored already is decoded in one go, so indexes are best added before the informer runs.
         """
-        if self._indexers.add(name, function):
-            for key in self._records:
-                self._records[key] = record = self._completed(key, self._records[key])
-                self._indexers.insert(key, record[3], first=len(self._indexers) - 1)
+        if self._indexers.has(name, function):
+            return
+        index, records = Index(), self._contents.records
+        for key, record in records.items():
+            values = self._indexers.value(name, function, key, _decode(record))
+            index.insert(key, orjson.loads(values))
+            records[key] = (*record[:3], record[3] + values)
+        self._contents.indexes.append(index)
+        self._indexers.add(name, function)  # last: who finds its name finds the index filled
 
     def entry(self, obj: JsonObject) -> Entry:
         """Make of an object what the store keeps of it."""
@@ -213,14 +262,7 @@ class Store:
             key = object_key(obj)
         what = kept(obj)
         after = self._record(key, what)
-        before = self._records.get(key)
-        self._records[key] = after
-        self._bytes += len(after[2])
-        if before is None:
-            self._insert(key, after)
-        else:
-            self._bytes -= len(before[2])
-            self._indexers.update(key, before[3], after[3])
+        before = self._contents.put(key, after)
         return Delta(key, before, after, new=what[0])
 
     def give(self, key: str, tree: JsonObject) -> None:
@@ -230,7 +272,7 @@ class Store:
             key: The key.
             tree: The object as it is stored, as it was decoded; nobody else may have it any more.
         """
-        record = self._records.get(key)
+        record = self._contents.records.get(key)
         if record is not None and len(record[2]) <= _LARGEST_TREE:
             self._trees.pop(key, None)
             self._trees[key] = record, tree
@@ -239,12 +281,7 @@ class Store:
 
     def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
         """Delete an object, if it is there, and return what changed; `last` is its last state if that is known."""
-        before = self._records.pop(key, None)
-        if before is not None:
-            self._bytes -= len(before[2])
-            self._namespaces.delete(key, _namespace(key))
-            self._indexers.delete(key, before[3])
-        return Delta(key, before, None, old=last)
+        return Delta(key, self._contents.delete(key), None, old=last)
 
     def replace(self, entries: Iterable[Entry], *, resource_version: str, namespace: str | None = None) -> Deltas:
         """Make `entries` the whole content and return what changed, deletions first, unchanged objects left out.
@@ -254,19 +291,20 @@ class Store:
             resource_version: That of this state.
             namespace: If it is the content of one namespace only.
         """
-        before = self._take_all() if namespace is None else self._take(namespace)
+        before, after = self._contents, _Contents(len(self._indexers))
+        for key, record in before.records.items() if namespace is not None else ():
+            if (namespace,) != _namespace(key):
+                after.put(key, record)
+        replaced = {key: None for key in before.records if key not in after.records}
+        entered: dict[str, None] = {}
         for key, record in entries:
-            # An index may have come after the entry was made.
-            fresh = record if self._indexers.covers(record[3]) else self._completed(key, record)
-            if key in self._records:
-                self.delete(key)
-            self._records[key] = fresh
-            self._bytes += len(fresh[2])
-            self._insert(key, fresh)
+            after.put(key, self._completed(key, record))
+            entered[key] = None
+        self._contents = after
         self.update_resource_version(resource_version, namespace)
-        deltas = [Delta(key, old, None) for key, old in before.items() if key not in self._records]
-        for key in self.keys(namespace):
-            old, new = before.get(key), self._records[key]
+        deltas = [Delta(key, before.records[key], None) for key in replaced if key not in after.records]
+        for key in entered:
+            old, new = before.records.get(key), after.records[key]
             if old is None or old[:2] != new[:2] or new[1] == "":
                 deltas.append(Delta(key, old, new))
         return deltas
@@ -283,11 +321,11 @@ class Store:
 
     def initial_deltas(self) -> Iterator[Delta]:
         """Return everything as additions, for a handler that comes late."""
-        return (Delta(key, None, record) for key, record in list(self._records.items()))
+        return (Delta(key, None, record) for key, record in list(self._contents.records.items()))
 
     def resync_delta(self, key: str) -> Delta | None:
         """Return the object of `key` as a delta that changes nothing."""
-        record = self._records.get(key)
+        record = self._contents.records.get(key)
         if record is None:
             return None
         delta = Delta(key, record, record)
@@ -301,31 +339,18 @@ class Store:
         made = self._trees.pop(key, None)
         return made[1] if made is not None and made[0] is record else _decode(record)
 
-    def _of_this_moment(self, keys: Keys) -> Iterator[JsonObject]:
-        found = [(key, record) for key in keys if (record := self._records.get(key)) is not None]
+    def _of_this_moment(self, contents: _Contents, keys: Keys) -> Iterator[JsonObject]:
+        found = [(key, record) for key in keys if (record := contents.records.get(key)) is not None]
         return starmap(self._tree, found)
 
-    def _take_all(self) -> dict[str, Record]:
-        before, self._records = self._records, {}
-        self._indexers.clear()
-        self._namespaces = Index()
-        self._bytes = 0
-        return before
-
-    def _take(self, namespace: str) -> dict[str, Record]:
-        before = {key: self._records[key] for key in self.keys(namespace)}
-        for key in before:
-            self.delete(key)
-        return before
-
-    def _insert(self, key: str, record: Record) -> None:
-        self._namespaces.insert(key, _namespace(key))
-        self._indexers.insert(key, record[3])
-
     def _completed(self, key: str, record: Record) -> Record:
-        """Compute the index values that a record lacks."""
-        uid, version, body, values = record
-        return uid, version, body, self._indexers.values(key, _decode(record), known=values)
+        """Compute the values that a record lacks because its index came after it was made."""
+        missing = self._indexers.missing(record[3])
+        if not missing:
+            return record
+        obj = _decode(record)
+        added = [self._indexers.value(name, function, key, obj) for name, function in missing]
+        return (*record[:3], record[3] + b"".join(added))
 
 
 Deltas: TypeAlias = list[Delta]
