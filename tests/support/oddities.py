@@ -16,7 +16,7 @@ import orjson
 from support.reviews import Reviews
 
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
-from trainmaster.controller.kube.rest.transport import Response, Transport
+from trainmaster.controller.kube.rest.transport import Guard, Response, Transport
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject
@@ -218,11 +218,14 @@ class OddTransport:
         headers: Mapping[str, str],
         body: bytes | None,
         streaming: bool,
+        guard: Guard | None = None,
     ) -> Response:
         """Send a request; what answers a list or a watch is made odd."""
         if "sendInitialEvents" in params and not self._streaming_lists:
             params = {**params, "sendInitialEvents": "unknown"}
-        response = await self._real.send(method, path, params=params, headers=headers, body=body, streaming=streaming)
+        response = await self._real.send(
+            method, path, params=params, headers=headers, body=body, streaming=streaming, guard=guard
+        )
         plural = path.rpartition("/")[2]
         if method != "GET" or plural not in self.kinds or response.status != 200:
             return response

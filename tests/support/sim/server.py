@@ -21,6 +21,7 @@ from support.sim.loop import PROCESS, Process, VirtualLoop
 from support.sim.wire import WRITES, Answer, Pipe, Request, whole
 
 from trainmaster.controller.kube.rest.errors import NotConnected
+from trainmaster.controller.kube.rest.transport import Guard
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
@@ -419,10 +420,13 @@ class SimTransport:
         headers: Mapping[str, str],
         body: bytes | None,
         streaming: bool,
+        guard: Guard | None = None,
     ) -> Answer:
         """Send one request, once, and return when the headers of its answer have arrived."""
         if self._process.dead:
             raise NotConnected(f"{method} {path}: the program was killed")
+        if guard is not None:
+            guard()
         request = Request.read(method, path, dict(params), dict(headers), body)
         assert streaming == (request.verb == "watch")
         return await self._server.answer(self._process, request)

@@ -14,7 +14,7 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from trainmaster.controller.kube.rest.transport import Response, Transport
+from trainmaster.controller.kube.rest.transport import Guard, Response, Transport
 from trainmaster.controller.tracing.attributes import ERROR_TYPE, NAMESPACE, add_exception
 
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
@@ -56,18 +56,19 @@ class TracedTransport:
         headers: Mapping[str, str],
         body: bytes | None,
         streaming: bool,
+        guard: Guard | None = None,
     ) -> Response:
         """Send one request, once, and return when the headers of its answer have arrived."""
         if not trace.get_current_span().is_recording():
             return await self._transport.send(
-                method, path, params=params, headers=headers, body=body, streaming=streaming
+                method, path, params=params, headers=headers, body=body, streaming=streaming, guard=guard
             )
         span = self._start(method, path, params)
         carrier = dict(headers)
         _PROPAGATOR.inject(carrier, context=trace.set_span_in_context(span))
         try:
             response = await self._transport.send(
-                method, path, params=params, headers=carrier, body=body, streaming=streaming
+                method, path, params=params, headers=carrier, body=body, streaming=streaming, guard=guard
             )
         except BaseException as error:
             add_exception(span, error)

@@ -16,7 +16,9 @@ from support.requests import OBJECT, open_connections, reset
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.errors import KubeError, NotConnected, RequestTimeout
+from trainmaster.controller.kube.rest.errors import KubeError, NotConnected, NotLeading, RequestTimeout
+from trainmaster.controller.kube.rest.http1.transport import Http1Transport
+from trainmaster.controller.kube.rest.proxied_transport import ProxiedTransport
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 
 
@@ -153,3 +155,36 @@ async def test_leaving_the_client_closes_what_was_given_up(tmp_path: Path) -> No
         left = open_connections("request"), open_connections("watch")
         over.set()
     assert left == (0, 0)
+
+
+@pytest.mark.parametrize("transport", [Http1Transport, ProxiedTransport])
+async def test_a_write_that_waited_for_a_connection_asks_the_guard_before_it_leaves(
+    transport: type[Http1Transport | ProxiedTransport], server: Any, clock: Any, until: Any
+) -> None:
+    """The lease may be lost while a write waits behind another one."""
+    leads, answers = True, asyncio.Event()
+
+    async def slow(request: web.Request) -> web.StreamResponse:
+        await answers.wait()
+        return web.json_response(OBJECT, status=201)
+
+    def guard() -> None:
+        if not leads:
+            raise NotLeading("the lease is lost")
+
+    server.on("POST", slow, slow)
+    config = RestConfig(server=server.url)
+    sent = transport(config, clock=clock, connections=1)
+    async with KubeClient(config, user_agent="test", clock=clock, transport=sent, guard=guard) as client:
+        first = asyncio.create_task(client.create(CONFIGMAPS, OBJECT))
+        await until(lambda: len(server.seen) == 1)
+        second = asyncio.create_task(client.create(CONFIGMAPS, OBJECT))
+        await asyncio.sleep(0)
+        leads = False
+        answers.set()
+        assert await first == OBJECT
+        with pytest.raises(NotLeading):
+            await second
+        leads = True
+        assert await client.create(CONFIGMAPS, OBJECT) == OBJECT, "its turn was not lost"
+    assert len(server.seen) == 2

@@ -15,7 +15,7 @@ How a request is sent is the matter of `RestClient`; over what, that of `Transpo
 from __future__ import annotations
 
 import random as randomness
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, Self
 
@@ -31,7 +31,7 @@ from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.request import JSON, NO_PARAMS, Request, RestClient
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.retry import TRIES, RetryPolicy
-from trainmaster.controller.kube.rest.transport import CONNECTIONS, Transport
+from trainmaster.controller.kube.rest.transport import CONNECTIONS, Guard, Transport
 from trainmaster.controller.kube.rest.watch import INACTIVITY_LIMIT, WatchStream
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -53,7 +53,7 @@ _METADATA_LIST: Final = f"application/json;as=PartialObjectMetadataList;g=meta.k
 class KubeClient:
     """A client of one cluster; an async context manager that owns its connections.
 
-    `guard` is called immediately before each attempt of a write, and may raise `NotLeading`; `limiter` is waited for
+    `guard` is called immediately before bytes of a write leave, and may raise `NotLeading`; `limiter` is waited for
     before each request. `transport` replaces the connections to the server, for instance by a simulated one;
     `missing_rights` tells which rights the server refuses.
     """
@@ -72,7 +72,7 @@ class KubeClient:
         random: Random = randomness.random,
         transport: Transport | None = None,
         limiter: RateLimiter | None = None,
-        guard: Callable[[], None] | None = None,
+        guard: Guard | None = None,
         missing_rights: MissingRights | None = None,
     ) -> None:
         self.config = config

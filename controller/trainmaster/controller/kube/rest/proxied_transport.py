@@ -11,6 +11,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from io import BytesIO
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -23,7 +24,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest import transport_errors
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import NotConnected, StreamBroken, TransportError
-from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, IDLE_AT_MOST, Response
+from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, IDLE_AT_MOST, Guard, Response
 from trainmaster.metrics import rest_client as metrics
 
 _IN_ONE_PIECE: Final = 2**18
@@ -36,6 +37,9 @@ _READ_BUFFER: Final = 2**18
 """What one read may bring; a frame may be longer (P-3)."""
 
 _CHECK_PROXY: Final = "check proxy-url, HTTPS_PROXY and NO_PROXY"
+
+_guard: ContextVar[Guard | None] = ContextVar("guard", default=None)
+"""That of the request that this task sends: aiohttp makes the request itself, and takes nothing along for it."""
 
 
 class ProxiedTransport:
@@ -86,6 +90,7 @@ class ProxiedTransport:
         headers: Mapping[str, str],
         body: bytes | None,
         streaming: bool,
+        guard: Guard | None = None,
     ) -> Response:
         """Send one request, once, and return when the headers of its answer have arrived."""
         session = self._watches if streaming else self._requests
@@ -93,6 +98,7 @@ class ProxiedTransport:
             raise RuntimeError("the client is not open; use it inside `async with KubeClient(...)`")
         config = self._config
         url = config.server + path
+        _guard.set(guard)
         try:
             response = await session.request(
                 method,
@@ -128,10 +134,21 @@ class ProxiedTransport:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=_READ_BUFFER,
+            request_class=_GuardedRequest,
         )
         # aiohttp offers no public switch; its own test client sets the same attribute. A test counts the requests.
         session._retry_connection = False  # noqa: SLF001 - see above
         return session
+
+
+class _GuardedRequest(aiohttp.ClientRequest):
+    """A request that asks the guard when it has its connection."""
+
+    async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        guard = _guard.get()
+        if guard is not None:
+            guard()
+        return await super().send(conn)
 
 
 class _HttpResponse:

@@ -5,8 +5,8 @@ Guarantees:
   a ceiling. A stream has a timeout for its opening; whoever reads it limits its silences.
 - A 401 renews the credentials and tries once more; a certificate that we do not accept first looks whether we are to
   trust another one by now. Retries follow `RetryPolicy`.
-- The guard is called immediately before each attempt of a write, after every wait: a process that has lost its lease
-  sends nothing more, also not the second try of what it began as the leader.
+- The guard goes with each attempt of a write to the transport, which calls it immediately before bytes are written: a
+  process that has lost its lease sends nothing more, neither what waited for a connection nor a second try.
 - T-6: bodies and answers are JSON, the one format that custom resources have.
 - T-7: answers come uncompressed; on the networks of clusters compressing costs more than it saves.
 - P-36: every answer is read to its end or given up.
@@ -16,7 +16,7 @@ Guarantees:
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
@@ -50,7 +50,7 @@ from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.partial import read_object
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import RetryPolicy
-from trainmaster.controller.kube.rest.transport import Response, Transport
+from trainmaster.controller.kube.rest.transport import Guard, Response, Transport
 from trainmaster.controller.redaction import REDACTED
 from trainmaster.metrics.rest_client import NO_ANSWER, RequestMetrics
 from trainmaster.runtime.jsontext import JsonError, is_too_deep, too_deep
@@ -103,7 +103,7 @@ class RestClient:
         retry_policy: RetryPolicy,
         limiter: RateLimiter | None,
         concurrency_limit: ConcurrencyLimit,
-        guard: Callable[[], None] | None,
+        guard: Guard | None,
         missing_rights: MissingRights | None,
     ) -> None:
         self._config = config
@@ -276,9 +276,6 @@ class RestClient:
     async def _send(self, request: Request, identity: _Identity, *, streaming: bool) -> Response:
         """Send a request and return when the headers of its answer have arrived."""
         headers = self._headers(request, identity)
-        # Nothing may be awaited between the guard and the transport: its word holds for this moment.
-        if self._guard is not None and request.method in WRITES:
-            self._guard()
         code = NO_ANSWER
         try:
             response = await self._transport.send(
@@ -288,6 +285,7 @@ class RestClient:
                 headers=headers,
                 body=request.body,
                 streaming=streaming,
+                guard=self._guard if request.method in WRITES else None,
             )
             code = str(response.status)
         finally:

@@ -20,8 +20,8 @@ a simulated server exercises them too. Which transport serves a `RestConfig` is 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Final, Protocol, Self
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Final, Protocol, Self, TypeAlias
 
 CONNECTIONS: Final = 100
 """Connections for requests; beyond it they queue here instead of in the server's priority levels."""
@@ -31,6 +31,10 @@ CONNECT_TIMEOUT: Final = 10.0
 
 IDLE_AT_MOST: Final = 15.0
 """Seconds; kube-apiserver keeps an idle connection for minutes, cloud balancers for about one."""
+
+
+Guard: TypeAlias = Callable[[], None]
+"""Raises `NotLeading` if nothing may be written any more."""
 
 
 class Response(Protocol):
@@ -67,8 +71,19 @@ class Transport(Protocol):
         headers: Mapping[str, str],
         body: bytes | None,
         streaming: bool,
+        guard: Guard | None = None,
     ) -> Response:
         """Send one request, once, and return when the headers of its answer have arrived.
+
+        Args:
+            method: The method.
+            path: The path, escaped.
+            params: The parameters of the query.
+            headers: The headers.
+            body: The body.
+            streaming: Whether the answer is a watch.
+            guard: Called with the connection in hand, immediately before bytes are written. What it raises is raised,
+                and the server has not got the whole request then.
 
         Raises:
             NotConnected: The server cannot have seen the request.

@@ -21,6 +21,7 @@ from typing import Final, Protocol, Self, cast
 from trainmaster.controller.kube.rest.errors import StreamBroken
 from trainmaster.controller.kube.rest.http1.parser import AnswerParser, MalformedAnswer
 from trainmaster.controller.kube.rest.http1.tls import Tls
+from trainmaster.controller.kube.rest.transport import Guard
 from trainmaster.controller.kube.rest.transport_errors import reason_of
 
 _UNREAD_AT_MOST: Final = 2**19
@@ -90,8 +91,14 @@ class Connection(asyncio.Protocol):
             # Nobody waits any more: what becomes of the connection is no failure of the handshake.
             self._handshake = None
 
-    async def exchange(self, request: bytes, *, where: str, bodiless: bool) -> Exchange:
+    async def exchange(self, request: bytes, *, where: str, bodiless: bool, guard: Guard | None = None) -> Exchange:
         """Send a request and return when the head of its answer has arrived, or why none will has been found out.
+
+        Args:
+            request: The request.
+            where: What it is, for errors.
+            bodiless: Whether its answer has no body, whatever its headers say.
+            guard: Called before each piece of it is written; what it raises ends the exchange and the connection.
 
         Raises:
             OSError: The connection broke; also `ssl.SSLError`.
@@ -101,9 +108,9 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange = Exchange(self, where=where, bodiless=bodiless)
         try:
             if len(request) <= _IN_ONE_PIECE:
-                self._write(request)
+                self._write(request, guard)
             else:
-                await self._write_in_pieces(request, exchange)
+                await self._write_in_pieces(request, exchange, guard)
             await exchange.head()
         except BaseException:
             exchange.close()
@@ -212,17 +219,19 @@ class Connection(asyncio.Protocol):
         if complete:
             _set(self._handshake)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes, guard: Guard | None) -> None:
+        if guard is not None:
+            guard()
         if self._socket is None or self._socket.is_closing():
             raise self._failure or EOFError("the connection was closed")
         self._socket.write(self._tls.encrypt(data) if self._tls is not None else data)
 
-    async def _write_in_pieces(self, request: bytes, exchange: Exchange) -> None:
+    async def _write_in_pieces(self, request: bytes, exchange: Exchange, guard: Guard | None) -> None:
         exchange.is_sent = False
         for start in range(0, len(request), _IN_ONE_PIECE):
             if exchange.is_decided:
                 return
-            self._write(request[start : start + _IN_ONE_PIECE])
+            self._write(request[start : start + _IN_ONE_PIECE], guard)
             if self._writable is not None:
                 await self._writable
             await asyncio.sleep(0)

@@ -22,7 +22,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.http1.dialing import Dialer, Server
 from trainmaster.controller.kube.rest.http1.parser import MalformedAnswer
 from trainmaster.controller.kube.rest.http1.pool import Pool
-from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, Response
+from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, Guard, Response
 
 _NOT_IN_A_HEADER: Final = re.compile(r"[\x00\r\n]")
 _WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
@@ -74,6 +74,7 @@ class Http1Transport:
         headers: Mapping[str, str],
         body: bytes | None,
         streaming: bool,
+        guard: Guard | None = None,
     ) -> Response:
         """Send one request, once, and return when the headers of its answer have arrived."""
         pool = self._watches if streaming else self._requests
@@ -84,7 +85,7 @@ class Http1Transport:
         request = self._request(method, path, params, headers, body)
         connection = await pool.take(where)
         try:
-            return await connection.exchange(request, where=where, bodiless=method == "HEAD")
+            return await connection.exchange(request, where=where, bodiless=method == "HEAD", guard=guard)
         except (OSError, EOFError, MalformedAnswer) as error:
             raise transport_errors.no_answer(where, server.origin, error) from error
 
