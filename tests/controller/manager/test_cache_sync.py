@@ -184,6 +184,8 @@ async def test_whoever_finds_that_the_server_is_back_tells_all_others(cluster: C
         while not cluster.collections:
             await clock.advance(1)
             elapsed += 1
+        assert len(cluster.collections) == 1, "a stream that has brought nothing yet says nothing"
+        await cluster.fill()
         assert len(cluster.collections) == len(names)
         assert elapsed < 60
         assert queue.take() == "team/demo"

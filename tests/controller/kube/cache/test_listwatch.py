@@ -48,6 +48,21 @@ async def test_an_expired_continuation_takes_the_whole_list(server: Any, informe
     assert server.requests("list")[2].query == {}
 
 
+@pytest.mark.guarantee("R-10")
+@pytest.mark.parametrize("continuation_expires", [False, True])
+async def test_a_list_that_never_ends_is_an_error(
+    server: Any, informer: Informer, clock: Any, until: Until, *, continuation_expires: bool
+) -> None:
+    """The same token comes again, or the whole is continued like its pages: the next try comes after a wait."""
+    page = server.reply(200, pod_list(5, pod("a", 1), **{"continue": "next"}))
+    answers = [page, server.status(410, "Expired")] * 2 if continuation_expires else [page] * 2
+    server.on("list", *answers, server.reply(200, pod_list(5, pod("a", 1))))
+    async with running(informer):
+        await until(lambda: informer.has_synced)
+    assert len(server.requests("list")) == len(answers) + 1
+    assert clock.slept == [pytest.approx(0.8)]
+
+
 @pytest.mark.guarantee("R-8", "R-11", "R-12", "R-26")
 @pytest.mark.parametrize("refusal", ["gone", "too large", "too large, said as a cause"])
 async def test_an_unusable_version_goes_to_a_quorum_list(server: Any, informer: Informer, refusal: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -14,7 +16,8 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.kube.rest.errors import KubeError, ServerError
+from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.resources import JOBSETS
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.runtime.jsontree import JsonObject
@@ -288,3 +291,57 @@ async def test_progress_ends_the_backoff(server: Any, informer: Informer, clock:
     server.on("watch", unavailable, unavailable, unavailable, server.stream(bookmark(90)), unavailable)
     await run_until(informer, lambda: len(clock.slept) == 4)
     assert clock.slept == pytest.approx([0.8, 1.6, 3.2, 0.8])
+
+
+class Unwatchable:
+    """A server that lists and opens every watch, which then ends or fails at once."""
+
+    def __init__(self, error: KubeError | None) -> None:
+        self._error = error
+        self.watches = 0
+
+    async def list_bytes(self, resource: Resource, *_: Any, **__: Any) -> bytes:
+        return orjson.dumps({"kind": f"{resource.kind}List", "metadata": {"resourceVersion": "7"}, "items": []})
+
+    @asynccontextmanager
+    async def watch(self, *_: Any, **__: Any) -> AsyncIterator[AsyncIterator[Any]]:
+        self.watches += 1
+
+        async def events() -> AsyncIterator[Any]:
+            if self._error is not None:
+                raise self._error
+            return
+            yield
+
+        yield events()
+
+
+@pytest.mark.guarantee("R-24", "R-27")
+@pytest.mark.parametrize("error", [None, ServerError(status=500, reason="InternalError")])
+async def test_collections_whose_watches_open_and_end_do_not_wake_each_other(
+    error: KubeError | None,
+) -> None:
+    """A stream that opened says nothing of a server that was away: each collection keeps its own backoff."""
+    client: Any = Unwatchable(error)
+    virtual = VirtualClock()
+    informers: list[Informer] = []
+
+    def returned() -> None:
+        for each in informers:
+            each.try_again()
+
+    informers += [Informer(client, each, clock=virtual, on_return=returned) for each in (PODS, SERVICES)]
+    async with running(informers[0]), running(informers[1]):
+        await virtual.advance(120)
+    assert 2 * 2 <= client.watches <= 2 * 2 * 8, "streaming lists and watches of two collections, each by its backoff"
+
+
+@pytest.mark.guarantee("R-24")
+async def test_watches_that_end_after_each_event_are_paced(
+    server: Any, informer: Informer, clock: Any, until: Until
+) -> None:
+    server.on("list", server.reply(200, pod_list(5)))
+    server.on("watch", *(server.stream(event("MODIFIED", pod("a", version))) for version in range(6, 20)))
+    async with running(informer):
+        await until(lambda: len(clock.slept) >= 3)
+    assert set(clock.slept[:3]) == {1.0}

@@ -158,11 +158,13 @@ class ListWatchFailure:
         verb: What was tried.
         text: What is wrong and what to do, for people.
         error: What came of it.
+        accepted: Whether the server had accepted the request, so that the stream failed and not the server.
     """
 
     verb: Verb
     text: str
     error: KubeError
+    accepted: bool = False
 
     @property
     def is_not_served(self) -> bool:
@@ -176,7 +178,12 @@ class ListWatchFailure:
 
     @property
     def is_outage(self) -> bool:
-        """Whether the server is away or broken, and did not say how long to wait."""
+        """Whether the server is away or broken, and did not say how long to wait.
+
+        A stream that was accepted and failed then is none: when other collections are read again says nothing of it.
+        """
+        if self.accepted:
+            return False
         if isinstance(self.error, ApiError):
             return self.error.status >= 500 and self.error.retry_after is None
         return isinstance(self.error, TransportError)
@@ -196,8 +203,8 @@ class ListWatchFailure:
         return self.verb, type(self.error), getattr(self.error, "status", None)
 
 
-def failure_of(error: KubeError, collection: Collection, verb: Verb) -> ListWatchFailure:
-    """Explain a failure to read a collection."""
+def failure_of(error: KubeError, collection: Collection, verb: Verb, *, accepted: bool = False) -> ListWatchFailure:
+    """Explain a failure to read a collection, of a request that the server had accepted or not."""
     resource = collection.resource
     if isinstance(error, NotFound | MethodNotSupported):
         text = f"the cluster does not serve it in version {resource.version}; {resource.remedy}"
@@ -210,7 +217,7 @@ def failure_of(error: KubeError, collection: Collection, verb: Verb) -> ListWatc
             f'"{resource.plural}" of the API group "{resource.group}" by {role}',
             error,
         )
-    return ListWatchFailure(verb, str(error), error)
+    return ListWatchFailure(verb, str(error), error, accepted=accepted)
 
 
 def restart_cause(error: KubeError, *, opened: bool) -> RestartCause:

@@ -2,8 +2,10 @@
 
 Guarantees:
 - R-9: lists come in pages of 500, except at a certain version: those the server answers from its cache, in one go.
-- R-10: if a continuation expires, the whole is read at the version of the first page; if that is not to be had, it is
-  the caller's matter.
+- R-10: if a continuation expires, the whole is read once in one answer; if that is not to be had, it is the caller's
+  matter.
+- A server that continues where it has continued before, or continues an answer that was asked for as a whole and lets
+  that expire too, gets an error: no answer makes this loop spin.
 - An item that the decoder refuses is read in parts (`rest.partial`): it does not keep the others from being listed.
 - R-14: an answer that is not a list, for instance a Table, is an error and never an empty collection.
 - P-24, P-35: bodies are decoded in steps of a quarter of a mebibyte, other tasks run between them, and no more than one
@@ -54,7 +56,7 @@ class ListPager:
             try:
                 body = await self._page(version, limit=limit, token=token)
             except Gone:
-                if token is None:
+                if token is None or limit is None:
                     raise
                 # The continuation expired while we read; the whole in one answer cannot.
                 entries, token, limit = [], None, None
@@ -64,9 +66,13 @@ class ListPager:
             for items in page:
                 entries += [self._to_entry(item) for item in map(self._typed, items) if self._collection.accepts(item)]
                 await self._clock.sleep(0)
-            token = page.continue_token
+            before, token = token, page.continue_token
             if token is None:
                 return entries, page.resource_version
+            if token == before:
+                raise MalformedResponse(
+                    f"listing {self._collection.resource.name}: the server continues twice with the same token"
+                )
 
     async def _page(self, version: str, *, limit: int | None, token: str | None) -> bytes:
         collection = self._collection

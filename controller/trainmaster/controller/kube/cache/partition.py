@@ -153,19 +153,17 @@ class Partition:
 
     def set_failure(self, failure: ListWatchFailure | None) -> bool:
         """Take note of why it cannot be read; returns whether that is news which nobody else tells."""
+        was_away = self.failure is not None and self.failure.is_outage
         self.failure = failure
         is_not_served = failure is not None and failure.is_not_served
         self._looks = self._lookout.note(self, is_not_served=is_not_served)
         if failure is not None and failure.is_refused and self._optional:
             self.is_ready = True
         self._collector.state_changed()
+        if was_away and failure is None:
+            self._collector.server_returned()
         tells = self._outages.note(self, failure)
         return tells and (self._looks or not is_not_served)
-
-    def connected(self) -> None:
-        """Take note that the server has accepted a watch."""
-        if self.failure is not None and self.failure.is_outage:
-            self._collector.server_returned()
 
     async def pause(self, failure: ListWatchFailure, delay: float) -> None:
         """Wait before another try."""

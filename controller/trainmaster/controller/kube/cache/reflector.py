@@ -11,7 +11,8 @@ Guarantees:
 - R-13, R-22: progress is the version of the list, then of each event and bookmark, recorded after the store has it.
 - R-20, R-21: each watch asks for an end after five to ten minutes and for bookmarks, and needs neither.
 - R-23, R-32, P-5: a watch that ends, breaks or falls silent is opened again at the last version, without a list.
-- R-24, P-7: a watch that ends at once without progress counts as a failure, so that nothing can make this loop spin.
+- R-24, P-7: a watch that ends at once without progress counts as a failure, and after several that ended at once with
+  some the next one waits a second, so that nothing can make this loop spin.
 - R-25, R-26, R-28, R-31, P-6: connection failures and 429 back off and keep the version; 410, as a status or in the
   stream, takes a snapshot again, at once unless that was so a short while ago, and first at the last version;
   everything else does so after a wait. No answer ends this loop.
@@ -64,6 +65,9 @@ log = structlog.get_logger(__name__)
 
 _TIMEOUT_RANGE: Final = (300.0, 600.0)
 _SHORT_WATCH: Final = 1.0
+_SHORT_WATCHES: Final = 5
+"""So many short watches in a row that brought something are followed by the next one at once."""
+
 _RETRY_AFTER_AT_MOST: Final = 60.0
 _EXPIRY_INTERVAL: Final = 60.0
 """Seconds in which a watch may expire once; a second time means that our snapshots do not help."""
@@ -92,9 +96,6 @@ class ReflectorStore(Protocol):
 
         Returns whether that is news: another reflector may have met the same.
         """
-
-    def connected(self) -> None:
-        """Take note that the server has accepted a watch."""
 
     async def pause(self, failure: ListWatchFailure, delay: float) -> None:
         """Wait before another try, for so many seconds or until there is reason to try."""
@@ -138,6 +139,9 @@ class Reflector:
         self._version = ""
         self._version_unusable = False
         self._verb: Verb = "watch"
+        self._accepted = False
+        """Whether the server has accepted the request of `_verb`."""
+        self._short_watches = 0
         self._failure: ListWatchFailure | None = None
         self._told = False
         names = {"namespace": collection.namespace} if collection.namespace else {}
@@ -166,7 +170,7 @@ class Reflector:
         complete = False
         try:
             async with self._watch("" if self._version_unusable else self._version, send_initial_events=True) as stream:
-                self._store.connected()
+                self._accepted = True
                 events = aiter(stream)
                 snapshot = await collect_initial_events(
                     events, self._collection, self._store.to_entry, clock=self._clock, warn=self._warn_of_silence
@@ -198,7 +202,7 @@ class Reflector:
 
     async def _list(self) -> None:
         """Take a snapshot by list requests."""
-        self._verb = "list"
+        self._verb, self._accepted = "list", False
         version = "" if self._version_unusable else self._version
         try:
             snapshot = await self._pager.list(version)
@@ -220,8 +224,10 @@ class Reflector:
         self._version = version
         self._version_unusable = False
         self._metrics.snapshot(method)
-        # Of a watch that cannot be had a snapshot says nothing: that it fails again would be logged again.
-        if self._failure is not None and (self._failure.verb == "list" or self._failure.is_not_served):
+        # A list says nothing of a watch that cannot be had: that it fails again would be logged again.
+        if self._failure is not None and (
+            self._verb == "watch" or self._failure.verb == "list" or self._failure.is_not_served
+        ):
             self._recovered()
 
     # Watches
@@ -231,8 +237,7 @@ class Reflector:
         started, version, opened = self._clock.monotonic(), self._version, False
         try:
             async with self._watch(version) as stream:
-                opened = True
-                self._store.connected()
+                self._accepted = opened = True
                 await self._follow(aiter(stream))
         except KubeError as error:
             await self._watch_failed(error, opened=opened)
@@ -240,11 +245,15 @@ class Reflector:
                 return
         else:
             self._metrics.restarted("ended")
+        is_short = self._clock.monotonic() - started < _SHORT_WATCH
         # Progress is the measure, not events: a bookmark that repeats must not keep this loop spinning either.
-        if self._version == version and self._clock.monotonic() - started < _SHORT_WATCH:
+        if self._version == version and is_short:
             self._metrics.restarted("short")
             raise StreamBroken(f"the watch of {self._resource.name} ended at once without an event")
         self._recovered()
+        self._short_watches = self._short_watches + 1 if is_short else 0
+        if self._short_watches > _SHORT_WATCHES:
+            await self._clock.sleep(_SHORT_WATCH)
 
     async def _watch_failed(self, error: KubeError, *, opened: bool) -> None:
         """Take the failure of a watch: return if it may go on at the last version, raise if it needs a snapshot."""
@@ -278,7 +287,7 @@ class Reflector:
 
     def _watch(self, version: str, *, send_initial_events: bool = False) -> AbstractAsyncContextManager[WatchStream]:
         shortest, longest = _TIMEOUT_RANGE
-        self._verb = "watch"
+        self._verb, self._accepted = "watch", False
         self._metrics.watching()
         return self._client.watch(
             self._resource,
@@ -296,7 +305,7 @@ class Reflector:
 
     async def _pause(self, error: KubeError) -> None:
         """Wait after a failure; log it only if it is another one than before."""
-        failure = failure_of(error, self._collection, self._verb)
+        failure = failure_of(error, self._collection, self._verb, accepted=self._accepted)
         if failure.is_not_served:
             delay = _ABSENT_INTERVAL
         else:
