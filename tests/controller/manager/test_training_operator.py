@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -13,9 +18,12 @@ from support.jobworld import pytorchjob, replicas
 from support.series import series
 from support.stack import QUIET, Stack, api_server, manager
 from support.training import found, until
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import TrainingOperator
+from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.manager import training_operator
 from trainmaster.controller.manager.other_operator import WEBHOOKS
 from trainmaster.controller.resources import job_resource
 from trainmaster.devcluster.crds.install import (
@@ -26,8 +34,10 @@ from trainmaster.devcluster.crds.install import (
     install_definitions,
 )
 from trainmaster.devcluster.testing.faults import Delay, Refuse
+from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 
 _KINDS = {kind.kind: kind for kind in load_job_kinds()}
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
@@ -165,6 +175,63 @@ async def test_the_jobs_of_another_operator_are_left_alone_until_it_is_gone(stac
         assert await pod_names(stack) == []
         await stack.client.delete(CONFIGURATIONS, None, WEBHOOKS)
         await until(lambda: pod_names(stack))
+
+
+async def test_while_it_is_not_known_whose_the_jobs_are_they_are_left_alone(stack: Stack) -> None:
+    """One failed look would have two operators undo each other's writes; without the right to look nobody can tell."""
+    assert stack.cluster is not None
+    await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+    rule = {"resource": CONFIGURATIONS.plural, "user_agent": "trainmaster/"}
+    broken = stack.cluster.faults.add(Refuse(500), **rule)
+    async with manager(stack.access, configuration=QUIET):
+        await create_job(stack)
+        await until(lambda: broken.count >= 3)
+        assert await pod_names(stack) == []
+        stack.cluster.faults.add(Refuse(403), **rule)
+        broken.remove()
+        await until(lambda: pod_names(stack))
+
+
+class Watched:
+    """A server that serves the kinds of some jobs; keeps by which labels each kind of object is read."""
+
+    def __init__(self, *kinds: JobKind) -> None:
+        self._kinds = kinds
+        self.selectors: dict[str, set[str | None]] = defaultdict(set)
+        self.concurrency_limit = SimpleNamespace(limit=1)
+
+    async def raw(self, *_: Any, **__: Any) -> tuple[int, dict[str, str], bytes]:
+        return 200, {}, orjson.dumps({"resources": [{"name": kind.plural} for kind in self._kinds]})
+
+    @asynccontextmanager
+    async def watch(self, resource: Resource, *, label_selector: str | None, **_: Any) -> AsyncIterator[Any]:
+        self.selectors[resource.plural].add(label_selector)
+        raise NotFound(status=404, reason="NotFound")
+        yield
+
+
+async def test_each_kind_of_jobs_reads_what_it_declares_of_a_kind_that_another_one_reads_too() -> None:
+    """One by a label and one without: whoever came first decided for both."""
+
+    class AcmeJob(type(_KINDS["JAXJob"])):  # type: ignore[misc] # the class of an installed kind
+        kind = "AcmeJob"
+        plural = "acmejobs"
+        framework = "acme"
+
+        def watches(self) -> list[Watch]:
+            return [Watch("v1", "ConfigMap", "configmaps", writes=True, label_selector="acme.example/job")]
+
+    kinds, clock = (AcmeJob(), _KINDS["MPIJob"]), VirtualClock()
+    server: Any = Watched(*kinds)
+    configuration = QUIET.model_copy(update={"watch_namespaces": ["default"]})
+    recorder: Any = None
+    operator = training_operator.TrainingOperator(
+        server, kinds, recorder=recorder, configuration=configuration, clock=clock
+    )
+    running = asyncio.create_task(operator.run())
+    await clock.advance(1)
+    running.cancel()
+    assert server.selectors["configmaps"] == {"acme.example/job", None}
 
 
 async def test_enabled_kinds_alone_are_served_and_their_pods_made_as_configured(stack: Stack) -> None:

@@ -3,7 +3,8 @@
 Guarantees:
 - While the validating webhooks of these jobs lead to another Service, no job is touched: who admits jobs serves them.
   Both at once would undo what the other one writes.
-- Where nobody can tell (an operator without webhooks, no right to look), jobs are served.
+- An operator without webhooks cannot be seen, and where we have no right to look nothing can: then jobs are served.
+- Any other failure tells nothing: jobs are left alone until the next look.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
@@ -65,13 +66,16 @@ class OtherOperator:
         self._service = service
         self._told: str | None = None
 
-    async def is_in_charge(self) -> bool:
-        """Tell whether another operator admits jobs; the first time it is told of."""
+    async def is_in_charge(self) -> bool | None:
+        """Return whether another operator admits jobs, and log it the first time; None if that cannot be told."""
         try:
             found = await self._client.list(_CONFIGURATIONS, None, field_selector=f"metadata.name={WEBHOOKS}", limit=1)
-        except KubeError as error:
-            log.debug("cannot look for another operator", error=str(error))
+        except Forbidden as error:
+            log.debug("no right to look for another operator", error=str(error))
             return False
+        except KubeError as error:
+            log.warning("cannot look for another operator; no job of kubeflow.org/v1 is served yet", error=str(error))
+            return None
         other = next(self._others(found), None)
         if other is not None and other != self._told:
             log.warning(

@@ -173,7 +173,7 @@ class TrainingOperator:
             on_return=self._retry_now,
             clock=clock,
         )
-        self._children: dict[GroupVersionKind, Informer] = {}
+        self._children: dict[tuple[object, ...], Informer] = {}
         self._concurrency = configuration.controller.group_kind_concurrency
         self._recorder = recorder
         self._kinds = [self._make(kind, trim_owned(kinds)) for kind in kinds]
@@ -213,8 +213,8 @@ class TrainingOperator:
             while rest:
                 names = await self._served_names({each.resource.api_version for each in rest})
                 served = [each for each in rest if (each.resource.api_version, each.resource.plural) in names]
-                if served and self._other is not None and await self._other.is_in_charge():
-                    served = []
+                if served and self._other is not None and await self._other.is_in_charge() is not False:
+                    served = []  # also while it is not known: two operators would undo each other's writes
                 for each in served:
                     rest.remove(each)
                     for child in each.children:
@@ -289,16 +289,17 @@ class TrainingOperator:
         return _Served(kind, resource, informer, controller, states, children)
 
     def _child(self, resource: Resource, transform: Transform, **options: Any) -> Informer:
-        """Return the informer of a kind that jobs own, which they share."""
-        kind = resource.api_version, resource.kind
-        if kind not in self._children:
-            name = f"{resource.name}[jobs]"
+        """Return the informer of a kind that jobs own; kinds of jobs share it that want the same of it."""
+        wanted = resource.api_version, resource.kind, *sorted(options.items())
+        if wanted not in self._children:
+            selector = options.get("label_selector") if resource not in (PODS, SERVICES) else None
+            name = f"{resource.name}[jobs{f',{selector}' if selector else ''}]"
             informer = self._informer(
                 resource, transform=transform, managed_fields=ManagedFields.TEXT, name=name, **options
             )
             informer.store.add_indexer(OWNER_INDEX, owner_uids)
-            self._children[kind] = informer
-        return self._children[kind]
+            self._children[wanted] = informer
+        return self._children[wanted]
 
     async def _read_jobs(self, served: _Served) -> None:
         if None in served.informer.partitions:
