@@ -17,8 +17,8 @@ from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkload
-from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX, owner_uids
 from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed, StoreListers, observe
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, watched_resource
@@ -84,7 +84,7 @@ class Tenants:
             (kind.api_version, kind.kind): (kind, Store()) for kind in kinds
         }
         self.workloads = [(JOBSETS.api_version, JOBSETS.kind)]
-        self.stores[self.workloads[0]][1].add_indexer(OWNER_INDEX, owner_uids)
+        self.stores[self.workloads[0]][1].add_indexer(OWNER_INDEX, owner_values)
         self._put(self.runtime)
         snapshot = build_snapshot(parse_trainjob(self.raws["one"]), encode_runtime(self.runtime))
         self._put(snapshot)

@@ -13,8 +13,6 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.reconciling.jobs.event_handlers import (
-    OWNER_INDEX,
-    owner_uids,
     trim_owned,
     trim_pod,
     trim_service,
@@ -22,6 +20,7 @@ from trainmaster.controller.reconciling.jobs.event_handlers import (
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
 from trainmaster.controller.reconciling.outcomes import Outcome
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.resources import job_resource, watched_resource
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import JobKind
@@ -321,7 +320,7 @@ class JobWorld:
 
 def _indexed() -> Store:
     store = Store()
-    store.add_indexer(OWNER_INDEX, owner_uids)
+    store.add_indexer(OWNER_INDEX, owner_values)
     return store
 
 

@@ -20,8 +20,8 @@ from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.outcomes import ExpectationsPending, Outcome, RequeueAfter
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
-from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX, owner_uids
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,
@@ -73,7 +73,7 @@ class World:
         self.stores = {kind: Store() for kind in self.resources}
         self.workloads = [(each.api_version, each.kind) for each in watches if each.workload]
         for kind in self.workloads:
-            self.stores[kind].add_indexer(OWNER_INDEX, owner_uids)
+            self.stores[kind].add_indexer(OWNER_INDEX, owner_values)
         self.trainjobs = self.stores[TRAINJOBS.api_version, TRAINJOBS.kind]
         self.server: dict[tuple[str, str], JsonObject] = {}
         """What the server has, by kind and key."""

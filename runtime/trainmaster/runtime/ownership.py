@@ -14,7 +14,7 @@ class Owner(Protocol):
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its metadata; of them the name and the UID count."""
+        """Its metadata; of them the namespace, the name and the UID count."""
 
 
 def controller_reference(api_version: str, kind: str, owner: Owner) -> JsonObject:
@@ -35,9 +35,16 @@ def owner_reference(job: TrainJob) -> JsonObject:
 
 
 def is_controlled_by(obj: JsonObject, owner: Owner) -> bool:
-    """Tell whether an owner is the controller of an object: by UID, since a name may have been used before (E-5)."""
+    """Return whether an owner is the controller of an object (E-5).
+
+    The UID counts, since a name may have been used before, and the namespace, since anybody may name any UID in an
+    object of a namespace of theirs.
+    """
+    metadata = obj["metadata"]
+    if metadata.get("namespace") != owner.metadata.namespace:
+        return False
     # No generator: this is asked of every object that is looked at.
-    for reference in obj["metadata"].get("ownerReferences") or ():
+    for reference in metadata.get("ownerReferences") or ():
         if reference.get("controller") and reference.get("uid") == owner.metadata.uid:
             return True
     return False

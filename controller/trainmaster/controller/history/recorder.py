@@ -43,7 +43,7 @@ _STEP: Final = 5
 _TEN_MINUTES: Final = len("2026-01-01T00:0")
 """Of a time; where no percentage is reported, a sample is taken so often."""
 
-Workloads = Callable[[str], Iterable[JsonObject]]
+Workloads = Callable[[JsonObject], Iterable[JsonObject]]
 """Returns what a TrainJob became, by its UID."""
 
 
@@ -160,7 +160,7 @@ class HistoryRecorder:
     def _record(self, kind: str, key: str, job: JsonObject) -> JobRecord:
         seen = self._seen.get((kind, key))
         started = seen.started if seen is not None and seen.uid == _uid(job) else ""
-        return record_of(job, self._workloads(_uid(job)), started=started, user_key=self._user_key)
+        return record_of(job, self._workloads(job), started=started, user_key=self._user_key)
 
     def _record_deletion(self, job: JsonObject, seen: _Seen | None) -> None:
         if not self._is_leading or why_unreadable(job) is not None:
@@ -168,7 +168,7 @@ class HistoryRecorder:
         self._writer.put(
             deleted_record(
                 job,
-                self._workloads(_uid(job)),
+                self._workloads(job),
                 at=self._now(),
                 started=seen.started if seen is not None else "",
                 user_key=self._user_key,

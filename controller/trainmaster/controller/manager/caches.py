@@ -35,14 +35,13 @@ from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.echoes import Echoes
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.priorities import priority_of_other, priority_of_own, priority_of_owned
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
-    OWNER_INDEX,
     RUNTIME_INDEX,
     config_map_keys,
     owner_keys,
-    owner_uids,
     plugin_index,
     runtime_index_value,
     runtime_index_values,
@@ -287,7 +286,7 @@ def _add_indexes(store: Store, watches: Iterable[Watch]) -> None:
         for name, function in watch.indexes.items():
             store.add_indexer(plugin_index(name), function)
         if watch.workload:
-            store.add_indexer(OWNER_INDEX, owner_uids)
+            store.add_indexer(OWNER_INDEX, owner_values)
 
 
 def _by_kind(watches: Iterable[Watch]) -> dict[GroupVersionKind, list[Watch]]:

@@ -26,7 +26,7 @@ from trainmaster.controller.history.writer import Bounds, HistoryWriter
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.server.filters import DelegatingAuth
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
@@ -99,10 +99,16 @@ class ManagerHistory:
         await self.reader.close()
 
 
-def jobsets_of(caches: Caches) -> Callable[[str], Iterable[JsonObject]]:
-    """Return what finds the JobSets of a TrainJob, by its UID."""
+def jobsets_of(caches: Caches) -> Callable[[JsonObject], Iterable[JsonObject]]:
+    """Return what finds the JobSets that a TrainJob controls."""
     found = caches.stores().get((JOBSET_API_VERSION, JOBSET_KIND))
-    return lambda uid: () if found is None else found[1].by_index(OWNER_INDEX, uid)
+
+    def jobsets(job: JsonObject) -> Iterable[JsonObject]:
+        metadata = job["metadata"]
+        owner = owner_value(metadata.get("namespace"), metadata["uid"])
+        return () if found is None else found[1].by_index(OWNER_INDEX, owner)
+
+    return jobsets
 
 
 def _store(settings: History) -> HistoryStore:

@@ -42,9 +42,7 @@ from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.jobs import apply
 from trainmaster.controller.reconciling.jobs.event_handlers import (
-    OWNER_INDEX,
     job_keys,
-    owner_uids,
     trim_owned,
     trim_pod,
     trim_service,
@@ -52,6 +50,7 @@ from trainmaster.controller.reconciling.jobs.event_handlers import (
 from trainmaster.controller.reconciling.jobs.job_states import JobStates
 from trainmaster.controller.reconciling.jobs.observe import GroupVersionKind, JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.priorities import priority_of_own, priority_of_owned
 from trainmaster.controller.resources import job_resource, watched_resource
 from trainmaster.metrics.queue import WorkQueueMetrics
@@ -297,7 +296,7 @@ class TrainingOperator:
             informer = self._informer(
                 resource, transform=transform, managed_fields=ManagedFields.TEXT, name=name, **options
             )
-            informer.store.add_indexer(OWNER_INDEX, owner_uids)
+            informer.store.add_indexer(OWNER_INDEX, owner_values)
             self._children[wanted] = informer
         return self._children[wanted]
 

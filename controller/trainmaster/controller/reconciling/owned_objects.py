@@ -8,6 +8,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import structlog
 
@@ -19,6 +20,24 @@ from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
+
+OWNER_INDEX: Final = "owner"
+"""Index of what jobs own, by `owner_value` of the controller."""
+
+
+def owner_value(namespace: str | None, uid: str) -> str:
+    """Return the value under which the index has what a job controls: another namespace may name any UID."""
+    return f"{namespace}/{uid}"
+
+
+def owner_values(obj: JsonObject) -> list[str]:
+    """The index function of `OWNER_INDEX`."""
+    metadata = obj["metadata"]
+    return [
+        owner_value(metadata.get("namespace"), reference["uid"])
+        for reference in metadata.get("ownerReferences") or []
+        if reference.get("controller") and reference.get("uid")
+    ]
 
 
 def owner_rules(resource: Resource, *, needed_by: str) -> Iterator[PolicyRule]:

@@ -37,7 +37,7 @@ _FINDINGS: Final = 3
 LIVE_STATES: Final = ("Running", "Waiting", SUSPENDED)
 STATES: Final = (*LIVE_STATES, SUCCEEDED, FAILED, DELETED)
 
-Workloads = Callable[[str], Iterable[JsonObject]]
+Workloads = Callable[[JsonObject], Iterable[JsonObject]]
 """Returns what a TrainJob became, by its UID."""
 
 
@@ -164,8 +164,7 @@ class Jobs:
 
     def _live(self, job: JsonObject, *, whole: bool) -> ShownJob:
         """Return a job of the cluster; what its workload tells only if all of it is wanted."""
-        uid = str(job["metadata"].get("uid") or "")
-        workloads = list(self._workloads(uid)) if whole else []
+        workloads = list(self._workloads(job)) if whole else []
         record = record_of(job, workloads, user_key=self._user_key)
         conditions = conditions_of(job)
         state = record.result or _state(job, conditions)

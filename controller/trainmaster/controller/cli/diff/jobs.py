@@ -9,10 +9,11 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
-from trainmaster.controller.reconciling.jobs.event_handlers import OWNER_INDEX, owner_uids, trim_owned
+from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
 from trainmaster.controller.reconciling.jobs.types import Plan
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
@@ -64,7 +65,7 @@ async def _store(
 ) -> Store:
     """Fill a store as an informer would."""
     store = Store()
-    store.add_indexer(OWNER_INDEX, owner_uids)
+    store.add_indexer(OWNER_INDEX, owner_values)
     try:
         listed = await client.list(resource, namespace, label_selector=label_selector)
     except NotFound:  # the kind is not served

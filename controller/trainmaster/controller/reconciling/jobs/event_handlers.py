@@ -17,22 +17,12 @@ from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, MANAGED_BY_TRAINI
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
-OWNER_INDEX: Final = "owner"
-"""Index of what jobs own by the UID of the controller."""
-
 _IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata", UNREADABLE})
 _METADATA_IDENTITY: Final = frozenset(
     {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
 )
 _POD_METADATA: Final = _METADATA_IDENTITY | {"labels"}
 _POD_STATUS: Final = ("phase", "reason", "message", "conditions", "initContainerStatuses", "containerStatuses")
-
-
-def owner_uids(obj: JsonObject) -> Iterable[str]:
-    """The index function of `OWNER_INDEX`: under which UIDs an object is found."""
-    for reference in obj["metadata"].get("ownerReferences") or []:
-        if reference.get("controller"):
-            yield str(reference.get("uid"))
 
 
 def job_keys(kind: JobKind) -> Callable[[JsonObject], list[str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.jobs.event_handlers import OWNER_INDEX
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import Job
@@ -110,18 +110,17 @@ class _OwnedListers:
 
 def observe(job: Job, stores: JobStores) -> Observed:
     """Look up everything that the decisions about a job rest on."""
-    uid = job.metadata.uid
     return Observed(
         job=job,
-        pods=dict(_owned(stores.pods, uid)),
-        services=dict(_owned(stores.services, uid)),
-        others={kind: dict(_owned(other.store, uid)) for kind, other in stores.others.items()},
+        pods=dict(_owned(stores.pods, job)),
+        services=dict(_owned(stores.services, job)),
+        others={kind: dict(_owned(other.store, job)) for kind, other in stores.others.items()},
         stores=stores,
     )
 
 
-def _owned(store: Store, uid: str) -> Iterator[tuple[str, JsonObject]]:
-    for key in store.index_keys(OWNER_INDEX, uid):
+def _owned(store: Store, job: Job) -> Iterator[tuple[str, JsonObject]]:
+    for key in store.index_keys(OWNER_INDEX, owner_value(job.metadata.namespace, job.metadata.uid)):
         obj = store.get(key)
         if obj is not None:
             yield obj["metadata"]["name"], obj

@@ -28,9 +28,6 @@ RUNTIME_INDEX = "runtime"
 scoped.
 """
 
-OWNER_INDEX = "owner"
-"""Index of workloads by the UID of the TrainJob that controls them."""
-
 _PLUGIN_INDEX = "plugins/"
 
 _SNAPSHOT_SUFFIX = snapshot_name("")
@@ -56,12 +53,6 @@ def owner_keys(obj: JsonObject) -> list[str]:
 def usual_owner(key: str) -> str:
     """The key of the TrainJob to which an object belongs most often: it has the same name, but for its snapshot."""
     return key.removesuffix(_SNAPSHOT_SUFFIX)
-
-
-def owner_uids(obj: JsonObject) -> list[str]:
-    """The index function of `OWNER_INDEX`."""
-    references = obj["metadata"].get("ownerReferences") or []
-    return [reference["uid"] for reference in references if reference.get("controller") and reference.get("uid")]
 
 
 def plugin_index(name: str) -> str:

@@ -16,8 +16,9 @@ from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkload
-from trainmaster.controller.reconciling.trainjobs.event_handlers import OWNER_INDEX, plugin_index, plugin_indexes
+from trainmaster.controller.reconciling.trainjobs.event_handlers import plugin_index, plugin_indexes
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api import ObjectUnreadable, TrainJob
 from trainmaster.runtime.api.constants import snapshot_name
@@ -142,18 +143,16 @@ class StoreListers:
         """
         for api_version, kind in self.workload_kinds:
             _, store = self._stores[api_version, kind]
-            cached = map(_readable, store.by_index(OWNER_INDEX, job.metadata.uid))
             namespace = job.metadata.namespace
+            cached = map(_readable, store.by_index(OWNER_INDEX, owner_value(namespace, job.metadata.uid)))
             found = self._with_more(api_version, kind, cached, namespace) if self._more else cached
-            # Whoever writes into another namespace may name any UID as the owner.
-            yield from (
-                obj for obj in found if obj["metadata"].get("namespace") == namespace and is_controlled_by(obj, job)
-            )
+            yield from (obj for obj in found if is_controlled_by(obj, job))
 
     def workload_size(self, job: TrainJob) -> int:
         """Return how many bytes the caches have of the workloads of a TrainJob, without decoding any."""
         stores = (self._stores[kind][1] for kind in self.workload_kinds)
-        return sum(store.size(key) for store in stores for key in store.index_keys(OWNER_INDEX, job.metadata.uid))
+        owner = owner_value(job.metadata.namespace, job.metadata.uid)
+        return sum(store.size(key) for store in stores for key in store.index_keys(OWNER_INDEX, owner))
 
     def _with_more(
         self, api_version: str, kind: str, cached: Iterable[JsonObject], namespace: str | None
