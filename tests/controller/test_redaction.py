@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import timeit
+from time import thread_time
 
 import pytest
 from hypothesis import given
@@ -41,11 +43,27 @@ def test_credentials_are_taken_out(text: str, left: str) -> None:
         'WWW-Authenticate: Bearer realm="metrics"',
         "Basic authentication is not supported; use bearer tokens",
         "image user@sha256:0123456789abcdef",
+        f"a run of {'eyJaaaaaaaa-' * 5}, then another word",
         "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
     ],
 )
 def test_other_texts_stay_as_they_are(text: str) -> None:
     assert redact(text) == text
+
+
+@pytest.mark.nightly  # it compares times of the CPU with each other
+@pytest.mark.guarantee("M-11")
+@pytest.mark.parametrize(
+    "unit", ["eyJaaaaaaaa-", "bearer ", "-----BEGIN ", "abcdefghij://x@", "a://b:c", "-----BEGIN A "]
+)
+def test_the_search_takes_as_long_as_the_text_is(unit: str) -> None:
+    """What a user writes into a termination message must not hold the loop up."""
+
+    def seconds(length: int) -> float:
+        text = unit * (length // len(unit))
+        return min(timeit.repeat(lambda: redact(text), number=1, repeat=5, timer=thread_time))
+
+    assert seconds(2**18) < 40 * seconds(2**14)
 
 
 @pytest.mark.guarantee("M-11")

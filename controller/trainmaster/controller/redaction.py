@@ -19,7 +19,7 @@ REDACTED: Final = "[redacted]"
 _CREDENTIALS: Final = re.compile(
     r"""
       (?P<scheme> \b(?i:bearer|basic)\s+ ) (?: (?=\S*[0-9]) [A-Za-z0-9._~+/=-]{12,} | [A-Za-z0-9._~+/=-]{20,} )
-    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?
+    | (?P<run> \beyJ[A-Za-z0-9_-]{8,}+ ) (?P<token> \.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)? )?
     | -----BEGIN\ [A-Z ]*PRIVATE\ KEY-----.*?(?:-----END\ [A-Z ]*PRIVATE\ KEY-----|\Z)
     | \bLS0tLS1CRUdJTi[A-Za-z0-9+/=_-]+
     | (?P<url> \b[a-z][a-z0-9+.-]{1,15}:// ) [^\s/@:]*:[^\s/@]+ (?=@)
@@ -52,4 +52,7 @@ def redact_all(value: Any) -> Any:
 
 
 def _redacted(match: re.Match[str]) -> str:
+    if match["run"] and not match["token"]:
+        # No token. That it was matched all the same keeps the search linear: it goes on behind the run.
+        return match[0]
     return f"{match['scheme'] or match['url'] or ''}{REDACTED}"

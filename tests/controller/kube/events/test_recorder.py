@@ -118,6 +118,13 @@ async def test_an_event_has_every_field(recorder: EventRecorder, api: EventServe
     assert len(event["reportingInstance"]) == 128
 
 
+async def test_a_note_has_no_credentials(recorder: EventRecorder, api: EventServer, virtual: VirtualClock) -> None:
+    """Notes quote what containers and servers say."""
+    record(recorder, note="exit code 1: 401 for Authorization: Bearer abcdefghij0123456789abcdef")
+    await virtual.advance(0)
+    assert api.created[0]["note"] == "exit code 1: 401 for Authorization: Bearer [redacted]"
+
+
 async def test_event_about_a_cluster_object_goes_to_the_default_namespace(
     recorder: EventRecorder, api: EventServer, virtual: VirtualClock
 ) -> None:

@@ -35,6 +35,7 @@ from trainmaster.controller.kube.rest.errors import (
 )
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import EVENTS, Resource
+from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
@@ -126,7 +127,7 @@ class EventRecorder:
         now = self._clock.now()
         series = self._correlator.correlate(
             key,
-            cut(fields["note"], _NOTE_BYTES),
+            cut(redact(fields["note"]), _NOTE_BYTES),
             lambda note: self._body(regarding, key, note, now, controller),
             now=now,
             moment=self._clock.monotonic(),

@@ -15,6 +15,7 @@ from cachetools import LRUCache
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.jobs.replicas import exit_code, is_terminating, phase_of, trainer_of
 from trainmaster.controller.reconciling.jobs.status import JobEvent
+from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jsontree import JsonObject
@@ -79,11 +80,11 @@ def _abnormal(pod: JsonObject) -> Iterator[JobEvent]:
         if terminated.get("exitCode"):
             note = (
                 f"Error pod {name} container {each.get('name')} exitCode: {terminated['exitCode']} "
-                f"terminated message: {terminated.get('message') or ''}"
+                f"terminated message: {redact(str(terminated.get('message') or ''))}"
             )
             yield JobEvent(terminated.get("reason") or "Error", note, "Warning")
         elif waiting.get("message"):
-            note = f"Error pod {name} container {each.get('name')} waiting message: {waiting['message']}"
+            note = f"Error pod {name} container {each.get('name')} waiting message: {redact(str(waiting['message']))}"
             yield JobEvent(waiting.get("reason") or "Waiting", note, "Warning")
     conditions = status.get("conditions") or []
     if not statuses and conditions:
