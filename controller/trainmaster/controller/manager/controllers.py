@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from trainmaster.controller.configuration import Configuration
@@ -37,6 +38,7 @@ def make_controllers(
     configuration: Configuration,
     clock: Clock,
     observer: TrainJobObserver,
+    planner: Executor | None = None,
     plugin_threads: PluginThreads | None = None,
     tracing: Tracing | None = None,
 ) -> list[Controller]:
@@ -66,6 +68,7 @@ def make_controllers(
         recorder=recorder,
         clock=clock,
         deleted_workloads=caches.deleted_workloads,
+        planner=planner,
         plugin_threads=plugin_threads,
     )
     caches.add_trainjob_handlers(queue, trainjobs.echoes, delay_of=trainjobs.delay_of)

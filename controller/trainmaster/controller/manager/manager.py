@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
@@ -174,6 +175,7 @@ class Manager:
                 client=client,
                 caches=caches,
                 framework=self._framework,
+                planner=_planner(stack),
                 plugin_threads=self._plugin_threads(stack),
                 recorder=recorder,
                 configuration=self._configuration,
@@ -377,3 +379,10 @@ class Manager:
             called=None if certificates is not None else f"{service}.{operator_namespace()}.svc",
             middlewares=() if tracing is None else (tracing.review_middleware(),),
         )
+
+
+def _planner(stack: AsyncExitStack) -> ThreadPoolExecutor:
+    """Make the thread in which large TrainJobs are planned; it ends with the manager."""
+    planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
+    stack.callback(planner.shutdown, wait=False, cancel_futures=True)
+    return planner

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextvars import copy_context
 from datetime import datetime
 from functools import partial
@@ -106,6 +106,7 @@ class TrainJobReconciler:
         recorder: Where events go.
         clock: The time.
         deleted_workloads: The last states of workloads that are gone.
+        planner: Where plans of large TrainJobs are made; by default in the threads of the event loop.
         plugin_threads: Where plans and status reports are made, if plugins of others take part.
     """
 
@@ -121,6 +122,7 @@ class TrainJobReconciler:
         recorder: EventRecorder,
         clock: Clock,
         deleted_workloads: DeletedWorkloads,
+        planner: Executor | None = None,
         plugin_threads: PluginThreads | None = None,
     ) -> None:
         self._client = client
@@ -130,7 +132,7 @@ class TrainJobReconciler:
         self._listers = StoreListers(stores, workloads=workloads)
         self._framework = framework
         self._clock = clock
-        self._planner = ThreadPoolExecutor(1, thread_name_prefix="planner")
+        self._planner = planner
         self._plugin_threads = plugin_threads
         self._expectations = Expectations(clock=clock)
         self.echoes = Echoes(queue, self._expectations)
