@@ -112,15 +112,12 @@ def _overridden(template: JsonObject, pod: JsonObject, path: str) -> Iterator[Fi
     built = dict(_containers(pod["spec"], f"{path}.spec"))
     for place, container in _containers(template.get("spec") or {}, f"{path}.spec"):
         effective = {variable["name"]: variable for variable in built.get(place, {}).get("env") or []}
-        for index, variable in enumerate(container.get("env") or []):
+        variables = container.get("env") or []
+        last = {variable["name"]: index for index, variable in enumerate(variables)}
+        for index, variable in enumerate(variables):
             name = variable["name"]
-            if effective.get(name) != variable and not _is_repeated(container, name, index):
+            if effective.get(name) != variable and index == last[name]:  # else a later one of the author's counts
                 yield FieldWarning(f"{place}.env[{index}]", f"{name} has no effect: the operator sets it")
-
-
-def _is_repeated(container: JsonObject, name: str, index: int) -> bool:
-    """Tell whether a later variable of the author's has the same name."""
-    return any(variable["name"] == name for variable in container["env"][index + 1 :])
 
 
 def _containers(spec: JsonObject, path: str) -> Iterator[tuple[str, JsonObject]]:
