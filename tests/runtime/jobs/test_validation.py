@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.calls import calls_of
 from support.job_kinds import job_object, replica
 
 from trainmaster.runtime.field_errors import FieldError
@@ -311,3 +312,16 @@ def test_a_job_that_nobody_admitted_is_checked_for_what_becomes_of_it() -> None:
     obj = job_object(KIND, {"Worker": replica(KIND, name="main")}, name="1bad", runPolicy={"managedBy": "x"})
     found = [str(each) for each in check_job(parse_job(KIND, obj)) if isinstance(each, FieldError)]
     assert found == [f"{CONTAINERS}: Required value: must have at least one container with name acme"]
+
+
+def test_the_work_of_a_review_grows_with_the_number_of_variables_not_with_its_square() -> None:
+    """Each name twice, the second time with another value: only the last one counts."""
+
+    def work(names: int) -> int:
+        once = [{"name": f"A{n}", "value": "1"} for n in range(names)]
+        twice = [*once, *({**each, "value": "2"} for each in once)]
+        job = job_object(KIND, {"Master": 1, "Worker": 1})
+        job["spec"]["acmeReplicaSpecs"]["Worker"]["template"]["spec"]["containers"][0]["env"] = twice
+        return calls_of(lambda: validate_job(KIND, job, None))
+
+    assert work(400) < 5 * work(100)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.calls import counted_calls
 from support.jobworld import KINDS, JobWorld, job_object, pytorchjob, replicas
 
 from trainmaster.controller.kube.rest.errors import Forbidden
@@ -168,3 +169,16 @@ async def test_no_value_of_any_field_is_an_unforeseen_error(path: tuple[Any, ...
         for phase in ("Running", "Failed"):
             for name in world.names("Pod"):
                 await world.see_phase(name, phase, exit_code=137)
+
+
+async def test_the_work_of_a_reconcile_grows_with_the_number_of_types_not_with_its_square() -> None:
+    """Kinds that take any type let a user write thousands of them."""
+
+    async def work(types: int) -> int:
+        world = JobWorld(job_object("TFJob", {f"t{n}": replicas(1, container="tensorflow") for n in range(types)}))
+        await world.settle()
+        with counted_calls() as calls:
+            await world.reconcile()
+        return calls.count
+
+    assert await work(80) < 5 * await work(20)

@@ -10,6 +10,7 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, restart_count
@@ -42,19 +43,18 @@ def replaced(job: Job, replica_type: str) -> int:
     return _status_of(job, replica_type).get("restarts") or 0
 
 
-def count_restarts(job: Job, replicas: Replicas, pods: Iterable[JsonObject]) -> JsonObject:
+def count_restarts(job: Job, replicas: Replicas, there: AbstractSet[str]) -> JsonObject:
     """Return the fields of a type's status that count replacements; empty for a job without `backoffLimit`.
 
     Args:
         job: The job.
         replicas: The replicas of the type.
-        pods: All pods that the job controls.
+        there: The UIDs of all pods that the job controls.
     """
     if job.run_policy.backoff_limit is None:
         return {}
     new = list(_uncounted(job, replicas))
     count = replaced(job, replicas.replica_type) + sum(1 + restart_count(pod) for pod in new)
-    there = {pod["metadata"]["uid"] for pod in pods}
     counted = [uid for uid in _counted(job, replicas.replica_type) if uid in there]
     counted += [pod["metadata"]["uid"] for pod in new]
     fields: JsonObject = {}

@@ -17,7 +17,7 @@ Those of what is created and applied are in `objects`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -30,7 +30,14 @@ from trainmaster.controller.reconciling.jobs.limits import (
 )
 from trainmaster.controller.reconciling.jobs.objects import plan_objects, plan_pod_group, plan_pods
 from trainmaster.controller.reconciling.jobs.observe import Observed
-from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_beyond, is_terminating, phase_of, replicas_of
+from trainmaster.controller.reconciling.jobs.replicas import (
+    Replicas,
+    by_replica_type,
+    is_beyond,
+    is_terminating,
+    phase_of,
+    replicas_of,
+)
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
 from trainmaster.controller.reconciling.jobs.types import Plan
 from trainmaster.controller.reconciling.problems import Problem
@@ -104,7 +111,9 @@ def _is_blocked_by(problem: Problem, job: Job) -> bool:
 
 def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime, wait: Wait) -> None:
     job, update = observed.job, planned.update
-    replicas = [replicas_of(job, replica_type, observed.pods) for replica_type in job.replica_specs]
+    pods_by_type = by_replica_type(observed.pods.values())
+    services_by_type = by_replica_type(observed.services.values())
+    replicas = [replicas_of(job, replica_type, observed.pods, pods_by_type) for replica_type in job.replica_specs]
     to_deadline = seconds_to_deadline(job, now)
     if backoff_limit_reached(job, replicas):
         update.fail(f"Job {job.name} has failed because it has reached the specified backoff limit")
@@ -131,13 +140,12 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
             update.fail(message, warning=True)
         elif not ends:
             _hold_back(each, job, planned, wait)
-            planned.deletes += [*_surplus_services(observed, each), *each.surplus, *each.restarts]
+            planned.deletes += [*_surplus_services(services_by_type, each), *each.surplus, *each.restarts]
             if each.restarts:
                 planned.replaced += [pod["metadata"]["name"] for pod in each.restarts]
                 update.restarting(each.replica_type)
-    update.replicas(
-        statuses, {each.replica_type: count_restarts(job, each, observed.pods.values()) for each in replicas}
-    )
+    there = {pod["metadata"]["uid"] for pod in observed.pods.values()}
+    update.replicas(statuses, {each.replica_type: count_restarts(job, each, there) for each in replicas})
     # Either of the two drops the other: as long as a replica waits for being replaced, the job is Restarting.
     is_restarting = any(each.type == RESTARTING for each in conditions)
     for condition in conditions:
@@ -197,11 +205,11 @@ def _services_of(observed: Observed, pods: Iterable[JsonObject]) -> list[JsonObj
     return list(_present(filter(None, map(observed.services.get, names))))
 
 
-def _surplus_services(observed: Observed, replicas: Replicas) -> list[JsonObject]:
+def _surplus_services(by_type: Mapping[str, Sequence[JsonObject]], replicas: Replicas) -> list[JsonObject]:
     """Return the Services of slots that are not wanted any more, whether or not their pods are there."""
-    others = [observed.services[name] for name in observed.services.keys() - set(replicas.names)]
-    wanted = len(replicas.names)
-    return [each for each in _present(others) if is_beyond(each, replicas.replica_type, wanted)]
+    names = set(replicas.names)
+    services = _present(by_type.get(replicas.replica_type.lower(), ()))
+    return [each for each in services if each["metadata"]["name"] not in names and is_beyond(each, len(names))]
 
 
 def _present(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:

@@ -13,7 +13,7 @@ Rules (Training Operator V1, and the fixes of its defects):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -60,13 +60,27 @@ class Replicas:
     status: ReplicaStatus = field(default_factory=ReplicaStatus)
 
 
-def replicas_of(job: Job, replica_type: str, pods: Mapping[str, JsonObject]) -> Replicas:
+def by_replica_type(objects: Iterable[JsonObject]) -> Mapping[str, Sequence[JsonObject]]:
+    """Group pods or Services by the type that their labels name, in small letters.
+
+    A job may have as many types as pods: each of them looks at its own objects only.
+    """
+    groups: dict[str, list[JsonObject]] = {}
+    for obj in objects:
+        groups.setdefault((obj["metadata"].get("labels") or {}).get(REPLICA_TYPE_LABEL) or "", []).append(obj)
+    return groups
+
+
+def replicas_of(
+    job: Job, replica_type: str, pods: Mapping[str, JsonObject], by_type: Mapping[str, Sequence[JsonObject]]
+) -> Replicas:
     """Sort the pods of one type.
 
     Args:
         job: The job.
         replica_type: The type.
         pods: All pods that the job controls, by name.
+        by_type: The same by their type.
     """
     spec = job.replica_specs[replica_type]
     names = [job.kind.pod_name(job, replica_type, index) for index in range(max(spec.replicas, 0))]
@@ -80,8 +94,8 @@ def replicas_of(job: Job, replica_type: str, pods: Mapping[str, JsonObject]) -> 
     wanted = set(names)
     found.surplus = [
         pod
-        for name, pod in pods.items()
-        if name not in wanted and is_beyond(pod, replica_type, spec.replicas) and not is_terminating(pod)
+        for pod in by_type.get(replica_type.lower(), ())
+        if pod["metadata"]["name"] not in wanted and is_beyond(pod, spec.replicas) and not is_terminating(pod)
     ]
     for pod in found.pods:
         if phase_of(pod) != "Failed" or is_terminating(pod):
@@ -125,11 +139,10 @@ def restart_count(pod: JsonObject) -> int:
     return sum(each.get("restartCount") or 0 for each in container_statuses(pod))
 
 
-def is_beyond(obj: JsonObject, replica_type: str, replicas: int) -> bool:
-    """Tell whether a pod or a Service is that of a slot of a type that is not wanted any more."""
-    labels = obj["metadata"].get("labels") or {}
-    index = labels.get(REPLICA_INDEX_LABEL) or ""
-    return labels.get(REPLICA_TYPE_LABEL) == replica_type.lower() and index.isdecimal() and int(index) >= replicas
+def is_beyond(obj: JsonObject, replicas: int) -> bool:
+    """Return whether a pod or a Service is that of a slot beyond those that its type wants."""
+    index = (obj["metadata"].get("labels") or {}).get(REPLICA_INDEX_LABEL) or ""
+    return index.isdecimal() and int(index) >= replicas
 
 
 def _count(pods: Iterable[JsonObject]) -> ReplicaStatus:
