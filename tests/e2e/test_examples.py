@@ -1,7 +1,7 @@
 """The examples, the guides, the concepts and the first pages, as users run them, on a whole embedded cluster.
 
-What needs a framework runs where that is installed: `make test-nightly` installs JAX and XGBoost; PyTorch, whose default
-build for Linux comes with CUDA, is there after `make run`.
+What needs a framework runs where that is installed: `make test-nightly` installs JAX and XGBoost; PyTorch, whose
+default build for Linux comes with CUDA, is there after `make run`.
 """
 
 from __future__ import annotations
