@@ -52,13 +52,15 @@ class Running:
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
 
-    async def finish(self) -> Finished:
-        """Wait for its end."""
+    async def finish(self, *, code: int | None = None) -> Finished:
+        """Wait for its end, which is to have this exit code if one is given."""
         async with asyncio.timeout(TIMEOUT):
-            code = await self.process.wait()
+            ended = await self.process.wait()
             # The pipes may hold more than was read until now.
             await eventually(lambda: all(stream.at_eof() for stream in self.streams))
-        return Finished(code, "".join(self.out), "".join(self.err))
+        finished = Finished(ended, "".join(self.out), "".join(self.err))
+        assert code in {None, ended}, finished.err
+        return finished
 
 
 def _environment(extra: dict[str, str]) -> dict[str, str]:
@@ -109,10 +111,12 @@ async def _pipe() -> tuple[asyncio.StreamReader, int]:
     return reader, target
 
 
-async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", script: str = "", **environment: str) -> Finished:
-    """Run a command, or a script in its place, to its end."""
+async def trainmaster(
+    *arguments: str, cwd: Path, stdin: str = "", script: str = "", code: int | None = None, **environment: str
+) -> Finished:
+    """Run a command, or a script in its place, to its end, which is to have this exit code if one is given."""
     async with started(*arguments, cwd=cwd, stdin=stdin, script=script, **environment) as running:
-        return await running.finish()
+        return await running.finish(code=code)
 
 
 async def run_module(name: str, *arguments: str) -> Finished:

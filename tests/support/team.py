@@ -42,9 +42,9 @@ class Team:
         """Start a command in the namespace."""
         return started(*words, *self.options, cwd=self.directory)
 
-    async def cli(self, *words: str) -> Finished:
-        """Run a command in the namespace to its end."""
-        return await trainmaster(*words, *self.options, cwd=self.directory)
+    async def cli(self, *words: str, code: int | None = None) -> Finished:
+        """Run a command in the namespace to its end, which is to have this exit code if one is given."""
+        return await trainmaster(*words, *self.options, cwd=self.directory, code=code)
 
     def advised(self, *words: str) -> str:
         """A command as it is advised."""

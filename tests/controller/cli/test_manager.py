@@ -90,8 +90,7 @@ async def test_without_uvloop_it_runs_on_the_loop_of_the_standard_library(stack:
     async with leading(tmp_path, PYTHONPATH=str(tmp_path)) as running:
         assert json.loads(running.err[0])["event_loop"] == "asyncio"
         running.process.terminate()
-        finished = await running.finish()
-    assert finished.code == 0, finished.err
+        finished = await running.finish(code=0)
     assert (await lease(stack))["holderIdentity"] == ""
     assert '"level": "error"' not in finished.err
 
@@ -102,8 +101,7 @@ async def test_a_process_that_was_stopped_for_too_long_ends_with_one_clear_line(
         running.process.send_signal(signal.SIGSTOP)
         await asyncio.sleep(4)  # longer than the lease; nothing can be waited for in a stopped process
         running.process.send_signal(signal.SIGCONT)
-        finished = await running.finish()
-    assert finished.code == 1
+        finished = await running.finish(code=1)
     errors = [line for line in finished.err.splitlines() if '"level": "error"' in line or '"level": "fatal"' in line]
     assert len(errors) == 1, finished.err
     assert "lease lost" in errors[0]

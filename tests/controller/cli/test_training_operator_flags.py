@@ -139,13 +139,10 @@ def test_config_show_says_which_flag_a_value_comes_from(capsys: pytest.CaptureFi
 async def test_the_manager_takes_flags_and_tells_what_they_mean(tmp_path: Path) -> None:
     """As a process: it ends because there is no cluster, and has told before of the flags."""
     finished = await trainmaster(
-        *("manager", "--kubeconfig", "nowhere", "--namespace=a", "--enable-scheme=nojob"),
-        cwd=tmp_path,
+        *("manager", "--kubeconfig", "nowhere", "--namespace=a", "--enable-scheme=nojob"), cwd=tmp_path, code=1
     )
-    assert finished.code == 1
     assert '"error": "invalid configuration: --enable-scheme=nojob: scheme nojob is not supported' in finished.err
-    finished = await trainmaster("manager", "--kubeconfig", "nowhere", "--namespace=a", cwd=tmp_path)
-    assert finished.code == 1
+    finished = await trainmaster("manager", "--kubeconfig", "nowhere", "--namespace=a", cwd=tmp_path, code=1)
     assert '"reason": "--namespace=a: TrainJobs of other namespaces are not served either"' in finished.err
     assert "Traceback" not in finished.err
 

@@ -54,8 +54,7 @@ async def test_the_failing_rank_is_shown_with_its_code_and_its_last_lines(mine: 
     await mine.submit("fails", script, nodes=2)
     await mine.submit("crashes", "echo broken; exit 1", on=IN_PLACE)
     await mine.condition("fails", "Failed")
-    done = await mine.cli("explain", "fails")
-    assert done.code == 0
+    done = await mine.cli("explain", "fails", code=0)
     told = done.out.partition("first failure: ")[2].splitlines()
     assert re.fullmatch(r"rank 1: container node of pod fails-node-0-1-\w+ ended with exit code 3, \d+s ago", told[0])
     assert told[1:4] == ["  its last lines:", "  | loading", "  | no such file"]
@@ -79,8 +78,7 @@ async def test_of_a_job_that_was_deleted_events_still_tell(mine: Team) -> None:
         return not await mine.pods("gone")
 
     await until(collected)
-    done = await mine.cli("explain", "gone")
-    assert done.code == 0, done.err
+    done = await mine.cli("explain", "gone", code=0)
     assert done.out.splitlines()[0] == f"TrainJob {mine.name}/gone: Deleted"
     assert "1. ContainerFailed (certain)" in done.out
     assert re.search(r"TrainJob gone: rank 0 \(pod gone-node-0-0-\w+, container node\) failed at", done.out)
@@ -108,8 +106,7 @@ async def test_a_worker_of_a_job_of_kubeflow_org_that_fails_is_named_also_when_t
 
     await until(collected)
     for name in ("pytorchjob/ddp", "ddp"):
-        done = await mine.cli("explain", name)
-        assert done.code == 0, done.err
+        done = await mine.cli("explain", name, code=0)
         assert done.out.splitlines()[0] == f"PyTorchJob {mine.name}/ddp: Deleted"
         assert "1. ContainerFailed (certain)" in done.out
         assert "Pod ddp-worker-0: exited with code 3" in done.out

@@ -65,8 +65,7 @@ async def test_the_first_failure_is_told_while_others_wait_for_it(mine: Team, tm
     async with mine.started("run", file) as running:
         await eventually(lambda: "  it ended with the same lines as rank 1 in attempt 0\n" in running.err)
         gate.touch()
-        done = await running.finish()
-    assert done.code == 1
+        done = await running.finish(code=1)
     told = done.err.splitlines()
     first = next(index for index, line in enumerate(told) if line.startswith("rank "))
     pod = r"pod nan-node-0-1-\w+"

@@ -20,8 +20,7 @@ async def test_who_detaches_comes_back(mine: Team, tmp_path: Path) -> None:
     async with mine.started("attach", "long") as running:
         await eventually(lambda: running.out == ["first\n"])
         running.process.send_signal(signal.SIGINT)
-        done = await running.finish()
-    assert done.code == 130
+        done = await running.finish(code=130)
     assert "Traceback" not in done.err
     assert done.err.endswith(
         f"detached; TrainJob {mine.name}/long goes on\n"
@@ -50,15 +49,13 @@ async def test_a_job_that_is_deleted_meanwhile_is_not_waited_for(mine: Team) -> 
     async with mine.started("attach", "removed") as running:
         await eventually(lambda: bool(running.out))
         await mine.client.delete(TRAINJOBS, mine.name, "removed")
-        done = await running.finish()
-    assert done.code == 1
+        done = await running.finish(code=1)
     assert f"TrainJob {mine.name}/removed: Deleted" in done.err
 
 
 async def test_what_cannot_be_followed_is_told(mine: Team) -> None:
     await mine.submit_v1("PyTorchJob", "older", {"Worker": (1, ["true"])})
-    done = await mine.cli("attach", "older")
-    assert done.code == 2
+    done = await mine.cli("attach", "older", code=2)
     assert done.err == (
         f"trainmaster: PyTorchJob {mine.name}/older: only TrainJobs are followed; "
         f"its log: {mine.advised('logs', 'pytorchjob/older')} -f\n"

@@ -17,8 +17,7 @@ async def test_several_are_deleted_and_one_that_is_missing_keeps_nobody(both: tu
     for name in ("one", "two", "mine"):
         await team.submit(name, "true")
     await team.submit_v1("PyTorchJob", "three", {"Worker": (1, ["true"])})
-    done = await team.cli("delete", "one", "nobody", "two", "two", "three")
-    assert done.code == 2
+    done = await team.cli("delete", "one", "nobody", "two", "two", "three", code=2)
     told = done.err.splitlines()
     assert told[0] == "TrainJob research/one deleted"
     assert told[1].startswith("trainmaster: no job 'nobody' in namespace research")
@@ -31,8 +30,7 @@ async def test_several_are_deleted_and_one_that_is_missing_keeps_nobody(both: tu
     kept = team.manifest("kept", "true")
     kept["metadata"]["finalizers"] = ["example.com/queue"]
     await team.client.create(TRAINJOBS, kept)
-    done = await team.cli("delete", "kept")
-    assert done.code == 0
+    done = await team.cli("delete", "kept", code=0)
     assert "deleted; it stays until who wrote its finalizers is done: example.com/queue" in done.err
     await team.client.patch(TRAINJOBS, team.name, "kept", {"metadata": {"finalizers": None}})
     assert [each["metadata"]["name"] for each in (await team.client.list(TRAINJOBS))["items"]] == ["mine"]

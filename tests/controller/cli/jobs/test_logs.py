@@ -107,11 +107,9 @@ async def test_why_there_is_no_log_is_told(mine: Team) -> None:
     assert re.fullmatch(r"rank 0: pod wide-node-0-0-\w+ has no log yet: it is not scheduled: .+", told[0])
     assert told[1] == f"  what next: {mine.advised('logs', 'wide')} -f waits for it"
 
-    done = await mine.cli("logs", "wide", "--previous")
-    assert done.code == 1
+    done = await mine.cli("logs", "wide", "--previous", code=1)
     assert re.fullmatch(r"rank 0: pod wide-node-0-0-\w+ has had no run before the current one\n", done.err)
-    done = await mine.cli("logs", "wide", "--previous", "-f")
-    assert done.code == 2
+    done = await mine.cli("logs", "wide", "--previous", "-f", code=2)
 
 
 async def test_of_pods_that_are_gone_the_status_tells(mine: Team) -> None:
@@ -173,6 +171,5 @@ async def test_wrong_options_are_told(tmp_path: Path) -> None:
         (["--since", "soon"], "'soon' is no duration above 0; write 30s, 10m or 1h30m"),
         (["--all", "--rank", "1"], "not allowed with argument"),
     ):
-        done = await trainmaster("logs", "any", *words, cwd=tmp_path)
-        assert done.code == 2
+        done = await trainmaster("logs", "any", *words, cwd=tmp_path, code=2)
         assert complaint in done.err

@@ -37,8 +37,7 @@ async def test_the_new_job_says_what_the_old_one_said(quiet: tuple[Team, Cluster
     old = await team.client.create(TRAINJOBS, manifest)
     await team.client.create(CONFIGMAPS, owned("digits-script", old))
     await team.client.create(CONFIGMAPS, owned("digits-runtime-snapshot", old, controller=True))
-    done = await team.cli("restart", "digits")
-    assert done.code == 0, done.err
+    done = await team.cli("restart", "digits", code=0)
     assert done.err == (f"TrainJob research/digits started anew; to follow it: {team.advised('attach', 'digits')}\n")
     new = await team.client.get(TRAINJOBS, team.name, "digits")
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
@@ -56,14 +55,12 @@ async def test_a_copy_is_made_beside_it(quiet: tuple[Team, Cluster]) -> None:
     team, _ = quiet
     old = await team.submit("digits", "echo 1", suspend=True)
     await team.client.create(CONFIGMAPS, owned("digits-script", old))
-    done = await team.cli("restart", "digits", "--name", "digits-2")
-    assert done.code == 0, done.err
+    done = await team.cli("restart", "digits", "--name", "digits-2", code=0)
     assert "created, a copy of digits; it is suspended, as it was: trainmaster resume digits-2" in done.err
     new = await team.client.get(TRAINJOBS, team.name, "digits-2")
     assert (await team.client.get(TRAINJOBS, team.name, "digits"))["metadata"]["uid"] == old["metadata"]["uid"]
     assert await owners(team, "digits-script") == [old["metadata"]["uid"], new["metadata"]["uid"]]
-    done = await team.cli("restart", "digits", "--name", "digits-2")
-    assert done.code == 2
+    done = await team.cli("restart", "digits", "--name", "digits-2", code=2)
     assert "TrainJob research/digits-2 exists already; take another name, or delete that one" in done.err
 
 
@@ -102,8 +99,7 @@ async def test_finalizers_are_waited_for(quiet: tuple[Team, Cluster]) -> None:
     async with team.started("restart", "digits") as running:
         await eventually(lambda: "its finalizers are of: example.com/queue" in "".join(running.err))
         await team.client.patch(TRAINJOBS, team.name, "digits", {"metadata": {"finalizers": None}})
-        done = await running.finish()
-    assert done.code == 0, done.err
+        await running.finish(code=0)
     new = await team.client.get(TRAINJOBS, team.name, "digits")
     assert new["metadata"]["uid"] != old["metadata"]["uid"]
 

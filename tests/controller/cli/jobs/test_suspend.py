@@ -36,8 +36,7 @@ async def test_jobs_of_both_apis_are_suspended_and_resumed(both: tuple[Team, Clu
     done = await team.cli("resume", "digits")
     assert (done.code, done.err) == (0, "TrainJob research/digits is not suspended\n")
     await team.tell("digits", "Complete")
-    done = await team.cli("suspend", "digits")
-    assert done.code == 2
+    done = await team.cli("suspend", "digits", code=2)
     assert done.err == (
         "trainmaster: TrainJob research/digits has ended (Complete) and cannot be suspended; "
         "`trainmaster restart digits` runs it again\n"

@@ -49,8 +49,7 @@ async def both_told(mine: Team) -> bool:
 async def test_a_job_that_completes(mine: Team) -> None:
     """The job comes first in the file: what it depends on is submitted before it all the same."""
     job = trainjob("completes", f"{SAYS_HELLO}; printf 'no newline'")
-    done = await mine.cli("run", write(mine.directory, job, runtime("shell", nodes=2)))
-    assert done.code == 0, done.err
+    done = await mine.cli("run", write(mine.directory, job, runtime("shell", nodes=2)), code=0)
     assert done.out == "hello from rank 0\nno newline\n"
     told = done.err.splitlines()
     title = f"TrainJob {mine.name}/completes"
@@ -65,8 +64,7 @@ async def test_a_job_that_completes(mine: Team) -> None:
 
 async def test_a_job_that_fails_says_why(mine: Team) -> None:
     job = trainjob("fails", "echo loading; echo no such file >&2; exit 7")
-    done = await mine.cli("run", write(mine.directory, runtime("shell"), job))
-    assert done.code == 1
+    done = await mine.cli("run", write(mine.directory, runtime("shell"), job), code=1)
     end = done.err[done.err.index(f"TrainJob {mine.name}/fails: Failed after ") :]
     assert re.search(r"rank 0 failed: exit code 7; attempt 0, pod fails-node-0-0-\w+\n", end)
     assert "  its last lines:\n  | loading\n  | no such file\n" in end
@@ -74,8 +72,7 @@ async def test_a_job_that_fails_says_why(mine: Team) -> None:
     # A command that does not exist is explained once.
     job = trainjob("typo", "")
     job["spec"]["trainer"]["command"] = ["pyhton", "train.py"]
-    done = await mine.cli("run", write(mine.directory, job))
-    assert done.code == 1
+    done = await mine.cli("run", write(mine.directory, job), code=1)
     assert re.search(r"rank 0 failed: exit code 128, StartError \(the container could not be started\); ", done.err)
     problem = r'\| unable to start container process: exec: "pyhton": executable file not found in \$PATH: '
     assert re.search(rf"{problem}did you mean python\? Images are not read here, .* \(PATH is /", done.err)
@@ -102,8 +99,7 @@ async def test_several_jobs_are_followed_together(mine: Team) -> None:
     generated = trainjob("ignored", "echo two; exit 1")
     generated["metadata"] = {"generateName": "second-"}
     file = write(mine.directory, runtime("shell"), trainjob("first", "echo one"), generated)
-    done = await mine.cli("run", file, "--delete")
-    assert done.code == 1
+    done = await mine.cli("run", file, "--delete", code=1)
     one, two = sorted(done.out.splitlines())
     assert one == "first | one"
     assert re.fullmatch(r"second-\w+ \| two", two)
@@ -118,8 +114,7 @@ async def test_an_interrupt_leaves_or_deletes(mine: Team, choice: str) -> None:
     async with mine.started("run", file, "--on-interrupt", choice) as running:
         await eventually(lambda: bool(running.out))
         running.process.send_signal(signal.SIGINT)
-        done = await running.finish()
-    assert done.code == 130
+        done = await running.finish(code=130)
     assert "Traceback" not in done.err
     title = f"TrainJob {mine.name}/long"
     if choice == "leave":
@@ -137,9 +132,8 @@ async def test_an_interrupt_leaves_or_deletes(mine: Team, choice: str) -> None:
 
 async def test_time_runs_out_or_nobody_waits(mine: Team) -> None:
     done = await mine.cli(
-        "run", write(mine.directory, runtime("shell"), trainjob("endless", "sleep 1000")), "--timeout", "0.5"
+        "run", write(mine.directory, runtime("shell"), trainjob("endless", "sleep 1000")), "--timeout", "0.5", code=3
     )
-    assert done.code == 3
     assert f"TrainJob {mine.name}/endless: still " in done.err
     assert conditions_of(await mine.client.get(TRAINJOBS, mine.name, "endless")) == {}
     # Json from standard input without following.
@@ -172,8 +166,7 @@ async def test_mistakes_are_explained_as_validate_explains_them(mine: Team, righ
     assert errors
     # Where no cluster runs, none is started to be told the same.
     for options in (mine.options, ()):
-        done = await trainmaster("run", "job.yaml", *options, cwd=mine.directory)
-        assert done.code == 2
+        done = await trainmaster("run", "job.yaml", *options, cwd=mine.directory, code=2)
         assert done.err.splitlines() == [f"trainmaster: {line}" for line in errors]
     assert not (mine.directory / ".trainmaster").exists()
 
@@ -189,8 +182,7 @@ async def test_what_the_server_admits_is_run_whatever_validate_says(quiet: tuple
     file = write(team.directory, runtime("shell"), trainjob("novel", "true", novelty="new"))
     validated = await trainmaster("validate", "-f", file, cwd=team.directory)
     assert "spec.novelty: unknown field" in validated.out
-    done = await team.cli("run", "--no-follow", file)
-    assert done.code == 0, done.err
+    done = await team.cli("run", "--no-follow", file, code=0)
     assert "TrainJob research/novel created" in done.err
 
 
@@ -198,16 +190,14 @@ async def test_nothing_is_submitted_if_something_cannot_be(quiet: tuple[Team, Cl
     """Two of one name, a kind that nobody serves, another namespace."""
     team, _ = quiet
     file = write(team.directory, runtime("unwanted"), trainjob("twice", "true"), trainjob("twice", "false"))
-    done = await team.cli("run", file)
-    assert done.code == 2
+    done = await team.cli("run", file, code=2)
     assert re.sub(r":[0-9]+", ":N", done.err) == (
         "trainmaster: job.yaml:N: TrainJob twice: there is another one of this name at job.yaml:N\n"
     )
     elsewhere = trainjob("elsewhere", "true")
     elsewhere["metadata"]["namespace"] = "kubeflow"
     pod = {"apiVersion": "v1", "kind": "Pood", "metadata": {"name": "x"}}
-    done = await team.cli("run", write(team.directory, runtime("unwanted"), pod, elsewhere))
-    assert done.code == 2
+    done = await team.cli("run", write(team.directory, runtime("unwanted"), pod, elsewhere), code=2)
     assert "the cluster serves no kind Pood in v1" in done.err
     assert "is in namespace 'kubeflow', but --namespace says 'research'" in done.err
     assert (await team.client.list(TRAINING_RUNTIMES))["items"] == []
@@ -228,8 +218,7 @@ async def test_a_refusal_half_way_leaves_the_others_running_and_says_so(
     async with team.started("run", file) as running:
         await eventually(lambda: "TrainJob research/first goes on\n" in running.err)
         await team.tell("first", "Complete")
-        done = await running.finish()
-    assert done.code == 2
+        done = await running.finish(code=2)
     assert "job.yaml:42: TrainJob second: " in done.err
     assert "the budget was spent a moment ago" in done.err
     assert "trainmaster: not submitted: TrainJob second, TrainJob third\n" in done.err
@@ -239,8 +228,7 @@ async def test_a_refusal_half_way_leaves_the_others_running_and_says_so(
 async def test_a_runtime_that_does_not_exist_is_told_with_those_that_do(mine: Team) -> None:
     """The webhooks refuse the TrainJob; its author wants to know how to go on."""
     await mine.client.create(TRAINING_RUNTIMES, runtime("shell"), namespace=mine.name)
-    done = await mine.cli("run", write(mine.directory, trainjob("lost", "true", runtime="shel")))
-    assert done.code == 2
+    done = await mine.cli("run", write(mine.directory, trainjob("lost", "true", runtime="shel")), code=2)
     missing, there, here, advice = done.err.splitlines()
     assert missing == (
         f'trainmaster: job.yaml:1: TrainJob lost: TrainingRuntime "shel" does not exist in namespace {mine.name} '
@@ -251,13 +239,11 @@ async def test_a_runtime_that_does_not_exist_is_told_with_those_that_do(mine: Te
     assert advice.startswith("trainmaster:   what next: correct spec.runtimeRef.name, or add the file")
     confused = trainjob("lost", "true")
     del confused["spec"]["runtimeRef"]["kind"]
-    done = await mine.cli("run", write(mine.directory, confused))
-    assert done.code == 2
+    done = await mine.cli("run", write(mine.directory, confused), code=2)
     assert "there is a TrainingRuntime of this name: set spec.runtimeRef.kind to TrainingRuntime" in done.err
     # One that comes with Trainmaster is found: here the one that no cluster has by itself.
     confused["spec"]["runtimeRef"] = {"name": "torch-distributed-with-cache"}
-    done = await mine.cli("run", write(mine.directory, confused))
-    assert done.code == 2
+    done = await mine.cli("run", write(mine.directory, confused), code=2)
     found = re.search(r'"torch-distributed-with-cache" comes with Trainmaster: add (\S+) to the files', done.err)
     assert found, done.err
     assert yaml.safe_load(Path(found[1]).read_text())["metadata"]["name"] == "torch-distributed-with-cache"
@@ -269,8 +255,7 @@ async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(q
     async with team.started("run", write(team.directory, trainjob("lost", "true", runtime="shel"))) as running:
         await eventually(lambda: "TrainJob research/lost created\n" in running.err)
         await team.tell("lost", **BLOCKED)
-        done = await running.finish()
-    assert done.code == 1
+        done = await running.finish(code=1)
     assert 'TrainingRuntime "shel" does not exist in namespace research' in done.err
     assert "TrainingRuntimes in research: none" in done.err
     assert "what next: " in done.err
@@ -286,8 +271,7 @@ async def test_a_runtime_of_the_same_files_is_waited_for(quiet: tuple[Team, Clus
         await team.tell("patient", **BLOCKED)
         await eventually(lambda: any("Blocked: there is no such runtime" in line for line in running.err))
         await team.tell("patient", "Complete")
-        done = await running.finish()
-    assert done.code == 0
+        done = await running.finish(code=0)
     assert "does not exist" not in done.err
 
     def admit(_: JsonObject) -> JsonObject:
@@ -309,8 +293,7 @@ async def test_what_else_is_wrong_with_a_job_without_runtime_is_told(
     details = {"causes": [{"message": text} for text in complaints]}
     hooks.on("/hook", {"allowed": False, "status": {"code": 422, "message": "no", "details": details}})
     await registered(cluster, hooks)
-    done = await team.cli("run", write(team.directory, trainjob("lost", "true", runtime="shel")))
-    assert done.code == 2
+    done = await team.cli("run", write(team.directory, trainjob("lost", "true", runtime="shel")), code=2)
     told = done.err.splitlines()
     assert told[0].endswith("TrainJob lost: the budget is spent")
     assert told[1].endswith('TrainJob lost: TrainingRuntime "shel" does not exist in namespace research')
@@ -320,8 +303,7 @@ async def test_what_else_is_wrong_with_a_job_without_runtime_is_told(
 async def test_without_a_cluster_one_is_started_in_the_working_directory(tmp_path: Path) -> None:
     file = write(tmp_path, runtime("shell"), trainjob("first", SAYS_HELLO), trainjob("second", SAYS_HELLO))
     try:
-        done = await trainmaster("run", file, cwd=tmp_path)
-        assert done.code == 0, done.err
+        done = await trainmaster("run", file, cwd=tmp_path, code=0)
         assert "starting an embedded one" in done.err
         done = await trainmaster("run", write(tmp_path, trainjob("third", SAYS_HELLO)), cwd=tmp_path)
         assert (done.code, done.out) == (0, "hello from rank 0\n")

@@ -60,8 +60,7 @@ async def test_another_one_takes_its_place(quiet: tuple[Team, Cluster]) -> None:
     script = {"name": "script", "namespace": team.name, "ownerReferences": [owner]}
     await team.client.create(CONFIGMAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": script})
     file = write(team, team.manifest("digits", "echo new"))
-    done = await team.cli("run", file, "--if-exists", "replace", "--no-follow")
-    assert done.code == 0, done.err
+    done = await team.cli("run", file, "--if-exists", "replace", "--no-follow", code=0)
     assert done.err.splitlines() == ["TrainJob research/digits deleted", "TrainJob research/digits created"]
     new = await team.client.get(TRAINJOBS, team.name, "digits")
     assert new["metadata"]["uid"] != metadata["uid"]
@@ -74,8 +73,7 @@ async def test_nothing_is_replaced_by_what_would_be_refused(quiet: tuple[Team, C
     await team.submit("digits", "true")
     before = await names(team)
     wrong = team.manifest("digits", "echo new", activeDeadlineSeconds=0)
-    done = await team.cli("run", write(team, wrong), "--if-exists", "replace", "--no-follow")
-    assert done.code == 2
+    done = await team.cli("run", write(team, wrong), "--if-exists", "replace", "--no-follow", code=2)
     assert "spec.activeDeadlineSeconds" in done.err
     assert await names(team) == before
 
@@ -86,8 +84,7 @@ async def test_a_new_name_is_found_beside_those_that_are_there(quiet: tuple[Team
         await team.submit(name, "true")
     wanted = ("digits", "digits-2", "run-7", "own")
     file = write(team, *(team.manifest(name, "true") for name in wanted))
-    done = await team.cli("run", file, "--if-exists", "rename", "--no-follow")
-    assert done.code == 0, done.err
+    done = await team.cli("run", file, "--if-exists", "rename", "--no-follow", code=0)
     assert "TrainJob research/digits exists already; this one is called digits-3" in done.err
     assert set(await names(team)) == {*wanted, "digits-3", "digits-4", "digits-5", "run-8"}
 
@@ -97,8 +94,7 @@ async def test_a_program_takes_what_belongs_to_it_along_under_the_new_name(quiet
     (team.directory / "train.py").write_text("print(1)\n")
     command = ["run", "train.py", "--name", "digits", "--no-follow", "--image", "python:3.13"]
     for options in ([], ["--if-exists", "rename"]):
-        done = await team.cli(*command, *options)
-        assert done.code == 0, done.err
+        await team.cli(*command, *options, code=0)
     jobs = await names(team)
     assert set(jobs) == {"digits", "digits-2"}
     owners = [
@@ -117,15 +113,13 @@ async def test_who_attaches_follows_the_old_one_and_runs_only_the_others(quiet: 
     async with team.started("run", file, "--if-exists", "attach") as running:
         await eventually(lambda: any("is followed in place of a new one" in line for line in running.err))
         await team.tell("digits", "Complete")
-        done = await running.finish()
-    assert done.code == 0, done.err
+        await running.finish(code=0)
     assert await names(team) == {"digits": old["metadata"]["uid"]}
     assert (await team.client.list(CONFIGMAPS, team.name, field_selector="metadata.name=script"))["items"] == []
 
     file = write(team, config_map, team.manifest("digits", "echo new"), team.manifest("more", "true"))
     assert "trainmaster:   it has ended (Complete)\n" in (await team.cli("run", file)).err
-    done = await team.cli("run", file, "--if-exists", "attach", "--no-follow")
-    assert done.code == 0, done.err
+    await team.cli("run", file, "--if-exists", "attach", "--no-follow", code=0)
     assert set(await names(team)) == {"digits", "more"}
     assert (await names(team))["digits"] == old["metadata"]["uid"]
 

@@ -98,8 +98,8 @@ async def test_a_script_runs_in_its_directory_as_it_would_without_a_cluster(loca
     done = await trainmaster(
         *("run", *local.options, "train.py", "--nodes", "2", "--env", "TOLD=$(HOME) $$x", "--", *arguments),
         cwd=project,
+        code=0,
     )
-    assert done.code == 0, done.err
     assert json.loads(done.out) == {
         "arguments": arguments,
         "directory": str(project),
@@ -152,16 +152,14 @@ async def test_a_program_that_fails_fails_its_job_at_once_unless_it_may_be_tried
     local: Team, project: Path
 ) -> None:
     (project / "train.py").write_text("import os\nopen(f'ran-{os.environ[\"HOSTNAME\"]}', 'a').write('x')\n1 / 0\n")
-    done = await local.cli("run", "train.py")
-    assert done.code == 1
+    done = await local.cli("run", "train.py", code=1)
     assert "ZeroDivisionError: division by zero" in done.err
     assert [path.read_text() for path in project.glob("ran-*")] == ["x"]
     # A program may be tried again.
     (project / "train.py").write_text(
         "import pathlib\np = pathlib.Path('tried')\nt = p.exists()\np.touch()\nassert t\n"
     )
-    done = await local.cli("run", "train.py", "--retries", "1")
-    assert done.code == 0, done.err
+    done = await local.cli("run", "train.py", "--retries", "1", code=0)
 
 
 async def test_on_another_cluster_the_files_come_along_and_go_with_the_job(remote: Team, project: Path) -> None:
@@ -178,8 +176,7 @@ assert not Path(".secret").exists() and not Path("data").exists()
 print(subprocess.run(["sub/tool.sh"], capture_output=True, text=True).stdout, end="")
 """
     (project / "train.py").write_text(TELLS + extra)
-    done = await remote.cli("run", "train.py", "--nodes", "2")
-    assert done.code == 0, done.err
+    done = await remote.cli("run", "train.py", "--nodes", "2", code=0)
     told, tool = done.out.splitlines()
     assert tool == "a tool"
     assert json.loads(told)["data"] == "a file\n"
@@ -216,8 +213,7 @@ async def until_files(team: Team, job: str, number: int) -> None:
 
 async def test_files_that_are_too_large_are_named_and_nothing_is_submitted(remote: Team, project: Path) -> None:
     (project / "large.npz").write_bytes(bytes(3 * 2**20))
-    done = await remote.cli("run", "train.py")
-    assert done.code == 2
+    done = await remote.cli("run", "train.py", code=2)
     _, first, second, *_, last = done.err.splitlines()
     assert first.startswith(
         f"trainmaster: the files in {project} are too large to be brought along: 3.0 MiB in 4 files"
@@ -227,29 +223,25 @@ async def test_files_that_are_too_large_are_named_and_nothing_is_submitted(remot
         f"trainmaster:   what next: name what the program does not need in {project}/.trainmasterignore"
     )
     (project / ".trainmasterignore").write_text("*.npz\n")
-    done = await remote.cli("run", "train.py")
-    assert done.code == 0, done.err
+    done = await remote.cli("run", "train.py", code=0)
 
 
 async def test_a_job_that_is_refused_leaves_no_files_behind_and_a_name_that_is_taken_may_be_replaced(
     remote: Team, project: Path
 ) -> None:
-    done = await remote.cli("run", "train.py", "--name", "Wrong_Name")
-    assert done.code == 2
+    done = await remote.cli("run", "train.py", "--name", "Wrong_Name", code=2)
     assert "train.py: TrainJob Wrong_Name: metadata.name: Invalid value" in done.err
     assert await files_of(remote, "Wrong_Name") == []
     # A name that is taken is told and may be replaced.
     command = ("run", "train.py", "--name", "mine")
     assert (await remote.cli(*command)).code == 0
-    done = await remote.cli(*command)
-    assert done.code == 2
+    done = await remote.cli(*command, code=2)
     assert (
         f"trainmaster: train.py: TrainJob mine already exists in namespace '{remote.name}'; delete it or take another "
         "name (without --name there is a new one for each run)\n"
     ) in done.err
     (project / "lib" / "beside.py").write_text("VALUE = 'the files of now'\n")
-    done = await remote.cli(*command, "--if-exists", "replace")
-    assert done.code == 0, done.err
+    done = await remote.cli(*command, "--if-exists", "replace", code=0)
     assert json.loads(done.out)["beside"] == "the files of now"
     assert done.err.count("train.py: python on 1 node") == 1
     await until_files(remote, "mine", 1)
@@ -271,8 +263,7 @@ async def test_modules_that_are_missing_are_told_before_anything_is_sent(local: 
     """Only those that are certainly needed; the job runs, as its author may know better."""
     text = "import lib.gone, no_such_module_here\ntry:\n    import perhaps_missing\nexcept ImportError:\n    pass\n"
     (project / "train.py").write_text(text)
-    done = await local.cli("run", "train.py")
-    assert done.code == 1
+    done = await local.cli("run", "train.py", code=1)
     told = done.err.splitlines()
     assert told[0] == "warning: train.py: lib has no module gone: lib/gone.py does not exist"
     assert told[1] == "warning: train.py needs no_such_module_here, and the Python of the cluster has not got it"
@@ -297,23 +288,20 @@ async def test_a_dry_run_needs_no_cluster_and_prints_what_can_be_submitted(local
     # A dry run for a cluster that does not answer has the files.
     config = write_kubeconfig(project.parent / "config", "https://127.0.0.1:1")
     options = ("--dry-run", "-o", "json", "--image", "example.com/mine:1")
-    done = await trainmaster("run", "train.py", *options, cwd=project, KUBECONFIG=config)
-    assert done.code == 0, done.err
+    done = await trainmaster("run", "train.py", *options, cwd=project, KUBECONFIG=config, code=0)
     files, job = json.loads(done.out)["items"]
     assert sorted(files["data"]) == ["lib_beside.py", "sub_data.txt", "train.py"]
     assert job["spec"]["trainer"]["image"] == "example.com/mine:1"
     # Without any cluster it needs none, and prints what can be submitted.
     command = ("run", "train.py", "--nodes", "2", "--name", "printed", "--cpus", "1", "--memory", "1Gi")
-    done = await trainmaster(*command, "--dry-run", "-o", "yaml", "--", "x", cwd=project)
-    assert done.code == 0, done.err
+    done = await trainmaster(*command, "--dry-run", "-o", "yaml", "--", "x", cwd=project, code=0)
     assert not (project / ".trainmaster").exists()
     job = yaml.safe_load(done.out)
     assert job["spec"]["runtimeRef"] == {"name": "torch-distributed", "kind": "ClusterTrainingRuntime"}
     assert job["spec"]["trainer"]["numNodes"] == 2
     assert job["spec"]["trainer"]["resourcesPerNode"] == {"requests": {"cpu": "1", "memory": "1Gi"}}
     (project / "job.yaml").write_text(done.out)
-    done = await local.cli("run", "job.yaml")
-    assert done.code == 0, done.err
+    done = await local.cli("run", "job.yaml", code=0)
     assert json.loads(done.out)["directory"] == str(project)
 
 
@@ -322,8 +310,7 @@ async def test_programs_run_where_names_are_rewritten_as_well(project: Path) -> 
     with embedded(project, "--networking", "rewriting"):
         async with client_of(project / ".trainmaster/kubeconfig") as client:
             await install_runtime(client)
-        done = await trainmaster("run", "train.py", cwd=project)
-        assert done.code == 0, done.err
+        done = await trainmaster("run", "train.py", cwd=project, code=0)
         assert json.loads(done.out)["directory"] == str(project)
         (project / "train.ipynb").write_text(notebook("import lib.beside, os\nprint(lib.beside.VALUE, os.getcwd())"))
         done = await trainmaster("run", "train.ipynb", cwd=project)
