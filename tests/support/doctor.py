@@ -34,3 +34,9 @@ async def findings(
         what_next = f"; {line.what_next}" if line.what_next else ""
         found.setdefault(line.check, []).append(f"{line.status}: {line.message}{what_next}")
     return found
+
+
+async def only_finding(stack: Stack, check: str, **options: Any) -> str:
+    """The only line that it tells of a check."""
+    (line,) = (await findings(stack, **options))[check]
+    return line

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 from support.commands import Running, eventually, started
-from support.stack import Stack, api_server
+from support.stack import Stack
 
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.runtime.jsontree import JsonObject
@@ -35,12 +35,6 @@ health: {healthProbeBindAddress: "0"}
 leaderElection:
   {leaderElect: true, resourceNamespace: default, leaseDuration: 3s, renewDeadline: 2s, retryPeriod: 500ms}
 """
-
-
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        yield stack
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.doctor import NAMESPACE, findings
+from support.doctor import NAMESPACE, findings, only_finding
 from support.processes import account_token
 from support.service_accounts import RBAC, allow
 from support.stack import Stack, api_server
@@ -80,7 +80,7 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
         f"ok: the service account kubeflow/{NAME} is not there yet; the manifests bring it and its roles"
     ]
     await stack.client.create(SERVICE_ACCOUNTS, {"metadata": {"name": NAME, "namespace": NAMESPACE}})
-    (line,) = (await findings(stack))["service-account"]
+    line = await only_finding(stack, "service-account")
     assert line.startswith(
         f"warn: the service account kubeflow/{NAME} may not get, list, watch, delete trainjobs.trainer.kubeflow.org; "
     )
@@ -100,10 +100,10 @@ async def test_the_service_account_needs_what_the_configuration_takes(stack: Sta
     )
     for role in roles(rules, namespace=NAMESPACE):
         await stack.client.create(RBAC[role["kind"]], role)
-    assert (await findings(stack))["service-account"] == [
+    assert await only_finding(stack, "service-account") == (
         f"ok: the service account kubeflow/{NAME} may do all that this configuration needs"
-    ]
-    (line,) = (await findings(stack, metrics={"auth": {"enabled": True}}))["service-account"]
+    )
+    line = await only_finding(stack, "service-account", metrics={"auth": {"enabled": True}})
     assert line.startswith(
         f"warn: the service account kubeflow/{NAME} may not create tokenreviews.authentication.k8s.io; create "
         "subjectaccessreviews.authorization.k8s.io; apply our roles, with --config and "

@@ -5,13 +5,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import datetime as dt
-from collections.abc import AsyncIterator
 from pathlib import Path
 
-import pytest
 from support.authorities import Authority
 from support.doctor import NAMESPACE, findings
-from support.stack import Stack, api_server
+from support.stack import Stack
 
 from trainmaster.controller.certificates.webhook_names import VALIDATING
 from trainmaster.controller.kube.rest.errors import NotFound
@@ -19,12 +17,6 @@ from trainmaster.controller.kube.rest.resources import SECRETS
 
 NAME = "kubeflow-trainer-webhook-cert"
 HOST = "kubeflow-trainer-controller-manager.kubeflow.svc"
-
-
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        yield stack
 
 
 async def store(stack: Stack, **data: bytes) -> None:

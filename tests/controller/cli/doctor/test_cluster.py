@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
-from pathlib import Path
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from support.doctor import findings
+from support.doctor import findings, only_finding
 from support.otherworkloads import indexed_job
 from support.resolutions import FRAMEWORK
-from support.stack import Stack, api_server
+from support.stack import Stack
 
 from trainmaster.controller.cli.doctor.cluster import check_jobset, check_version
 from trainmaster.controller.cli.doctor.facts import DEFINITIONS, DEPLOYMENTS, JOBSETS
@@ -19,12 +17,6 @@ from trainmaster.controller.cli.doctor.findings import Fact, Finding
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.reconciling.trainjobs import apply
 from trainmaster.runtime.framework import Framework, load_plugins
-
-
-@pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
-    async with api_server(tmp_path) as stack:
-        yield stack
 
 
 def judged(found: Iterable[Finding]) -> str:
@@ -50,19 +42,19 @@ def test_versions() -> None:
 
 async def test_jobset_and_the_namespace(stack: Stack) -> None:
     # The namespace.
-    assert (await findings(stack, namespace="nowhere"))["namespace"] == [
+    assert await only_finding(stack, "namespace", namespace="nowhere") == (
         "warn: there is no namespace nowhere; kubectl create namespace nowhere, unless your manifests bring it"
-    ]
+    )
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     await stack.client.create(NAMESPACES, {"metadata": {"name": "strict", "labels": labels}})
-    assert (await findings(stack, namespace="strict"))["namespace"] == [
+    assert await only_finding(stack, "namespace", namespace="strict") == (
         "ok: the namespace strict is there; its pod security level is restricted, which the manager's pod fits"
-    ]
+    )
     # Jobset and its controller.
     known = "JobSet v1alpha2 is served, but no Deployment of its controller is known by its usual name"
-    assert (await findings(stack))["jobset"] == [
+    assert await only_finding(stack, "jobset") == (
         f"warn: {known}; see that its controller runs; otherwise JobSets get no pods"
-    ]
+    )
     await stack.client.create(NAMESPACES, {"metadata": {"name": "jobset-system"}})
     labels = {"app": "jobset"}
     pod = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "m", "image": "jobset:v0.12.0"}]}}
@@ -71,12 +63,10 @@ async def test_jobset_and_the_namespace(stack: Stack) -> None:
         "spec": {"selector": {"matchLabels": labels}, "template": pod},
     }
     await stack.client.create(DEPLOYMENTS, deployment)
-    assert (await findings(stack))["jobset"] == [
-        (
-            "fail: JobSet's controller jobset-system/jobset-controller-manager (jobset:v0.12.0) has no available "
-            "replica; see why its pods do not run"
-        )
-    ]
+    assert await only_finding(stack, "jobset") == (
+        "fail: JobSet's controller jobset-system/jobset-controller-manager (jobset:v0.12.0) has no available "
+        "replica; see why its pods do not run"
+    )
     await stack.client.delete(DEFINITIONS, None, JOBSETS)
     found = await findings(stack)
     assert found["jobset"] == [
@@ -122,7 +112,7 @@ def test_jobset_is_not_missed_where_no_plugin_builds_jobsets() -> None:
 
 
 async def test_schedulers(stack: Stack) -> None:
-    assert (await findings(stack))["schedulers"] == ["ok: gang scheduling: coscheduling (scheduler plugins), Volcano"]
+    assert await only_finding(stack, "schedulers") == "ok: gang scheduling: coscheduling (scheduler plugins), Volcano"
     for group in ("scheduling.x-k8s.io", "scheduling.volcano.sh"):
         await stack.client.delete(DEFINITIONS, None, f"podgroups.{group}")
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": {"type": "object"}}}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.doctor import NAMESPACE, findings
+from support.doctor import NAMESPACE, findings, only_finding
 from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
@@ -140,18 +140,14 @@ async def test_leases_say_who_leads(stack: Stack) -> None:
     found = await findings(stack)
     assert (found["managers"], found["leases"]) == (["ok: no manager of Trainer is installed"], ["ok: nobody leads"])
     await lease(stack, "elsewhere", age=3)
-    assert (await findings(stack))["leases"] == [
-        (
-            "fail: the lease elsewhere/trainer.kubeflow.org is held by go_1: another manager leads in that namespace, "
-            "and both would act; install into elsewhere (trainmaster doctor -n elsewhere), or stop that manager first"
-        )
-    ]
-    assert (await findings(stack, watchNamespaces=["team"]))["leases"] == [
-        (
-            "warn: the lease elsewhere/trainer.kubeflow.org is held by go_1: another manager leads there; see that it "
-            "serves other namespaces"
-        )
-    ]
+    assert await only_finding(stack, "leases") == (
+        "fail: the lease elsewhere/trainer.kubeflow.org is held by go_1: another manager leads in that namespace, "
+        "and both would act; install into elsewhere (trainmaster doctor -n elsewhere), or stop that manager first"
+    )
+    assert await only_finding(stack, "leases", watchNamespaces=["team"]) == (
+        "warn: the lease elsewhere/trainer.kubeflow.org is held by go_1: another manager leads there; see that it "
+        "serves other namespaces"
+    )
     # The lease of the manager that is replaced is waited for.
     await stack.client.delete(LEASES, "elsewhere", "trainer.kubeflow.org")
     await lease(stack, NAMESPACE, age=3)
@@ -181,7 +177,7 @@ def webhook(name: str, **rule: Any) -> JsonObject:
 
 
 async def test_webhooks_on_our_kinds_are_told(stack: Stack) -> None:
-    assert (await findings(stack))["webhooks"] == ["ok: none of our webhooks is registered yet"]
+    assert await only_finding(stack, "webhooks") == "ok: none of our webhooks is registered yet"
     others = {
         "policy": webhook("a.b.c", apiGroups=["*"]),
         "pods": webhook("a.b.c", apiGroups=[""]),

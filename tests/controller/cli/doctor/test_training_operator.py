@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from support.doctor import findings
+from support.doctor import findings, only_finding
 from support.original_crds import original_job_definitions
 from support.stack import Stack, api_server
 
@@ -144,12 +144,10 @@ async def test_webhooks_that_lead_to_the_go_operator_are_told_where_jobs_are_ser
         ],
     }
     await stack.client.create(VALIDATING, {"metadata": {"name": name}, "webhooks": [hook]})
-    assert (await findings(stack))["webhooks"] == [
-        (
-            f"warn: {name} leads to the Service kubeflow/training-operator, not to the Service "
-            "kubeflow/kubeflow-trainer-controller-manager; applying our manifests changes that; whoever made it may "
-            "change it back"
-        )
-    ]
-    assert (await findings(stack, **OFF))["webhooks"] == ["ok: none of our webhooks is registered yet"]
+    assert await only_finding(stack, "webhooks") == (
+        f"warn: {name} leads to the Service kubeflow/training-operator, not to the Service "
+        "kubeflow/kubeflow-trainer-controller-manager; applying our manifests changes that; whoever made it may "
+        "change it back"
+    )
+    assert await only_finding(stack, "webhooks", **OFF) == "ok: none of our webhooks is registered yet"
     await stack.client.delete(VALIDATING, None, name)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.doctor import findings
+from support.doctor import findings, only_finding
 from support.objects import COMPLETE, runtime_object, trainjob_object
 from support.stack import Stack, api_server, manager
 from support.training import until
@@ -37,18 +37,16 @@ async def has_jobset(stack: Stack) -> bool:
 
 async def test_a_settled_trainjob_is_left_alone_and_a_new_one_is_not(stack: Stack) -> None:
     await stack.client.create(TRAINJOBS, new("old"))
-    assert (await findings(stack))["trainjobs"] == [
-        (
-            "warn: 1 TrainJob, 0 finished: the manager would write for 1 of them: team/old: ConfigMap "
-            "old-runtime-snapshot, JobSet old; see whether that is wanted; for one that is new, or was "
-            "changed just now, any manager writes"
-        )
-    ]
+    assert await only_finding(stack, "trainjobs") == (
+        "warn: 1 TrainJob, 0 finished: the manager would write for 1 of them: team/old: ConfigMap "
+        "old-runtime-snapshot, JobSet old; see whether that is wanted; for one that is new, or was "
+        "changed just now, any manager writes"
+    )
     async with manager(stack.access):
         await until(lambda: has_jobset(stack))
-    assert (await findings(stack))["trainjobs"] == [
+    assert await only_finding(stack, "trainjobs") == (
         "ok: 1 TrainJob, 0 finished: the manager would write nothing for them"
-    ]
+    )
     before = await stack.client.list(TRAINJOBS)
     await findings(stack)
     assert (await stack.client.list(TRAINJOBS))["items"] == before["items"], "it only looks"
@@ -71,9 +69,9 @@ async def test_those_of_others_those_that_ended_and_those_that_cannot_be_built(s
             "configuration"
         ),
     ]
-    assert (await findings(stack, watchNamespaces=["other"]))["trainjobs"] == [
+    assert await only_finding(stack, "trainjobs", watchNamespaces=["other"]) == (
         "ok: 0 TrainJobs, 0 finished: the manager would write nothing for them"
-    ]
+    )
 
 
 async def test_runtimes_whose_plugin_or_gang_scheduler_is_not_there(stack: Stack) -> None:
@@ -82,13 +80,11 @@ async def test_runtimes_whose_plugin_or_gang_scheduler_is_not_there(stack: Stack
     served["metadata"]["name"] = "served"
     served["spec"]["mlPolicy"] = {"custom": {"name": "acme", "config": {"deep": {"any": ["thing"]}}}}
     await stack.client.create(TRAINING_RUNTIMES, served)
-    assert (await findings(stack))["runtimes"] == [
-        (
-            "warn: TrainingRuntime team/served: spec.mlPolicy.custom.name: no plugin of the name 'acme' is loaded; "
-            "until one serves it, TrainJobs of this runtime are not built; correct the runtime, or install the plugin "
-            "that it is meant for in the image of the manager"
-        )
-    ]
+    assert await only_finding(stack, "runtimes") == (
+        "warn: TrainingRuntime team/served: spec.mlPolicy.custom.name: no plugin of the name 'acme' is loaded; "
+        "until one serves it, TrainJobs of this runtime are not built; correct the runtime, or install the plugin "
+        "that it is meant for in the image of the manager"
+    )
     # Runtimes whose gang scheduler is not there.
     gang = runtime_object()
     gang["metadata"]["name"] = "gang"
@@ -96,9 +92,7 @@ async def test_runtimes_whose_plugin_or_gang_scheduler_is_not_there(stack: Stack
     await stack.client.create(TRAINING_RUNTIMES, gang)
     assert "gang-scheduling" not in await findings(stack)
     await stack.client.delete(DEFINITIONS, None, VOLCANO)
-    assert (await findings(stack))["gang-scheduling"] == [
-        (
-            "warn: these runtimes have podGroupPolicy.volcano, and podgroups.scheduling.volcano.sh is not there: gang; "
-            "install that scheduler, or their TrainJobs are not built"
-        )
-    ]
+    assert await only_finding(stack, "gang-scheduling") == (
+        "warn: these runtimes have podGroupPolicy.volcano, and podgroups.scheduling.volcano.sh is not there: gang; "
+        "install that scheduler, or their TrainJobs are not built"
+    )

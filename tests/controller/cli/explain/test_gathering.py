@@ -129,18 +129,6 @@ async def test_a_jobset_that_nobody_looks_at_lacks_its_controller_if_it_is_that_
     assert [each.cause for each in (await look(mine, "another")).findings] == [Cause.MANAGER_ABSENT]
 
 
-async def test_what_the_manager_says_of_a_plugin_or_a_refusal_is_found(mine: Team) -> None:
-    for name, reason, message, cause in (
-        ("budget", "PluginFailed", "plugin acme failed in build: KeyError: 'team'", Cause.PLUGIN_FAILED),
-        ("refused", "ApplyFailed", 'admission webhook "deny.acme.io" denied the request: no', Cause.REFUSED),
-    ):
-        await mine.submit(name, "true")
-        await mine.tell(name, "Blocked", reason=reason, message=message)
-        found = (await look(mine, name)).findings
-        assert found[0].cause is cause
-        assert message in found[0].evidence[0].text
-
-
 async def test_a_job_that_is_complete_costs_half_a_dozen_requests(
     mine: Team, requests: list[str], both: tuple[Team, Cluster]
 ) -> None:
