@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 import yaml
 from support.commands import eventually, processes_of, started, trainmaster
+from support.training import trainjob
 
 from trainmaster.controller.cli import cluster
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -57,20 +58,18 @@ async def test_a_run_that_is_interrupted_while_its_cluster_starts_leaves_none(
 @pytest.mark.nightly
 async def test_runs_that_begin_at_once_share_the_cluster_that_one_of_them_starts(tmp_path: Path) -> None:
     """As two terminals do, or the cells of a notebook and a terminal, in a directory where nothing was run before."""
-    names = ("one", "two", "three")
+    names = ("one", "two", "three", "later")
     for name in names:
         trainer = {"command": ["echo", f"this is {name}"], "resourcesPerNode": {"requests": {"cpu": "10m"}}}
-        job = {
-            "apiVersion": "trainer.kubeflow.org/v1alpha1",
-            "kind": "TrainJob",
-            "metadata": {"name": name},
-            "spec": {"runtimeRef": {"name": "torch-distributed"}, "trainer": trainer},
-        }
+        job = trainjob(name, on="torch-distributed", trainer=trainer)
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(job))
     state = StateDirectory(tmp_path / ".trainmaster")
     try:
-        ended = await asyncio.gather(*(trainmaster("run", f"{name}.yaml", cwd=tmp_path) for name in names))
-        for name, run in zip(names, ended, strict=True):
+        ended = await asyncio.gather(*(trainmaster("run", f"{name}.yaml", cwd=tmp_path) for name in names[:3]))
+        assert any("starting an embedded one" in run.err for run in ended)
+        later = await trainmaster("run", "later.yaml", cwd=tmp_path)
+        assert "starting" not in later.err
+        for name, run in zip(names, (*ended, later), strict=True):
             assert run.code == 0, run.err
             assert f"this is {name}" in run.out
             assert "already running" not in run.err

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.training import trainjob
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.manifests import built_in_names
@@ -22,15 +22,6 @@ from trainmaster.runtime.yamltext import load_yaml
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES = ["examples/deepspeed", "examples/flux", "examples/torchtune", "examples/v1/mpijob.yaml"]
-
-
-def trainjob(runtime: str = "torch-distributed", **spec: Any) -> JsonObject:
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": "demo"},
-        "spec": {"runtimeRef": {"name": runtime}, **spec},
-    }
 
 
 def render(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
@@ -45,7 +36,7 @@ def test_without_the_comments_it_is_what_render_prints(
     file = ROOT / where
     if where not in EXAMPLES:
         file = tmp_path / "job.yaml"
-        file.write_text(yaml.safe_dump(trainjob(where)))
+        file.write_text(yaml.safe_dump(trainjob("demo", on=where)))
     plain, explained = (render(capsys, "-f", str(file), *more).splitlines() for more in ([], ["--explain"]))
     assert len(plain) == len(explained) > 10
     for line, commented in zip(plain, explained, strict=True):
@@ -57,7 +48,7 @@ def test_without_the_comments_it_is_what_render_prints(
 
 def test_json_is_a_list_of_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(trainjob(trainer={"image": "mine:1"})))
+    file.write_text(yaml.safe_dump(trainjob("demo", on="torch-distributed", trainer={"image": "mine:1"})))
     arguments = ["-f", str(file), "--only", "JobSet"]
     fields = json.loads(render(capsys, *arguments, "--explain", "-o", "json"))
     path = "spec.replicatedJobs[0].template.spec.template.spec.containers[0].image"
@@ -70,14 +61,14 @@ def test_secrets_are_told_only_on_request_and_what_would_be_refused_not_at_all(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(trainjob("deepspeed-distributed")))
+    file.write_text(yaml.safe_dump(trainjob("demo", on="deepspeed-distributed")))
     arguments = ["-f", str(file), "--only", "Secret", "--explain"]
     hidden = load_yaml(printed := render(capsys, *arguments))
     assert set(hidden["data"].values()) == {"<redacted>"}
     assert re.search(r"ssh-privatekey: <redacted> +# plugin mpi in build\n", printed)
     assert "<redacted>" not in load_yaml(render(capsys, *arguments, "--show-secrets"))["data"].values()
     file = tmp_path / "job.yaml"
-    file.write_text(yaml.safe_dump(trainjob(trainr={})))
+    file.write_text(yaml.safe_dump(trainjob("demo", on="torch-distributed", trainr={})))
     assert render(capsys, "-f", str(file), "--explain", code=1) == ""
 
 

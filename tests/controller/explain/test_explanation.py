@@ -104,6 +104,10 @@ def test_the_container_that_failed_first_in_the_last_attempt_is_shown_with_its_l
     assert list(found.lines) == ["one", "two"]
 
 
+def named(kind: str, name: str, **fields: JsonObject) -> JsonObject:
+    return {"kind": kind, "metadata": {"name": name}, **fields}
+
+
 def rich_view() -> JobView:
     """A view in which nearly every finder has something to look at."""
     waiting = condition("QuotaReserved", "Pending", "no quota", status="False")
@@ -113,48 +117,27 @@ def rich_view() -> JobView:
     endpoints = {"endpoints": [{"conditions": {"ready": True}}]}
     resources = [{"name": "cpu", "nominalQuota": "1", "total": "1"}]
     flavor = {"name": "f", "resources": resources}
-    cluster_queue = {
-        "kind": "ClusterQueue",
-        "metadata": {"name": "c"},
-        "spec": {"resourceGroups": [{"flavors": [flavor]}]},
-        "status": {"flavorsReservation": [flavor]},
-    }
+    groups = {"resourceGroups": [{"flavors": [flavor]}]}
+    cluster_queue = named("ClusterQueue", "c", spec=groups, status={"flavorsReservation": [flavor]})
     assigned = {"flavors": {"cpu": "f"}, "resourceUsage": {"cpu": "1"}}
-    holder = {
-        "kind": "Workload",
-        "metadata": {"name": "h", "ownerReferences": [{"kind": "PyTorchJob", "name": "h"}]},
-        "status": {"admission": {"clusterQueue": "c", "podSetAssignments": [assigned]}},
-    }
+    admission = {"clusterQueue": "c", "podSetAssignments": [assigned]}
+    holder = named("Workload", "h", status={"admission": admission})
+    holder["metadata"]["ownerReferences"] = [{"kind": "PyTorchJob", "name": "h"}]
     restarts = container_status(BACKING_OFF, last=terminated(137, reason="OOMKilled"), restarts=2)
     held = pending(2, "0/1 nodes are available: 1 Insufficient cpu.")
     held["spec"] = {"schedulingGates": [{"name": "acme.io/budget"}]}
     group: JsonObject = {"kind": "PodGroup", "apiVersion": "scheduling.volcano.sh/v1beta1"}
     group |= {"metadata": {"name": "demo", "namespace": "team", "creationTimestamp": "2026-01-01T00:00:01Z"}}
     group |= {"spec": {"minMember": 4, "queue": "q"}, "status": {"phase": "Pending", "conditions": [blocked]}}
-    queue = {
-        "kind": "Queue",
-        "metadata": {"name": "q"},
-        "spec": {"capability": {"cpu": "1"}},
-        "status": {"state": "Open"},
-    }
-    workload = {
-        "kind": "Workload",
-        "metadata": {"name": "w"},
-        "spec": {"queueName": "q"},
-        "status": {"conditions": [waiting]},
-    }
-    lease = {
-        "metadata": {"name": "l", "namespace": "k"},
-        "spec": {"holderIdentity": "x", "renewTime": "2026-01-01T00:04:59Z"},
-    }
-    deployment = {
-        "metadata": {"name": "d", "namespace": "k"},
-        "spec": {"replicas": 1},
-        "status": {"availableReplicas": 1},
-    }
+    queue = named("Queue", "q", spec={"capability": {"cpu": "1"}}, status={"state": "Open"})
+    workload = named("Workload", "w", spec={"queueName": "q"}, status={"conditions": [waiting]})
+    lease = named("Lease", "l", spec={"holderIdentity": "x", "renewTime": "2026-01-01T00:04:59Z"})
+    deployment = named("Deployment", "d", spec={"replicas": 1}, status={"availableReplicas": 1})
+    for each in (lease, deployment):
+        each["metadata"]["namespace"] = "k"
     return view(
         trainjob(blocked, suspend=True, activeDeadlineSeconds=5, ttlSecondsAfterFinished=5),
-        runtimes=[{"kind": "ClusterTrainingRuntime", "metadata": {"name": "torch-distributed"}}],
+        runtimes=[named("ClusterTrainingRuntime", "torch-distributed")],
         snapshots=[],
         jobsets=[jobset(condition("Failed"), suspend=True)],
         jobs=[job(condition("Failed", "BackoffLimitExceeded"))],

@@ -298,15 +298,3 @@ async def test_what_else_is_wrong_with_a_job_without_runtime_is_told(
     assert told[0].endswith("TrainJob lost: the budget is spent")
     assert told[1].endswith('TrainJob lost: TrainingRuntime "shel" does not exist in namespace research')
     assert "not found" not in done.err
-
-
-async def test_without_a_cluster_one_is_started_in_the_working_directory(tmp_path: Path) -> None:
-    file = write(tmp_path, runtime("shell"), trainjob("first", SAYS_HELLO), trainjob("second", SAYS_HELLO))
-    try:
-        done = await trainmaster("run", file, cwd=tmp_path, code=0)
-        assert "starting an embedded one" in done.err
-        done = await trainmaster("run", write(tmp_path, trainjob("third", SAYS_HELLO)), cwd=tmp_path)
-        assert (done.code, done.out) == (0, "hello from rank 0\n")
-        assert "starting" not in done.err
-    finally:
-        await trainmaster("cluster", "down", cwd=tmp_path)
