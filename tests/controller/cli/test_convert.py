@@ -40,6 +40,12 @@ def write(path: Path, *objects: JsonObject) -> str:
     return str(path)
 
 
+def converted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
+    """What is printed, as `out` and `err`; it must end with a code."""
+    assert main(["convert", *arguments]) == code
+    return capsys.readouterr()
+
+
 def documents(text: str) -> list[JsonObject]:
     return [document for _, document in load_yaml_documents(text)]
 
@@ -53,8 +59,7 @@ def test_objects_are_printed_in_the_order_of_the_files_directories_and_lists(
 ) -> None:
     first = write(tmp_path / "a.yaml", SERVICE, job(name="one"))
     second = write(tmp_path / "b.yaml", job("XGBoostJob", name="two"))
-    assert main(["convert", "-f", first, "-f", second]) == 0
-    printed = capsys.readouterr()
+    printed = converted(capsys, "-f", first, "-f", second)
     found = documents(printed.out)
     assert titles(found) == [
         "Service mine",
@@ -73,18 +78,15 @@ def test_objects_are_printed_in_the_order_of_the_files_directories_and_lists(
     write(directory / "list.yaml", {"apiVersion": "v1", "kind": "List", "items": [job(name="one"), job(name="two")]})
     text = yaml.safe_dump(job(name="three")).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
-    assert main(["convert", "-f", str(directory), "-f", "-", "-o", "json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
+    listed = json.loads(converted(capsys, "-f", str(directory), "-f", "-", "-o", "json").out)
     assert listed["kind"] == "List"
     assert titles(listed["items"])[1::2] == ["TrainJob one", "TrainJob two", "TrainJob three"]
 
 
 def test_what_is_converted_can_be_converted_again_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["convert", "-f", write(tmp_path / "a.yaml", job())]) == 0
-    first = capsys.readouterr().out
+    first = converted(capsys, "-f", write(tmp_path / "a.yaml", job())).out
     (tmp_path / "b.yaml").write_text(first)
-    assert main(["convert", "-f", str(tmp_path / "b.yaml")]) == 0
-    again = capsys.readouterr()
+    again = converted(capsys, "-f", str(tmp_path / "b.yaml"))
     assert documents(again.out) == documents(first)
     assert "0 objects converted, printed as they are: TrainingRuntime, TrainJob" in again.err
 
@@ -93,8 +95,7 @@ def test_each_note_has_its_place_and_what_is_lost_is_a_comment_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "a.yaml", job(run_policy={"cleanPodPolicy": "All"}))
-    assert main(["convert", "-f", file]) == 0
-    printed = capsys.readouterr()
+    printed = converted(capsys, "-f", file)
     line = next(
         number for number, text in enumerate(Path(file).read_text().splitlines(), 1) if "cleanPodPolicy" in text
     )
@@ -111,19 +112,14 @@ def test_strict_fails_for_what_is_lost_also_for_want_of_the_gang_scheduler(
 ) -> None:
     kept = write(tmp_path / "kept.yaml", job(run_policy={"cleanPodPolicy": "Running"}))
     lost = write(tmp_path / "lost.yaml", job(run_policy={"cleanPodPolicy": "None"}))
-    assert main(["convert", "-f", kept, "--strict"]) == 0
-    assert ": note: JAXJob demo: spec.runPolicy.cleanPodPolicy: " in capsys.readouterr().err
-    assert main(["convert", "-f", lost]) == 0
-    without = capsys.readouterr()
-    assert main(["convert", "-f", lost, "--strict"]) == 1
-    assert capsys.readouterr() == without
+    assert ": note: JAXJob demo: spec.runPolicy.cleanPodPolicy: " in converted(capsys, "-f", kept, "--strict").err
+    without = converted(capsys, "-f", lost)
+    assert converted(capsys, "-f", lost, "--strict", code=1) == without
     assert titles(documents(without.out))[-1] == "TrainJob demo"
     # The gang scheduler is that of v1.
     file = write(tmp_path / "a.yaml", job(run_policy={"schedulingPolicy": {"queue": "q"}}))
-    assert main(["convert", "-f", file, "--strict"]) == 1
-    assert "name the one of V1 with --gang-scheduler-name" in capsys.readouterr().err
-    assert main(["convert", "-f", file, "--gang-scheduler-name", "volcano", "--strict"]) == 0
-    runtime, _ = documents(capsys.readouterr().out)
+    assert "name the one of V1 with --gang-scheduler-name" in converted(capsys, "-f", file, "--strict", code=1).err
+    runtime, _ = documents(converted(capsys, "-f", file, "--gang-scheduler-name", "volcano", "--strict").out)
     assert runtime["spec"]["podGroupPolicy"] == {"volcano": {}}
 
 
@@ -131,8 +127,7 @@ def test_what_cannot_be_converted_is_told_and_the_rest_is(tmp_path: Path, capsys
     wrong = job(name="wrong")
     wrong["spec"]["jaxReplicaSpecs"]["Worker"]["replicas"] = "three"
     file = write(tmp_path / "a.yaml", wrong, job(name="good"))
-    assert main(["convert", "-f", file, "-f", str(tmp_path / "none.yaml")]) == 1
-    printed = capsys.readouterr()
+    printed = converted(capsys, "-f", file, "-f", str(tmp_path / "none.yaml"), code=1)
     assert titles(documents(printed.out)) == ["TrainingRuntime good", "TrainJob good"]
     where = f"{file}:8:7: error: JAXJob wrong: spec.jaxReplicaSpecs.Worker.replicas"
     assert f"trainmaster: {where}: Invalid value" in printed.err
@@ -140,8 +135,7 @@ def test_what_cannot_be_converted_is_told_and_the_rest_is(tmp_path: Path, capsys
     assert printed.err.endswith("1 object converted, 0 fields without an equivalent, 2 errors\n")
     # Jobs that become the same trainjob are told.
     file = write(tmp_path / "a.yaml", job(), job("XGBoostJob"), SERVICE, SERVICE)
-    assert main(["convert", "-f", file]) == 1
-    err = capsys.readouterr().err
+    err = converted(capsys, "-f", file, code=1).err
     assert (
         f"error: XGBoostJob demo: metadata.name: JAXJob demo in {file}:1 becomes TrainingRuntime demo, too; rename"
         in err
@@ -170,8 +164,7 @@ def test_files_without_objects_fail(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("kind: PyTorchJob", "apiVersion is missing"),
     ):
         (tmp_path / "a.yaml").write_text(text)
-        assert main(["convert", "-f", str(tmp_path / "a.yaml")]) == 1
-        printed = capsys.readouterr()
+        printed = converted(capsys, "-f", str(tmp_path / "a.yaml"), code=1)
         assert complaint in printed.err
         assert printed.out == ""
 
@@ -185,8 +178,7 @@ def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one
     pod_spec = odd["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["spec"]
     pod_spec["nodeSelectors"] = {"a.b/c": "d"}
     pod_spec["containers"][0]["enw"] = []
-    assert main(["convert", "-f", write(tmp_path / "a.yaml", odd)]) == 0
-    printed = capsys.readouterr()
+    printed = converted(capsys, "-f", write(tmp_path / "a.yaml", odd))
     for path, meant in (
         ("spec.runPolice", "runPolicy"),
         ("spec.jaxReplicaSpecs.Worker.template.spec.nodeSelectors", "nodeSelector"),
@@ -200,8 +192,10 @@ def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one
     odd["metadata"]["finalizers"] = ["a/b"]
     odd["metadata"]["name"] = "demo"
     odd["spec"]["a\nkind: Secret"] = 1
-    assert main(["convert", "-f", write(tmp_path / "a.yaml", odd)]) == 0
-    assert titles(documents(capsys.readouterr().out)) == ["TrainingRuntime demo", "TrainJob demo"]
+    assert titles(documents(converted(capsys, "-f", write(tmp_path / "a.yaml", odd)).out)) == [
+        "TrainingRuntime demo",
+        "TrainJob demo",
+    ]
 
 
 @pytest.mark.parametrize("has_schema", [True, False])
@@ -221,8 +215,7 @@ def test_odd_shapes_are_told_in_one_line_each(
     ]
     for change in changes:
         file = write(tmp_path / "a.yaml", job() | change)
-        assert main(["convert", "-f", file]) == 1
-        printed = capsys.readouterr()
+        printed = converted(capsys, "-f", file, code=1)
         assert printed.out == ""
         *told, summary = printed.err.splitlines()
         assert told
@@ -239,8 +232,7 @@ def test_jobs_that_nobody_can_convert_are_told(tmp_path: Path, capsys: pytest.Ca
     ):
         obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "demo"}}
         file = write(tmp_path / "a.yaml", obj)
-        assert main(["convert", "-f", file]) == 0
-        printed = capsys.readouterr()
+        printed = converted(capsys, "-f", file)
         assert documents(printed.out) == [obj]
         assert f"printed as they are: {kind}" in printed.err
         told = f"lost: {kind} demo: kind: printed as it is: nobody knows what it would be as a TrainJob {hint}"

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import shlex
-import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from support.stack import api_server
 
 from trainmaster.controller.cli import main
 
@@ -65,20 +60,3 @@ def test_an_unknown_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["crds", *arguments]) == 2
         told = 'trainmaster: there is no definition "trainjbos" (did you mean "trainjobs"?)\n'
         assert capsys.readouterr().err == told
-
-
-@pytest.mark.nightly
-@pytest.mark.kubectl
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
-async def test_kubectl_applies_what_is_printed(tmp_path: Path) -> None:
-    async with api_server(tmp_path, definitions=False) as stack:
-        if stack.cluster is None:
-            pytest.skip("a real cluster has them already")
-        command = (
-            f"{shlex.quote(sys.executable)} -m trainmaster.controller.cli crds | "
-            f"kubectl --kubeconfig {tmp_path}/cluster/kubeconfig apply --server-side -f -"
-        )
-        process = await asyncio.create_subprocess_shell(command, stdout=asyncio.subprocess.PIPE)
-        output, _ = await process.communicate()
-        applied = [f"customresourcedefinition.apiextensions.k8s.io/{name} serverside-applied" for name in NAMES]
-        assert output.decode().splitlines() == applied

@@ -37,3 +37,8 @@ def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewSto
     yield new
     for store in made:
         store.close()
+
+
+@pytest.fixture
+def store(new_store: NewStore) -> HistoryStore:
+    return new_store()

@@ -60,8 +60,7 @@ def test_two_writers_at_once_lose_nothing(new_store: NewStore) -> None:
     assert last.restarts == 29
 
 
-def test_the_longest_record_has_bounds_whatever_it_is_made_of(new_store: NewStore) -> None:
-    store = new_store()
+def test_the_longest_record_has_bounds_whatever_it_is_made_of(store: HistoryStore) -> None:
     for letter in ("a", '"', "\x01", "𝄞"):
         long = [f"{number:03}{letter * 999}" for number in range(99)]
         longest = record(
@@ -82,8 +81,7 @@ def test_the_longest_record_has_bounds_whatever_it_is_made_of(new_store: NewStor
         assert kept.timeline[-1].time == at(58)
 
 
-def test_jobs_are_found_by_what_they_are_the_last_end_first(new_store: NewStore) -> None:
-    store = new_store()
+def test_jobs_are_found_by_what_they_are_the_last_end_first(store: HistoryStore) -> None:
     store.write(
         [
             record(1),
@@ -105,8 +103,7 @@ def test_jobs_are_found_by_what_they_are_the_last_end_first(new_store: NewStore)
     assert store.namespaces() == ["team-a", "team-b"]
 
 
-def test_a_long_list_comes_in_pages_without_a_job_twice(new_store: NewStore) -> None:
-    store = new_store()
+def test_a_long_list_comes_in_pages_without_a_job_twice(store: HistoryStore) -> None:
     store.write([record(number, ended=at(number // 3)) for number in range(10)], now=NOON)
     pages, after = list[list[str]](), None
     while True:
@@ -118,8 +115,7 @@ def test_a_long_list_comes_in_pages_without_a_job_twice(new_store: NewStore) -> 
     assert sorted({uid for page in pages for uid in page}) == [f"uid-{number:04}" for number in range(10)]
 
 
-def test_what_is_too_much_or_too_old_is_removed_and_nothing_else(new_store: NewStore) -> None:
-    store = new_store()
+def test_what_is_too_much_or_too_old_is_removed_and_nothing_else(store: HistoryStore) -> None:
     store.write([record(number) for number in range(10)], now=NOON)
     store.write([running(50)], now=NOON)
     assert store.prune(most=4, before=NOON - timedelta(days=1)) == 6
@@ -130,8 +126,7 @@ def test_what_is_too_much_or_too_old_is_removed_and_nothing_else(new_store: NewS
     assert store.prune(most=4, before=NOON + timedelta(seconds=1)) == 3
 
 
-def test_jobs_that_are_gone_have_ended_the_others_have_not(new_store: NewStore) -> None:
-    store = new_store()
+def test_jobs_that_are_gone_have_ended_the_others_have_not(store: HistoryStore) -> None:
     store.write([running(1, cause="Unschedulable"), running(2), running(3, kind="PyTorchJob")], now=NOON)
     later = NOON + timedelta(minutes=1)
     store.write([running(4), running(5, namespace="team-b")], now=later)
@@ -150,14 +145,12 @@ def test_jobs_that_are_gone_have_ended_the_others_have_not(new_store: NewStore) 
     assert found(store, namespaces=["team-b"]) == ["job-5"]
 
 
-def test_an_end_that_cannot_be_read_as_a_time_is_now(new_store: NewStore) -> None:
-    store = new_store()
+def test_an_end_that_cannot_be_read_as_a_time_is_now(store: HistoryStore) -> None:
     store.write([record(1, ended="yesterday"), record(2, ended="9999-99-99T00:00:00Z"), record(3)], now=NOON)
     assert sorted(found(store, since=NOON)) == ["job-1", "job-2"]
 
 
-def test_what_somebody_else_wrote_into_the_table_counts_as_missing(new_store: NewStore) -> None:
-    store = new_store()
+def test_what_somebody_else_wrote_into_the_table_counts_as_missing(store: HistoryStore) -> None:
     store.write([record(1), record(2)], now=NOON)
     with store._transaction() as execute:
         execute("UPDATE trainmaster_history SET record = ? WHERE uid = ?", ("no JSON", "uid-0001"))
@@ -167,8 +160,7 @@ def test_what_somebody_else_wrote_into_the_table_counts_as_missing(new_store: Ne
     assert found(store) == ["job-2", "job-1"]
 
 
-def test_a_schema_of_a_later_version_is_left_alone_and_told_of(new_store: NewStore) -> None:
-    store = new_store()
+def test_a_schema_of_a_later_version_is_left_alone_and_told_of(store: HistoryStore, new_store: NewStore) -> None:
     store.write([record(1)], now=NOON)
     with store._transaction() as execute:
         execute("UPDATE trainmaster_history_schema SET version = 99")
@@ -176,8 +168,7 @@ def test_a_schema_of_a_later_version_is_left_alone_and_told_of(new_store: NewSto
         new_store().write([record(2)], now=NOON)
 
 
-def test_a_transaction_that_fails_writes_nothing_and_the_next_one_works(new_store: NewStore) -> None:
-    store = new_store()
+def test_a_transaction_that_fails_writes_nothing_and_the_next_one_works(store: HistoryStore) -> None:
     store.write([], now=NOON)
 
     def records() -> object:
