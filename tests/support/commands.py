@@ -23,6 +23,10 @@ TIMEOUT = 90.0
 """Generous, since it only ends tests that hang anyway."""
 
 
+Ran = Callable[..., Any]
+"""Runs a command in this process, to an exit code (0 by default); returns what it printed, as `out` and `err`."""
+
+
 class Process(Protocol):
     """What there is of `asyncio.subprocess.Process` in a fork as well."""
 
@@ -111,12 +115,10 @@ async def _pipe() -> tuple[asyncio.StreamReader, int]:
     return reader, target
 
 
-async def trainmaster(
-    *arguments: str, cwd: Path, stdin: str = "", script: str = "", code: int | None = None, **environment: str
-) -> Finished:
-    """Run a command, or a script in its place, to its end, which is to have this exit code if one is given."""
+async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", script: str = "", **environment: str) -> Finished:
+    """Run a command, or a script in its place, to its end."""
     async with started(*arguments, cwd=cwd, stdin=stdin, script=script, **environment) as running:
-        return await running.finish(code=code)
+        return await running.finish()
 
 
 async def run_module(name: str, *arguments: str) -> Finished:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from support.commands import Finished, Running, client_of, started, trainmaster
+from support.commands import Finished, Running, client_of, started
 from support.running_jobs import job, jobs
 from support.stack import api_server
 from support.training import apply_runtime, conditions_of, create_namespace, pods, runtime, trainjob, until
@@ -44,7 +44,8 @@ class Team:
 
     async def cli(self, *words: str, code: int | None = None) -> Finished:
         """Run a command in the namespace to its end, which is to have this exit code if one is given."""
-        return await trainmaster(*words, *self.options, cwd=self.directory, code=code)
+        async with self.started(*words) as running:
+            return await running.finish(code=code)
 
     def advised(self, *words: str) -> str:
         """A command as it is advised."""

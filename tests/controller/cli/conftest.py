@@ -5,10 +5,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.commands import Ran
 from support.team import Team, quiet_team, team
 
+from trainmaster.controller.cli import main
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import install_definitions
 
@@ -35,3 +38,14 @@ async def both(quiet: tuple[Team, Cluster]) -> tuple[Team, Cluster]:
     _, cluster = quiet
     await install_definitions(cluster.api, ("kubeflow.org_pytorchjobs.yaml", "kubeflow.org_tfjobs.yaml"))
     return quiet
+
+
+@pytest.fixture
+def ran(capsys: pytest.CaptureFixture[str]) -> Ran:
+    """A command, run in this process."""
+
+    def run(*arguments: str, code: int = 0) -> Any:
+        assert main(arguments) == code
+        return capsys.readouterr()
+
+    return run

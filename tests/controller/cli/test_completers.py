@@ -72,7 +72,8 @@ async def test_commands_options_and_choices_need_no_cluster(tmp_path: Path) -> N
     assert await completed("trainmaster logs ", tmp_path) == []
     assert await completed("trainmaster logs ", tmp_path, KUBECONFIG="/nowhere") == []
     # A shell that is unknown is refused.
-    done = await trainmaster("completion", "tcsh", cwd=tmp_path, code=2)
+    done = await trainmaster("completion", "tcsh", cwd=tmp_path)
+    assert done.code == 2, done.err
     assert "invalid choice: 'tcsh'" in done.err
 
 

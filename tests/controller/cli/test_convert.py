@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 import yaml
+from support.commands import Ran
 from support.conversions import problems, recorded
 
 from trainmaster.controller.cli import main
@@ -40,12 +41,6 @@ def write(path: Path, *objects: JsonObject) -> str:
     return str(path)
 
 
-def converted(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> Any:
-    """What is printed, as `out` and `err`; it must end with a code."""
-    assert main(["convert", *arguments]) == code
-    return capsys.readouterr()
-
-
 def documents(text: str) -> list[JsonObject]:
     return [document for _, document in load_yaml_documents(text)]
 
@@ -55,11 +50,11 @@ def titles(objects: list[JsonObject]) -> list[str]:
 
 
 def test_objects_are_printed_in_the_order_of_the_files_directories_and_lists(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = write(tmp_path / "a.yaml", SERVICE, job(name="one"))
     second = write(tmp_path / "b.yaml", job("XGBoostJob", name="two"))
-    printed = converted(capsys, "-f", first, "-f", second)
+    printed = ran("convert", "-f", first, "-f", second)
     found = documents(printed.out)
     assert titles(found) == [
         "Service mine",
@@ -78,24 +73,22 @@ def test_objects_are_printed_in_the_order_of_the_files_directories_and_lists(
     write(directory / "list.yaml", {"apiVersion": "v1", "kind": "List", "items": [job(name="one"), job(name="two")]})
     text = yaml.safe_dump(job(name="three")).encode()
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text)))
-    listed = json.loads(converted(capsys, "-f", str(directory), "-f", "-", "-o", "json").out)
+    listed = json.loads(ran("convert", "-f", str(directory), "-f", "-", "-o", "json").out)
     assert listed["kind"] == "List"
     assert titles(listed["items"])[1::2] == ["TrainJob one", "TrainJob two", "TrainJob three"]
 
 
-def test_what_is_converted_can_be_converted_again_and_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = converted(capsys, "-f", write(tmp_path / "a.yaml", job())).out
+def test_what_is_converted_can_be_converted_again_and_stays(tmp_path: Path, ran: Ran) -> None:
+    first = ran("convert", "-f", write(tmp_path / "a.yaml", job())).out
     (tmp_path / "b.yaml").write_text(first)
-    again = converted(capsys, "-f", str(tmp_path / "b.yaml"))
+    again = ran("convert", "-f", str(tmp_path / "b.yaml"))
     assert documents(again.out) == documents(first)
     assert "0 objects converted, printed as they are: TrainingRuntime, TrainJob" in again.err
 
 
-def test_each_note_has_its_place_and_what_is_lost_is_a_comment_too(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_each_note_has_its_place_and_what_is_lost_is_a_comment_too(tmp_path: Path, ran: Ran) -> None:
     file = write(tmp_path / "a.yaml", job(run_policy={"cleanPodPolicy": "All"}))
-    printed = converted(capsys, "-f", file)
+    printed = ran("convert", "-f", file)
     line = next(
         number for number, text in enumerate(Path(file).read_text().splitlines(), 1) if "cleanPodPolicy" in text
     )
@@ -107,27 +100,25 @@ def test_each_note_has_its_place_and_what_is_lost_is_a_comment_too(
     assert len(comments) == 2
 
 
-def test_strict_fails_for_what_is_lost_also_for_want_of_the_gang_scheduler(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_strict_fails_for_what_is_lost_also_for_want_of_the_gang_scheduler(tmp_path: Path, ran: Ran) -> None:
     kept = write(tmp_path / "kept.yaml", job(run_policy={"cleanPodPolicy": "Running"}))
     lost = write(tmp_path / "lost.yaml", job(run_policy={"cleanPodPolicy": "None"}))
-    assert ": note: JAXJob demo: spec.runPolicy.cleanPodPolicy: " in converted(capsys, "-f", kept, "--strict").err
-    without = converted(capsys, "-f", lost)
-    assert converted(capsys, "-f", lost, "--strict", code=1) == without
+    assert ": note: JAXJob demo: spec.runPolicy.cleanPodPolicy: " in ran("convert", "-f", kept, "--strict").err
+    without = ran("convert", "-f", lost)
+    assert ran("convert", "-f", lost, "--strict", code=1) == without
     assert titles(documents(without.out))[-1] == "TrainJob demo"
     # The gang scheduler is that of v1.
     file = write(tmp_path / "a.yaml", job(run_policy={"schedulingPolicy": {"queue": "q"}}))
-    assert "name the one of V1 with --gang-scheduler-name" in converted(capsys, "-f", file, "--strict", code=1).err
-    runtime, _ = documents(converted(capsys, "-f", file, "--gang-scheduler-name", "volcano", "--strict").out)
+    assert "name the one of V1 with --gang-scheduler-name" in ran("convert", "-f", file, "--strict", code=1).err
+    runtime, _ = documents(ran("convert", "-f", file, "--gang-scheduler-name", "volcano", "--strict").out)
     assert runtime["spec"]["podGroupPolicy"] == {"volcano": {}}
 
 
-def test_what_cannot_be_converted_is_told_and_the_rest_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_converted_is_told_and_the_rest_is(tmp_path: Path, ran: Ran) -> None:
     wrong = job(name="wrong")
     wrong["spec"]["jaxReplicaSpecs"]["Worker"]["replicas"] = "three"
     file = write(tmp_path / "a.yaml", wrong, job(name="good"))
-    printed = converted(capsys, "-f", file, "-f", str(tmp_path / "none.yaml"), code=1)
+    printed = ran("convert", "-f", file, "-f", str(tmp_path / "none.yaml"), code=1)
     assert titles(documents(printed.out)) == ["TrainingRuntime good", "TrainJob good"]
     where = f"{file}:8:7: error: JAXJob wrong: spec.jaxReplicaSpecs.Worker.replicas"
     assert f"trainmaster: {where}: Invalid value" in printed.err
@@ -135,7 +126,7 @@ def test_what_cannot_be_converted_is_told_and_the_rest_is(tmp_path: Path, capsys
     assert printed.err.endswith("1 object converted, 0 fields without an equivalent, 2 errors\n")
     # Jobs that become the same trainjob are told.
     file = write(tmp_path / "a.yaml", job(), job("XGBoostJob"), SERVICE, SERVICE)
-    err = converted(capsys, "-f", file, code=1).err
+    err = ran("convert", "-f", file, code=1).err
     assert (
         f"error: XGBoostJob demo: metadata.name: JAXJob demo in {file}:1 becomes TrainingRuntime demo, too; rename"
         in err
@@ -157,28 +148,26 @@ def test_every_error_is_one_line_with_a_place(tmp_path: Path, capsys: pytest.Cap
             assert lines[-1].endswith(", 1 error"), name
 
 
-def test_files_without_objects_fail(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_without_objects_fail(tmp_path: Path, ran: Ran) -> None:
     for text, complaint in (
         ("", "nothing to convert: the files hold no object"),
         ("a: [\n]]", "a.yaml:2: "),
         ("kind: PyTorchJob", "apiVersion is missing"),
     ):
         (tmp_path / "a.yaml").write_text(text)
-        printed = converted(capsys, "-f", str(tmp_path / "a.yaml"), code=1)
+        printed = ran("convert", "-f", str(tmp_path / "a.yaml"), code=1)
         assert complaint in printed.err
         assert printed.out == ""
 
 
-def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one_line(tmp_path: Path, ran: Ran) -> None:
     # Unknown fields are left out with what was meant. The API server drops them, so they never counted; what is
     # printed has to be valid.
     odd = job(runPolice={"suspend": True})
     pod_spec = odd["spec"]["jaxReplicaSpecs"]["Worker"]["template"]["spec"]
     pod_spec["nodeSelectors"] = {"a.b/c": "d"}
     pod_spec["containers"][0]["enw"] = []
-    printed = converted(capsys, "-f", write(tmp_path / "a.yaml", odd))
+    printed = ran("convert", "-f", write(tmp_path / "a.yaml", odd))
     for path, meant in (
         ("spec.runPolice", "runPolicy"),
         ("spec.jaxReplicaSpecs.Worker.template.spec.nodeSelectors", "nodeSelector"),
@@ -192,7 +181,7 @@ def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one
     odd["metadata"]["finalizers"] = ["a/b"]
     odd["metadata"]["name"] = "demo"
     odd["spec"]["a\nkind: Secret"] = 1
-    assert titles(documents(converted(capsys, "-f", write(tmp_path / "a.yaml", odd)).out)) == [
+    assert titles(documents(ran("convert", "-f", write(tmp_path / "a.yaml", odd)).out)) == [
         "TrainingRuntime demo",
         "TrainJob demo",
     ]
@@ -200,7 +189,7 @@ def test_unknown_fields_are_left_out_with_what_was_meant_and_a_comment_stays_one
 
 @pytest.mark.parametrize("has_schema", [True, False])
 def test_odd_shapes_are_told_in_one_line_each(
-    has_schema: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    has_schema: bool, tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where nobody offers the schema: the image of the controller has no embedded cluster."""
     if not has_schema:
@@ -215,7 +204,7 @@ def test_odd_shapes_are_told_in_one_line_each(
     ]
     for change in changes:
         file = write(tmp_path / "a.yaml", job() | change)
-        printed = converted(capsys, "-f", file, code=1)
+        printed = ran("convert", "-f", file, code=1)
         assert printed.out == ""
         *told, summary = printed.err.splitlines()
         assert told
@@ -223,7 +212,7 @@ def test_odd_shapes_are_told_in_one_line_each(
         assert summary.endswith(", 1 error")
 
 
-def test_jobs_that_nobody_can_convert_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_jobs_that_nobody_can_convert_are_told(tmp_path: Path, ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     for api_version, kind, hint in (
         ("kubeflow.org/v1", "PytorchJob", '(did you mean "PyTorchJob of kubeflow.org/v1"?)'),
         ("kubeflow.org/v2beta1", "MPIJob", '(did you mean "MPIJob of kubeflow.org/v1"?)'),
@@ -232,7 +221,7 @@ def test_jobs_that_nobody_can_convert_are_told(tmp_path: Path, capsys: pytest.Ca
     ):
         obj = {"apiVersion": api_version, "kind": kind, "metadata": {"name": "demo"}}
         file = write(tmp_path / "a.yaml", obj)
-        printed = converted(capsys, "-f", file)
+        printed = ran("convert", "-f", file)
         assert documents(printed.out) == [obj]
         assert f"printed as they are: {kind}" in printed.err
         told = f"lost: {kind} demo: kind: printed as it is: nobody knows what it would be as a TrainJob {hint}"

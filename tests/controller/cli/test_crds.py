@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.commands import Ran
 
 from trainmaster.controller.cli import main
 
@@ -27,15 +28,14 @@ TRAINER = [
 NAMES = [*JOBS, *TRAINER]
 
 
-def test_all_of_them_are_printed_as_they_are_deployed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["crds"]) == 0
-    assert capsys.readouterr().out == "---\n".join(path.read_text() for path in sorted(DEPLOYED.glob("*.yaml")))
+def test_all_of_them_are_printed_as_they_are_deployed(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran("crds").out == "---\n".join(path.read_text() for path in sorted(DEPLOYED.glob("*.yaml")))
     assert main(["crds", "-o", "name"]) == 0
     names = [f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in NAMES]
     assert capsys.readouterr().out.split() == names
 
 
-def test_they_are_chosen_by_any_of_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+def test_they_are_chosen_by_any_of_their_names(ran: Ran) -> None:
     cases: dict[str, list[str]] = {
         "trainjobs": ["trainjobs.trainer.kubeflow.org"],
         "TrainJob trainjob trainjobs.trainer.kubeflow.org": ["trainjobs.trainer.kubeflow.org"],
@@ -48,10 +48,8 @@ def test_they_are_chosen_by_any_of_their_names(capsys: pytest.CaptureFixture[str
         "--without kubeflow.org": TRAINER,
     }
     for asked, names in cases.items():
-        assert main(["crds", *asked.split(), "-o", "name"]) == 0
-        assert [line.partition("/")[2] for line in capsys.readouterr().out.split()] == names
-    assert main(["crds", "trainjobs", "TrainingRuntime", "-o", "json"]) == 0
-    items = json.loads(capsys.readouterr().out)["items"]
+        assert [line.partition("/")[2] for line in ran("crds", *asked.split(), "-o", "name").out.split()] == names
+    items = json.loads(ran("crds", "trainjobs", "TrainingRuntime", "-o", "json").out)["items"]
     assert [each["metadata"]["name"] for each in items] == cases["trainjobs TrainingRuntime"]
 
 

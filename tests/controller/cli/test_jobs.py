@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 from support.acmejob import install_acmejob
-from support.commands import trainmaster
+from support.commands import Ran, trainmaster
 from support.job_kinds import job_object
 
 from trainmaster.controller.cli import main
@@ -85,10 +85,9 @@ metadata: {name: of-others}
 """
 
 
-def test_everything_that_is_wrong_is_told_with_its_place(capsys: pytest.CaptureFixture[str]) -> None:
+def test_everything_that_is_wrong_is_told_with_its_place(ran: Ran) -> None:
     Path("jobs.yaml").write_text(WRONG)
-    assert main(["validate", "-f", "jobs.yaml"]) == 1
-    printed = capsys.readouterr()
+    printed = ran("validate", "-f", "jobs.yaml", code=1)
     specs = "PyTorchJob pytest: spec.pytorchReplicaSpecs"
     containers = f"{specs}[Wrker].template.spec.containers: Required value"
     assert [line.removeprefix("jobs.yaml:") for line in printed.out.splitlines()] == [
@@ -112,50 +111,49 @@ def test_everything_that_is_wrong_is_told_with_its_place(capsys: pytest.CaptureF
     assert printed.err == ("trainmaster: 4 objects checked, 9 errors, 1 warning, not checked: MPIJob, Notebook\n")
 
 
-def test_a_job_of_each_kind_is_found_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_of_each_kind_is_found_in_order(ran: Ran) -> None:
     for name, kind in KINDS.items():
         replicas = {"MPIJob": {"Launcher": 1, "Worker": 1}, "XGBoostJob": {"Master": 1}}.get(name, {"Worker": 1})
-        assert main(["validate", "-f", write(job_object(kind, replicas))]) == 0
-        assert capsys.readouterr().err == "trainmaster: 1 object checked, 0 errors, 0 warnings\n"
+        assert (
+            ran("validate", "-f", write(job_object(kind, replicas))).err
+            == "trainmaster: 1 object checked, 0 errors, 0 warnings\n"
+        )
 
 
-def test_a_wrong_job_is_neither_valid_nor_rendered(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["validate", "-f", write(job_object(KINDS["MPIJob"], {"Worker": 1}))]) == 1
-    assert "MPIReplicaSpec is not valid: Master ReplicaSpec must be present" in capsys.readouterr().out
-    assert main(["render", "-f", write(job_object(KINDS["XGBoostJob"], {"Worker": 1}))]) == 1
-    printed = capsys.readouterr()
+def test_a_wrong_job_is_neither_valid_nor_rendered(ran: Ran) -> None:
+    assert (
+        "MPIReplicaSpec is not valid: Master ReplicaSpec must be present"
+        in ran("validate", "-f", write(job_object(KINDS["MPIJob"], {"Worker": 1})), code=1).out
+    )
+    printed = ran("render", "-f", write(job_object(KINDS["XGBoostJob"], {"Worker": 1})), code=1)
     assert printed.out == ""
     assert "error: XGBoostJob demo: spec.xgbReplicaSpecs[Master]: Required value: must be present" in printed.err
 
 
 def test_a_kind_of_others_is_checked_by_its_rules_which_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     install_acmejob(tmp_path, monkeypatch)
     job = {"apiVersion": "kubeflow.org/v1", "kind": "AcmeJob", "metadata": {"name": "a"}, "spec": {}}
-    assert main(["validate", "-f", write(job)]) == 1
-    assert capsys.readouterr().out.splitlines() == [
+    assert ran("validate", "-f", write(job), code=1).out.splitlines() == [
         "warning: nobody offers the schema of AcmeJob: names and types of its fields are unchecked",
         "jobs.yaml:5:1: error: AcmeJob a: spec.acmeReplicaSpecs: Required value: must be required",
     ]
 
 
-def test_a_kind_of_another_group_is_known_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_kind_of_another_group_is_known_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     install_acmejob(tmp_path, monkeypatch, group="acme.example")
     replicas = {"Worker": {"template": {"spec": {"containers": [{"name": "acme", "image": "a"}]}}}}
     job = {"apiVersion": "acme.example/v1", "kind": "AcmeJob", "metadata": {"name": "a"}}
     file = write({**job, "spec": {"acmeReplicaSpecs": replicas}})
-    assert main(["render", "-f", file, "--only", "Pod"]) == 0
-    assert "name: a-worker-0" in capsys.readouterr().out
+    assert "name: a-worker-0" in ran("render", "-f", file, "--only", "Pod").out
     manifests = load_manifests([file])
     with pytest.raises(Rejected, match="AcmeJob a: only TrainJobs are followed"):
         require_trainjobs(manifests, Diagnosis(manifests, namespace=None))
 
 
 def test_a_kind_that_fails_leaves_no_traceback(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, ran: Ran, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(job_object(KINDS["JAXJob"], {"Worker": 1}))
     with monkeypatch.context() as patched:
@@ -165,15 +163,15 @@ def test_a_kind_that_fails_leaves_no_traceback(
             text = "JAXJob demo: spec: the kind JAXJob cannot judge it: ZeroDivisionError: division by zero"
             assert text in "".join(capsys.readouterr())
     monkeypatch.setattr(type(KINDS["JAXJob"]), "build", lambda *_: 1 / 0)
-    assert main(["render", "-f", file]) == 2
-    assert capsys.readouterr().err == (
+    assert ran("render", "-f", file, code=2).err == (
         "trainmaster: jobs.yaml:1: JAXJob demo: the kind JAXJob cannot build it: ZeroDivisionError: division by zero\n"
     )
 
 
-def test_a_job_becomes_pods_and_services(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "-f", write(pytest_job()), "-n", "team"]) == 0
-    objects = [document for _, document in load_yaml_documents(capsys.readouterr().out)]
+def test_a_job_becomes_pods_and_services(ran: Ran) -> None:
+    objects = [
+        document for _, document in load_yaml_documents(ran("render", "-f", write(pytest_job()), "-n", "team").out)
+    ]
     names = ["pytest-master-0", "pytest-worker-0", "pytest-worker-1", "pytest-worker-2"]
     for kind in ("Pod", "Service"):
         assert [each["metadata"]["name"] for each in objects if each["kind"] == kind] == names
@@ -181,15 +179,18 @@ def test_a_job_becomes_pods_and_services(capsys: pytest.CaptureFixture[str]) -> 
     assert len(objects) == 8
 
 
-def test_kinds_and_gang_scheduler_are_those_of_the_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+def test_kinds_and_gang_scheduler_are_those_of_the_configuration(ran: Ran) -> None:
     Path("config.yaml").write_text(f"{HEAD}trainingOperator: {{gangSchedulerName: volcano}}\n")
     file = write(pytest_job())
-    assert main(["render", "-f", file, "--config", "config.yaml", "--only", "podgroup", "-o", "json"]) == 0
-    (group,) = yaml.safe_load(capsys.readouterr().out)["items"]
+    (group,) = yaml.safe_load(
+        ran("render", "-f", file, "--config", "config.yaml", "--only", "podgroup", "-o", "json").out
+    )["items"]
     assert (group["metadata"]["name"], group["spec"]["minMember"], group["spec"]["queue"]) == ("pytest", 4, "default")
     Path("config.yaml").write_text(f"{HEAD}trainingOperator: {{enableScheme: [jaxjob]}}\n")
-    assert main(["render", "-f", write(pytest_job()), "--config", "config.yaml"]) == 1
-    assert capsys.readouterr().err == "trainmaster: no job in the files; there is nothing to render\n"
+    assert (
+        ran("render", "-f", write(pytest_job()), "--config", "config.yaml", code=1).err
+        == "trainmaster: no job in the files; there is nothing to render\n"
+    )
 
 
 def test_what_a_job_becomes_is_complete(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import Ran
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.manifests import built_in_names
@@ -84,14 +85,13 @@ def test_runtimes_may_come_after_trainjobs_and_from_directories(
     assert [obj["metadata"]["name"] for obj in objects] == ["first", "second"]
 
 
-def test_json_is_one_list(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "-f", write(tmp_path / "job.yaml", trainjob()), "-o", "json"]) == 0
-    printed = json.loads(capsys.readouterr().out)
+def test_json_is_one_list(tmp_path: Path, ran: Ran) -> None:
+    printed = json.loads(ran("render", "-f", write(tmp_path / "job.yaml", trainjob()), "-o", "json").out)
     assert printed["kind"] == "List"
     assert [item["kind"] for item in printed["items"]] == ["ConfigMap", "JobSet"]
 
 
-def test_nothing_to_render_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_render_fails(tmp_path: Path, ran: Ran) -> None:
     for text, options, complaint in (
         ("", [], "no job in the files"),
         ("a: [\n]]", [], "job.yaml:2:2: error: "),
@@ -99,23 +99,19 @@ def test_nothing_to_render_fails(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (yaml.safe_dump(trainjob()), ["--only", "Pod"], "nothing is of kind Pod; there are: ConfigMap, JobSet"),
     ):
         (tmp_path / "job.yaml").write_text(text)
-        assert main(["render", "-f", str(tmp_path / "job.yaml"), *options]) == 1
-        printed = capsys.readouterr()
+        printed = ran("render", "-f", str(tmp_path / "job.yaml"), *options, code=1)
         assert complaint in printed.err
         assert printed.out == ""
 
 
-def test_what_would_be_refused_is_not_rendered_and_the_rest_is(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_would_be_refused_is_not_rendered_and_the_rest_is(tmp_path: Path, ran: Ran) -> None:
     file = write(tmp_path / "job.yaml", trainjob(name="typo", trainr={}), trainjob(name="good"))
-    assert main(["render", "-f", file, "--only", "JobSet"]) == 1
-    printed = capsys.readouterr()
+    printed = ran("render", "-f", file, "--only", "JobSet", code=1)
     assert [doc["metadata"]["name"] for _, doc in load_yaml_documents(printed.out)] == ["good"]
     assert 'TrainJob typo: spec.trainr: unknown field (did you mean "trainer"?)' in printed.err
 
 
-def test_plugins_are_those_of_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plugins_are_those_of_the_configuration(tmp_path: Path, ran: Ran) -> None:
     file = write(tmp_path / "job.yaml", trainjob())
     configuration = write(
         tmp_path / "config.yaml",
@@ -125,10 +121,10 @@ def test_plugins_are_those_of_the_configuration(tmp_path: Path, capsys: pytest.C
             "plugins": {"disabled": ["torch"]},
         },
     )
-    assert main(["render", "-f", file, "--config", configuration]) == 1
-    assert "no installed plugin serves mlPolicy.torch" in capsys.readouterr().err
-    assert main(["render", "-f", file, "--config", "nowhere.yaml"]) == 2
-    assert "nowhere.yaml" in capsys.readouterr().err
+    assert (
+        "no installed plugin serves mlPolicy.torch" in ran("render", "-f", file, "--config", configuration, code=1).err
+    )
+    assert "nowhere.yaml" in ran("render", "-f", file, "--config", "nowhere.yaml", code=2).err
 
 
 @pytest.mark.parametrize("where", ["flag", "file"])
@@ -156,9 +152,7 @@ def test_plugins_behind_feature_gates_take_part_if_the_gates_are_open(
         assert [obj["metadata"]["name"] for obj in closed] == ["demo-runtime-snapshot", "demo"]
 
 
-def test_feature_gates_that_do_not_exist_are_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_feature_gates_that_do_not_exist_are_told(tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     # The logs are those of this process and its other tests, too.
     monkeypatch.setattr("trainmaster.controller.cli.diff.command.configure_logs", lambda **_: None)
     file = write(tmp_path / "job.yaml", trainjob())
@@ -166,8 +160,7 @@ def test_feature_gates_that_do_not_exist_are_told(
         ("render", "validate", "diff"),
         (("Trainjobstatus=true", "known are: TrainJobStatus"), ("TrainJobStatus", "write it as Name=true or ")),
     ):
-        assert main([command, "-f", file, "--feature-gates", gates]) == 2
-        printed = capsys.readouterr()
+        printed = ran(command, "-f", file, "--feature-gates", gates, code=2)
         assert (printed.out, printed.err.count("\n")) == ("", 1)
         assert complaint in printed.err
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 from support.acmejob import install_acmejob
-from support.commands import trainmaster
+from support.commands import Ran, trainmaster
 
-from trainmaster.controller.cli import main
 from trainmaster.controller.cli.training_operator_flags import (
     add_training_operator_flags,
     notices_of_flags,
@@ -70,15 +69,14 @@ def test_each_flag_sets_its_option() -> None:
 
 
 def test_schemes_and_threads_are_those_of_every_kind_of_jobs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     install_acmejob(tmp_path, monkeypatch)
     assert parsed("--enable-scheme=AcmeJob").configuration.training_operator.enable_scheme == ["acmejob"]
     concurrency = parsed("--controller-threads=4").configuration.controller.group_kind_concurrency
     assert concurrency["AcmeJob.kubeflow.org"] == 4
     assert not any("trainer" in name for name in concurrency)
-    assert main(["config", "show", "--enable-scheme=acmejop"]) == 1
-    printed = capsys.readouterr()
+    printed = ran("config", "show", "--enable-scheme=acmejop", code=1)
     assert printed.err == (
         'error: --enable-scheme=acmejop: scheme acmejop is not supported (did you mean "acmejob"?)\n'
     )
@@ -125,13 +123,11 @@ def test_an_image_that_is_not_used_is_told() -> None:
     ]
 
 
-def test_config_show_says_which_flag_a_value_comes_from(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["config", "show", "--gang-scheduler-name=volcano", "--leader-elect"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_config_show_says_which_flag_a_value_comes_from(ran: Ran) -> None:
+    lines = ran("config", "show", "--gang-scheduler-name=volcano", "--leader-elect").out.splitlines()
     assert "  gangSchedulerName: volcano  # --gang-scheduler-name=volcano" in lines
     assert "  leaderElect: true  # --leader-elect=true" in lines
-    assert main(["config", "show", "-o", "json", "--webhook-server-port=1"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(ran("config", "show", "-o", "json", "--webhook-server-port=1").out)
     assert report["origins"]["webhook.port"] == {"source": "flag", "place": "--webhook-server-port=1"}
 
 
@@ -139,16 +135,18 @@ def test_config_show_says_which_flag_a_value_comes_from(capsys: pytest.CaptureFi
 async def test_the_manager_takes_flags_and_tells_what_they_mean(tmp_path: Path) -> None:
     """As a process: it ends because there is no cluster, and has told before of the flags."""
     finished = await trainmaster(
-        *("manager", "--kubeconfig", "nowhere", "--namespace=a", "--enable-scheme=nojob"), cwd=tmp_path, code=1
+        *("manager", "--kubeconfig", "nowhere", "--namespace=a", "--enable-scheme=nojob"), cwd=tmp_path
     )
+    assert finished.code == 1, finished.err
     assert '"error": "invalid configuration: --enable-scheme=nojob: scheme nojob is not supported' in finished.err
-    finished = await trainmaster("manager", "--kubeconfig", "nowhere", "--namespace=a", cwd=tmp_path, code=1)
+    finished = await trainmaster("manager", "--kubeconfig", "nowhere", "--namespace=a", cwd=tmp_path)
+    assert finished.code == 1, finished.err
     assert '"reason": "--namespace=a: TrainJobs of other namespaces are not served either"' in finished.err
     assert "Traceback" not in finished.err
 
 
 def test_options_of_kinds_are_checked_by_their_model_with_their_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     install_acmejob(tmp_path, monkeypatch)
     file = tmp_path / "config.yaml"
@@ -156,8 +154,7 @@ def test_options_of_kinds_are_checked_by_their_model_with_their_place(
         "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
         "trainingOperator:\n  options:\n    acmejob:\n      wings: many\n      color: blue\n"
     )
-    assert main(["config", "check", str(file)]) == 1
-    assert capsys.readouterr().out.splitlines() == [
+    assert ran("config", "check", str(file), code=1).out.splitlines() == [
         f'{file}:6:7: error: trainingOperator.options.acmejob.wings: must be an integer, got "many"',
         f'{file}:7:7: error: trainingOperator.options.acmejob.color: unknown option (did you mean "colour"?)',
     ]
@@ -165,8 +162,7 @@ def test_options_of_kinds_are_checked_by_their_model_with_their_place(
         "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
         "trainingOperator: {options: {acmejop: {}}}\n"
     )
-    assert main(["config", "check", str(file)]) == 1
-    assert capsys.readouterr().out.splitlines() == [
+    assert ran("config", "check", str(file), code=1).out.splitlines() == [
         (
             f"{file}:3:30: error: trainingOperator.options.acmejop: scheme acmejop is not supported "
             '(did you mean "acmejob"?)'
@@ -174,13 +170,12 @@ def test_options_of_kinds_are_checked_by_their_model_with_their_place(
     ]
 
 
-def test_a_file_that_only_the_manager_has_is_not_looked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_only_the_manager_has_is_not_looked_for(tmp_path: Path, ran: Ran) -> None:
     file = tmp_path / "config.yaml"
     head = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
     options = "{initContainerTemplateFile: /etc/config/initContainer.yaml, initContainerImageFile: /a, tryFile: /b}"
     file.write_text(f"{head}trainingOperator: {{options: {{pytorchjob: {options}}}}}\n")
-    assert main(["config", "check", str(file)]) == 1
-    (unknown,) = capsys.readouterr().out.splitlines()
+    (unknown,) = ran("config", "check", str(file), code=1).out.splitlines()
     assert "trainingOperator.options.pytorchjob.tryFile: unknown option" in unknown
 
 

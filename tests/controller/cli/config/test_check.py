@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.commands import Ran
 
 from trainmaster.controller.cli import main
 
@@ -147,17 +148,13 @@ def test_what_is_no_configuration_is_said(text: str | bytes, error: str, capsys:
     assert capsys.readouterr().out == f"config.yaml{error}\n"
 
 
-def test_standard_input_will_do_and_a_missing_file_will_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_standard_input_will_do_and_a_missing_file_will_not(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO((HEAD + "tls: 1\n").encode())))
-    assert main(["config", "check", "-"]) == 1
-    assert tuple(capsys.readouterr()) == (
+    assert tuple(ran("config", "check", "-", code=1)) == (
         "-:3:1: error: tls: must be a mapping of options, got 1\n",
         "trainmaster: standard input: 1 error, 0 warnings\n",
     )
-    assert main(["config", "check", "none.yaml"]) == 1
-    assert capsys.readouterr().out == (
+    assert ran("config", "check", "none.yaml", code=1).out == (
         "none.yaml: error: failed to read config file: none.yaml: No such file or directory\n"
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
-from support.commands import trainmaster
+from support.commands import Ran, trainmaster
 from support.http import listening
 from support.kubeconfigs import write_kubeconfig
 from support.stack import api_server
@@ -30,7 +30,8 @@ def _quiet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 async def test_it_prints_a_line_for_each_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with api_server(tmp_path) as stack:
         kubeconfig = str(next(tmp_path.rglob("kubeconfig")))
-        done = await trainmaster("doctor", "--kubeconfig", kubeconfig, cwd=tmp_path, code=0)
+        done = await trainmaster("doctor", "--kubeconfig", kubeconfig, cwd=tmp_path)
+        assert done.code == 0, done.err
         first, *_, last = done.out.splitlines()
         assert first.startswith("ok       kubernetes         Kubernetes v1.")
         assert last.startswith(f"{stack.access.server}: ")
@@ -62,12 +63,11 @@ async def test_a_failure_is_the_exit_code(tmp_path: Path, capsys: pytest.Capture
 )
 @pytest.mark.usefixtures("_quiet")
 def test_what_stands_in_its_way_is_told_in_a_line(
-    tmp_path: Path, arguments: tuple[str, str], error: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, arguments: tuple[str, str], error: str, ran: Ran
 ) -> None:
     """No cluster there, or none of that name: no traceback, and another exit code than for findings."""
     write_kubeconfig(tmp_path / "nowhere", "http://127.0.0.1:9")
-    assert main(["doctor", "--kubeconfig", "nowhere", *arguments]) == 2
-    printed = capsys.readouterr()
+    printed = ran("doctor", "--kubeconfig", "nowhere", *arguments, code=2)
     (line,) = printed.err.splitlines()
     assert line.startswith(error), line
     assert printed.out == ""

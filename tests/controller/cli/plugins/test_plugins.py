@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestServer
+from support.commands import Ran
 from support.distributions import Distributions
 
 from trainmaster.controller.cli import root
@@ -74,9 +75,8 @@ def listed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -
     return {each["name"]: each for each in json.loads(capsys.readouterr().out)}
 
 
-def test_the_list_has_what_is_installed_in_the_order_in_which_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert root.main(["plugins", "list"]) == 0
-    out, err = capsys.readouterr()
+def test_the_list_has_what_is_installed_in_the_order_in_which_it_runs(ran: Ran) -> None:
+    out, err = ran("plugins", "list")
     head, *lines = out.splitlines()
     assert head.split("  ")[0] == "NAME"
     by_name = {line.split()[0]: line.split() for line in lines}
@@ -118,13 +118,10 @@ def test_the_list_says_why_a_plugin_is_not_loaded(
     )
 
 
-def test_one_plugin_is_told_in_full(
-    distributions: Distributions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_one_plugin_is_told_in_full(distributions: Distributions, tmp_path: Path, ran: Ran) -> None:
     distributions.install("acme-costs", {"cost-labels": "CostLabels"}, module=COST_LABELS)
     config = configuration(tmp_path, "{options: {cost-labels: {centre: robotics}}}")
-    assert root.main(["plugins", "show", "cost-labels", "--config", config, "-o", "json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(ran("plugins", "show", "cost-labels", "--config", config, "-o", "json").out)
     assert told["about"] == "Labels pods with who pays."
     assert told["serves"] == "TrainJobs whose runtime has podGroupPolicy.custom"
     assert (told["after"], told["replaces"], told["failurePolicy"]) == (["torch"], ["plainml"], "skip")
@@ -142,44 +139,42 @@ def test_one_plugin_is_told_in_full(
             "rights": ["list", "watch"],
         }
     ]
-    assert root.main(["plugins", "show", "cost-labels", "--config", config]) == 0
-    assert "\nserves: TrainJobs whose runtime has podGroupPolicy.custom\n" in capsys.readouterr().out
+    assert (
+        "\nserves: TrainJobs whose runtime has podGroupPolicy.custom\n"
+        in ran("plugins", "show", "cost-labels", "--config", config).out
+    )
 
 
-def test_a_name_that_nobody_offers_is_told_with_what_is_meant(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_that_nobody_offers_is_told_with_what_is_meant(ran: Ran) -> None:
     for action in ("show", "check"):
-        assert root.main(["plugins", action, "jobst"]) == 2
-        assert capsys.readouterr().err == "trainmaster: no plugin 'jobst' is installed (did you mean \"jobset\"?)\n"
+        assert (
+            ran("plugins", action, "jobst", code=2).err
+            == "trainmaster: no plugin 'jobst' is installed (did you mean \"jobset\"?)\n"
+        )
 
 
-def test_the_check_tells_what_is_wrong(
-    distributions: Distributions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_check_tells_what_is_wrong(distributions: Distributions, tmp_path: Path, ran: Ran) -> None:
     distributions.install("acme-broken", {"broken": "Broken"}, module=BROKEN)
     distributions.install("acme-costs", {"cost-labels": "CostLabels"}, module=COST_LABELS)
     config = configuration(tmp_path, "{options: {cost-labels: {center: robotics, share: 0}}}")
-    assert root.main(["plugins", "check", "--config", config]) == 1
-    out, err = capsys.readouterr()
+    out, err = ran("plugins", "check", "--config", config, code=1)
     assert "plugins.options.cost-labels.share: Input should be greater than or equal to 1, got 0" in out
     assert 'plugins.options.cost-labels.center: unknown field (did you mean "centre"?)' in out
     assert "plugins.options.cost-labels.centre: is required" in out
     assert "SystemExit: no licence" in out
     assert err == "trainmaster: 4 errors, 0 warnings\n"
-    assert root.main(["plugins", "check", "cost-labels", "--config", config, "-o", "json"]) == 1
-    report = json.loads(capsys.readouterr().out)
+    report = json.loads(ran("plugins", "check", "cost-labels", "--config", config, "-o", "json", code=1).out)
     assert sorted(each["path"] for each in report["problems"]) == [
         f"plugins.options.cost-labels.{field}" for field in ("center", "centre", "share")
     ]
     assert root.main(["plugins", "check", "torch", "--config", config]) == 0
 
 
-def test_its_author_is_shown_where_it_failed(distributions: Distributions, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_author_is_shown_where_it_failed(distributions: Distributions, ran: Ran) -> None:
     distributions.install("acme-broken", {"broken": "Broken"}, module=BROKEN)
     for action in ("list", "show broken", "check", "check broken"):
-        assert root.main(["plugins", *action.split()]) == 1
-        assert "Traceback" not in capsys.readouterr().err
-        assert root.main(["plugins", *action.split(), "--traceback"]) == 1
-        assert 'acme_broken.py", line 1, in <module>\n' in capsys.readouterr().err
+        assert "Traceback" not in ran("plugins", *action.split(), code=1).err
+        assert 'acme_broken.py", line 1, in <module>\n' in ran("plugins", *action.split(), "--traceback", code=1).err
 
 
 FAILING = """
@@ -191,21 +186,17 @@ FAILING = """
 """
 
 
-def test_where_a_hook_failed_is_shown_to_its_author(
-    distributions: Distributions, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_where_a_hook_failed_is_shown_to_its_author(distributions: Distributions, tmp_path: Path, ran: Ran) -> None:
     distributions.install("acme-failing", {"failing": "Failing"}, module=FAILING)
     (tmp_path / "job.yaml").write_text(
         "apiVersion: trainer.kubeflow.org/v1alpha1\nkind: TrainJob\nmetadata: {name: demo}\n"
         "spec: {runtimeRef: {name: torch-distributed}}\n"
     )
     for command in ("render", "validate"):
-        assert root.main([command, "-f", str(tmp_path / "job.yaml")]) == 1
-        err = "".join(capsys.readouterr())
+        err = "".join(ran(command, "-f", str(tmp_path / "job.yaml"), code=1))
         assert "plugin failing failed in enforce_pod_spec: KeyError: 'region'" in err
         assert "Traceback" not in err
-        assert root.main([command, "-f", str(tmp_path / "job.yaml"), "--traceback"]) == 1
-        err = capsys.readouterr().err
+        err = ran(command, "-f", str(tmp_path / "job.yaml"), "--traceback", code=1).err
         assert err.count("Traceback") == 1
         assert 'acme_failing.py", line 6, in enforce_pod_spec\n' in err
 
@@ -234,8 +225,7 @@ async def test_the_list_knows_what_a_manager_does_not_call(probes: str, capsys: 
     assert plugins["jax"]["state"] == "loaded"
 
 
-def test_a_manager_that_cannot_be_asked_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_manager_that_cannot_be_asked_is_told(ran: Ran) -> None:
     told = r"^trainmaster: (the manager cannot be asked at|--manager .* is no address)"
     for address in ("http://127.0.0.1:1", "127.0.0.1:8081", "ftp://127.0.0.1"):
-        assert root.main(["plugins", "list", "--manager", address]) == 2
-        assert re.search(told, capsys.readouterr().err)
+        assert re.search(told, ran("plugins", "list", "--manager", address, code=2).err)

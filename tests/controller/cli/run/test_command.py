@@ -166,7 +166,8 @@ async def test_mistakes_are_explained_as_validate_explains_them(mine: Team, righ
     assert errors
     # Where no cluster runs, none is started to be told the same.
     for options in (mine.options, ()):
-        done = await trainmaster("run", "job.yaml", *options, cwd=mine.directory, code=2)
+        done = await trainmaster("run", "job.yaml", *options, cwd=mine.directory)
+        assert done.code == 2, done.err
         assert done.err.splitlines() == [f"trainmaster: {line}" for line in errors]
     assert not (mine.directory / ".trainmaster").exists()
 

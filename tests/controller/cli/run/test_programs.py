@@ -96,10 +96,9 @@ def notebook(*cells: str, **metadata: Any) -> str:
 async def test_a_script_runs_in_its_directory_as_it_would_without_a_cluster(local: Team, project: Path) -> None:
     arguments = ["--lr", "0.1", "a b", "$(HOME) $$ $PATH", "--nodes"]
     done = await trainmaster(
-        *("run", *local.options, "train.py", "--nodes", "2", "--env", "TOLD=$(HOME) $$x", "--", *arguments),
-        cwd=project,
-        code=0,
+        *("run", *local.options, "train.py", "--nodes", "2", "--env", "TOLD=$(HOME) $$x", "--", *arguments), cwd=project
     )
+    assert done.code == 0, done.err
     assert json.loads(done.out) == {
         "arguments": arguments,
         "directory": str(project),
@@ -288,13 +287,15 @@ async def test_a_dry_run_needs_no_cluster_and_prints_what_can_be_submitted(local
     # A dry run for a cluster that does not answer has the files.
     config = write_kubeconfig(project.parent / "config", "https://127.0.0.1:1")
     options = ("--dry-run", "-o", "json", "--image", "example.com/mine:1")
-    done = await trainmaster("run", "train.py", *options, cwd=project, KUBECONFIG=config, code=0)
+    done = await trainmaster("run", "train.py", *options, cwd=project, KUBECONFIG=config)
+    assert done.code == 0, done.err
     files, job = json.loads(done.out)["items"]
     assert sorted(files["data"]) == ["lib_beside.py", "sub_data.txt", "train.py"]
     assert job["spec"]["trainer"]["image"] == "example.com/mine:1"
     # Without any cluster it needs none, and prints what can be submitted.
     command = ("run", "train.py", "--nodes", "2", "--name", "printed", "--cpus", "1", "--memory", "1Gi")
-    done = await trainmaster(*command, "--dry-run", "-o", "yaml", "--", "x", cwd=project, code=0)
+    done = await trainmaster(*command, "--dry-run", "-o", "yaml", "--", "x", cwd=project)
+    assert done.code == 0, done.err
     assert not (project / ".trainmaster").exists()
     job = yaml.safe_load(done.out)
     assert job["spec"]["runtimeRef"] == {"name": "torch-distributed", "kind": "ClusterTrainingRuntime"}
@@ -310,7 +311,8 @@ async def test_programs_run_where_names_are_rewritten_as_well(project: Path) -> 
     with embedded(project, "--networking", "rewriting"):
         async with client_of(project / ".trainmaster/kubeconfig") as client:
             await install_runtime(client)
-        done = await trainmaster("run", "train.py", cwd=project, code=0)
+        done = await trainmaster("run", "train.py", cwd=project)
+        assert done.code == 0, done.err
         assert json.loads(done.out)["directory"] == str(project)
         (project / "train.ipynb").write_text(notebook("import lib.beside, os\nprint(lib.beside.VALUE, os.getcwd())"))
         done = await trainmaster("run", "train.ipynb", cwd=project)

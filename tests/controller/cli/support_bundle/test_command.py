@@ -220,7 +220,8 @@ async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
 @pytest.mark.nightly
 async def test_what_may_not_be_read_is_listed_with_the_reason(stack: Stack, tmp_path: Path) -> None:
     kubeconfig = await kubeconfig_of(stack, tmp_path, "nobody", namespace="team")
-    done = await trainmaster("support-bundle", "--kubeconfig", kubeconfig, cwd=tmp_path, code=0)
+    done = await trainmaster("support-bundle", "--kubeconfig", kubeconfig, cwd=tmp_path)
+    assert done.code == 0, done.err
     assert "Traceback" not in done.err
     files = read(tmp_path / "trainmaster-support-bundle.tar.gz")
     assert set(files) >= {"index.json", "versions.json", "manager/kubeflow/doctor.json"}
@@ -316,7 +317,8 @@ async def test_an_embedded_cluster_that_is_down_leaves_its_logs(tmp_path: Path) 
     home = tmp_path / ".trainmaster"
     home.mkdir()
     (home / "cluster.log").write_text(f"password={PLANTED}\nit ended\n")
-    await trainmaster("support-bundle", cwd=tmp_path, code=0)
+    done = await trainmaster("support-bundle", cwd=tmp_path)
+    assert done.code == 0, done.err
     files = read(tmp_path / "trainmaster-support-bundle.tar.gz")
     assert "embedded/manager.log" not in files
     assert files["embedded/cluster.log"] == b"password=[redacted]\nit ended\n"

@@ -64,7 +64,8 @@ async def test_jobs_that_may_not_be_read_or_no_cluster_are_an_error(both: tuple[
     assert refused.code == 1
     assert "eve cannot list trainjobs" in refused.err
     assert "Traceback" not in refused.err
-    failed = await trainmaster("top", "--once", cwd=tmp_path, code=1)
+    failed = await trainmaster("top", "--once", cwd=tmp_path)
+    assert failed.code == 1, failed.err
     assert "no cluster" in failed.err
 
 
