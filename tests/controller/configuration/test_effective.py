@@ -161,3 +161,29 @@ def test_the_flag_decides_on_a_gate() -> None:
     assert effective.features == {"TrainJobStatus": False}
     with pytest.raises(ConfigurationInvalid, match=r"^--feature-gates: unknown feature gate 'Colour'"):
         complete(Configuration(), feature_gates="Colour=true")
+
+
+@pytest.mark.guarantee("M-9")
+def test_what_everybody_could_read_is_refused(tmp_path: Path) -> None:
+    """The pages below `/debug/`, the history and the web page, which are on the metrics server."""
+    options = ("enableDebuggingHandlers", "history.enabled", "web.enabled")
+    sections = {options[0]: True, "history": {"enabled": True, "file": "/h"}, "web": {"enabled": True}}
+    everybody = (
+        "everybody who reaches the metrics server could read them; set metrics.auth.enabled to true, or "
+        "metrics.bindAddress to 127.0.0.1:PORT, which kubectl port-forward reaches"
+    )
+    nobody = 'on the metrics server; give metrics.bindAddress an address, not "0"'
+    cases: tuple[tuple[dict[str, Any], dict[str, str]], ...] = (
+        ({}, dict.fromkeys(options, everybody)),
+        ({"bindAddress": "10.0.0.1:8443"}, dict.fromkeys(options, everybody)),
+        ({"bindAddress": "0"}, {options[0]: f"they are {nobody}", "web.enabled": f"it is {nobody}"}),
+        ({"auth": {"enabled": True}}, {}),
+        *(({"bindAddress": f"{host}:8443"}, {}) for host in ("127.0.0.1", "localhost", "[::1]")),
+    )
+    for metrics, told in cases:
+        problems = completed({**sections, "metrics": metrics}).problems
+        assert {problem.path: problem.message for problem in problems} == told
+    file = tmp_path / "config.yaml"
+    file.write_text("\n".join(f"{key}: {value}" for key, value in {**HEAD, options[0]: "true"}.items()))
+    with pytest.raises(ConfigurationInvalid, match="enableDebuggingHandlers: everybody who reaches"):
+        effective_configuration(file)

@@ -18,11 +18,7 @@ from support.stack import Stack, api_server
 from support.web import Served, served
 
 from trainmaster.controller.configuration import (
-    ConfigurationInvalid,
     LeaderElection,
-    complete,
-    effective_configuration,
-    parse_configuration,
 )
 from trainmaster.controller.debugging.handlers import INDEX
 from trainmaster.controller.resources import TRAINJOBS
@@ -117,27 +113,3 @@ async def test_authentication_holds_for_each_page(stack: Stack) -> None:
             assert (await pages.get(path, token=scraper))[0] == 403, path
             assert (await pages.get(path, token=developer))[0] == 200, path
         assert (await pages.get("/metrics", token=scraper))[0] == 200
-
-
-HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration", "enableDebuggingHandlers": True}
-
-
-@pytest.mark.guarantee("M-9")
-def test_they_are_refused_where_everybody_could_read_them(tmp_path: Path) -> None:
-    for address, auth, told in (
-        (":8443", False, "everybody who reaches the metrics server could read them"),
-        ("10.0.0.1:8443", False, "set metrics.auth.enabled to true, or metrics.bindAddress to 127.0.0.1:PORT"),
-        ("0", False, 'give metrics.bindAddress an address, not "0"'),
-        (":8443", True, ""),
-        ("127.0.0.1:8443", False, ""),
-        ("localhost:8443", False, ""),
-        ("[::1]:8443", False, ""),
-    ):
-        metrics = {"bindAddress": address, "auth": {"enabled": auth}}
-        problems = complete(parse_configuration({**HEAD, "metrics": metrics})).problems
-        assert [problem.path for problem in problems] == (["enableDebuggingHandlers"] if told else [])
-        assert all(told in problem.message for problem in problems)
-    path = tmp_path / "config.yaml"
-    path.write_text("\n".join(f"{key}: {value}" for key, value in {**HEAD, "enableDebuggingHandlers": "true"}.items()))
-    with pytest.raises(ConfigurationInvalid, match="enableDebuggingHandlers: everybody who reaches"):
-        effective_configuration(path)

@@ -26,7 +26,6 @@ from trainmaster.controller.configuration import (
     ConfigurationInvalid,
     Health,
     LeaderElection,
-    complete,
     parse_configuration,
 )
 from trainmaster.controller.configuration.types import History
@@ -338,22 +337,6 @@ HEAD = {
     "kind": "Configuration",
     "history": {"enabled": True, "file": "/tmp/history.sqlite"},
 }
-
-
-@pytest.mark.parametrize(
-    ("metrics", "told"),
-    [
-        ({}, "everybody who reaches the metrics server could read them; set metrics.auth.enabled to true"),
-        ({"bindAddress": "10.0.0.1:8443"}, "or metrics.bindAddress to 127.0.0.1:PORT"),
-        ({"auth": {"enabled": True}}, ""),
-        ({"bindAddress": "127.0.0.1:8443"}, ""),
-        ({"bindAddress": "0"}, ""),
-    ],
-)
-def test_a_history_that_everybody_could_read_is_refused(metrics: dict[str, Any], told: str) -> None:
-    problems = complete(parse_configuration({**HEAD, "metrics": metrics})).problems
-    assert [problem.path for problem in problems] == (["history.enabled"] if told else [])
-    assert all(told in problem.message for problem in problems)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,6 @@ from support.stack import Stack, api_server
 from support.training import apply_runtime, runtime, trainjob
 from support.web import web_page
 
-from trainmaster.controller.configuration import complete, parse_configuration
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.resources import NAMESPACES
@@ -206,17 +205,3 @@ async def test_a_token_opens_a_session_that_can_be_closed(stack: Stack, file: Pa
             assert (status, text in page, "Set-Cookie" in headers) == (code, True, False), (token[:9], page)
         status, page, _ = await post(f"{url}login", data={"token": member}, headers={"Sec-Fetch-Site": "cross-site"})
         assert (status, "Another site has sent you here" in page) == (403, True)
-
-
-def test_a_page_that_everybody_could_read_or_nobody_is_refused() -> None:
-    head = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration", "web": {"enabled": True}}
-    cases: tuple[tuple[dict[str, Any], str], ...] = (
-        ({}, "everybody who reaches the metrics server could read them"),
-        ({"bindAddress": "0"}, "it is on the metrics server"),
-        ({"auth": {"enabled": True}}, ""),
-        ({"bindAddress": "127.0.0.1:8443"}, ""),
-    )
-    for metrics, told in cases:
-        problems = complete(parse_configuration({**head, "metrics": metrics})).problems
-        assert [problem.path for problem in problems] == (["web.enabled"] if told else [])
-        assert all(told in problem.message for problem in problems)
