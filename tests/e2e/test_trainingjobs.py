@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH"),
 ]
 
-PODS = ["pytest-master-0", "pytest-worker-0", "pytest-worker-1", "pytest-worker-2"]
+PODS = ["life-master-0", "life-worker-0", "life-worker-1", "life-worker-2"]
 HOLD = "example.com/hold"
 """A scheduling gate: while the master is held, it has no address, and its workers wait for its name."""
 
@@ -69,7 +69,7 @@ def job(name: str, gate: Path, **run_policy: object) -> JsonObject:
     }
 
 
-def states(rows: list[list[str]], name: str = "pytest") -> list[str]:
+def states(rows: list[list[str]], name: str = "life") -> list[str]:
     """The states of a job that a watch showed, each time that they changed; before the first there is only the age."""
     found: list[str] = []
     for row in rows:
@@ -89,7 +89,7 @@ async def pods_are(kubectl: Kubectl, *wanted: tuple[str, str]) -> None:
     def reached(found: dict[str, list[str]]) -> bool:
         return sorted(found) == PODS and [(row[0], row[1]) for _, row in sorted(found.items())] == list(wanted)
 
-    async with kubectl.watching("pods", "-l", "training.kubeflow.org/job-name=pytest", "--output-watch-events") as pods:
+    async with kubectl.watching("pods", "-l", "training.kubeflow.org/job-name=life", "--output-watch-events") as pods:
         await pods.until_shown(reached)
 
 
@@ -99,35 +99,35 @@ async def release(kubectl: Kubectl) -> None:
 
 
 async def condition(kubectl: Kubectl, kind: str) -> JsonObject:
-    found = yaml.safe_load(await kubectl("get", "pytorchjob", "pytest", "-o", "yaml"))["status"]["conditions"]
+    found = yaml.safe_load(await kubectl("get", "pytorchjob", "life", "-o", "yaml"))["status"]["conditions"]
     return next((each for each in found if each["type"] == kind), {})
 
 
 async def test_a_pytorchjob_from_its_creation_to_its_end(cluster_home: Path, tmp_path: Path) -> None:
     kubectl, gate = Kubectl(cluster_home / ".trainmaster" / "kubeconfig", tmp_path), tmp_path / "go"
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("pytest", gate)))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("life", gate)))
     async with kubectl.watching("pytorchjob") as watching:
         applied = await kubectl("apply", "-f", str(tmp_path / "job.yaml"))
-        assert applied == "pytorchjob.kubeflow.org/pytest created\n"
-        await watching.until("pytest", "Created")
+        assert applied == "pytorchjob.kubeflow.org/life created\n"
+        await watching.until("life", "Created")
         await pods_are(kubectl, ("0/1", "SchedulingGated"), *[("0/1", "Init:0/1")] * 3)
-        assert (await shown(kubectl, "pytorchjob"))["pytest"][0] == "Created"
+        assert (await shown(kubectl, "pytorchjob"))["life"][0] == "Created"
         waits = await kubectl("get", "pod", PODS[1], "-o", "jsonpath={.spec.initContainers[*].name}")
         assert waits == "init-pytorch"
         assert await kubectl("get", "pod", PODS[0], "-o", "jsonpath={.spec.initContainers}") == ""
-        services = await shown(kubectl, "services", "-l", "training.kubeflow.org/job-name=pytest")
+        services = await shown(kubectl, "services", "-l", "training.kubeflow.org/job-name=life")
         assert sorted(services) == PODS
         assert {(row[1], row[3]) for row in services.values()} == {("None", "23456/TCP")}
 
         await release(kubectl)
         await pods_are(kubectl, *[("1/1", "Running")] * 4)
-        await watching.until("pytest", "Running")
-        selected = ("-l", "training.kubeflow.org/job-name=pytest,training.kubeflow.org/job-role=master", "-o", "name")
-        assert (await kubectl("get", "pods", *selected)).split() == ["pod/pytest-master-0"]
+        await watching.until("life", "Running")
+        selected = ("-l", "training.kubeflow.org/job-name=life,training.kubeflow.org/job-role=master", "-o", "name")
+        assert (await kubectl("get", "pods", *selected)).split() == ["pod/life-master-0"]
         gate.touch()
-        rows = await watching.until("pytest", "Succeeded")
+        rows = await watching.until("life", "Succeeded")
     assert states(rows) == ["Created", "Running", "Succeeded"]
-    await kubectl("wait", "--for=condition=Succeeded", "pytorchjob/pytest", "--timeout=60s")
+    await kubectl("wait", "--for=condition=Succeeded", "pytorchjob/life", "--timeout=60s")
     await pods_are(kubectl, *[("0/1", "Completed")] * 4)
     assert await kubectl("logs", PODS[0]) == "heard of 1 2 3\n"
     assert [await kubectl("logs", pod, "-c", "pytorch") for pod in PODS[1:]] == [f"sent {n}\n" for n in (1, 2, 3)]
@@ -135,21 +135,21 @@ async def test_a_pytorchjob_from_its_creation_to_its_end(cluster_home: Path, tmp
     assert address in await kubectl("logs", PODS[1], "-c", "init-pytorch")
     worker = " ".join((await kubectl("describe", "pod", PODS[1])).split())
     for fact in (
-        "Controlled By: PyTorchJob/pytest",
+        "Controlled By: PyTorchJob/life",
         "Init Containers: init-pytorch:",
         "State: Terminated Reason: Completed Exit Code: 0",
-        "MASTER_ADDR: pytest-master-0",
+        "MASTER_ADDR: life-master-0",
         "Started container init-pytorch",
-        "Successfully assigned default/pytest-worker-0",
+        "Successfully assigned default/life-worker-0",
     ):
         assert fact in worker
     succeeded = await condition(kubectl, "Succeeded")
-    assert succeeded["message"] == "PyTorchJob pytest is successfully completed."
+    assert succeeded["message"] == "PyTorchJob life is successfully completed."
     assert (await condition(kubectl, "Running"))["status"] == "False"
-    described = await kubectl("describe", "pytorchjob", "pytest")
+    described = await kubectl("describe", "pytorchjob", "life")
     for reason in ("SuccessfulCreatePod", "SuccessfulCreateService", "PyTorchJobSucceeded"):
         assert reason in described
-    assert 'pytorchjob.kubeflow.org "pytest" deleted' in await kubectl("delete", "pytorchjob", "pytest")
+    assert 'pytorchjob.kubeflow.org "life" deleted' in await kubectl("delete", "pytorchjob", "life")
     await kubectl("wait", "--for=delete", *(f"{kind}/{name}" for kind in ("pod", "service") for name in PODS))
 
 
@@ -176,15 +176,15 @@ async def capability(kubectl: Kubectl, cpu: str) -> None:
 
 async def phase_of(kubectl: Kubectl, phase: str) -> list[str]:
     """Wait for the phase of the PodGroup; returns its line."""
-    await kubectl("wait", "--for=create", "podgroup/pytest", "--timeout=60s")
-    await kubectl("wait", f"--for=jsonpath={{.status.phase}}={phase}", "podgroup/pytest", "--timeout=60s")
-    return (await shown(kubectl, "podgroup", "-o", "wide"))["pytest"]
+    await kubectl("wait", "--for=create", "podgroup/life", "--timeout=60s")
+    await kubectl("wait", f"--for=jsonpath={{.status.phase}}={phase}", "podgroup/life", "--timeout=60s")
+    return (await shown(kubectl, "podgroup", "-o", "wide"))["life"]
 
 
 async def test_a_gang_leaves_its_queue_before_it_has_pods_and_starts_as_a_whole(volcano: Path, tmp_path: Path) -> None:
     kubectl, gate = Kubectl(volcano, tmp_path), tmp_path / "go"
     await capability(kubectl, "1m")
-    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("pytest", gate)))
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(job("life", gate)))
     async with (
         kubectl.watching("podgroup", *VERSIONS) as groups,
         kubectl.watching("pods", *NODES) as pods,
@@ -193,32 +193,32 @@ async def test_a_gang_leaves_its_queue_before_it_has_pods_and_starts_as_a_whole(
         await kubectl("apply", "-f", str(tmp_path / "job.yaml"))
         # Its queue has too little: not even pods are made.
         assert (await phase_of(kubectl, "Pending"))[:2] == ["Pending", "4"]
-        await jobs.until("pytest", "Created")
+        await jobs.until("life", "Created")
         text = (
             "4/0 tasks in gang unschedulable: pod group is not ready, 4 minAvailable; queue resource quota insufficient"
         )
-        assert text in await kubectl("describe", "podgroup", "pytest")
+        assert text in await kubectl("describe", "podgroup", "life")
         assert "No resources found" in await kubectl("get", "pods")
 
         await capability(kubectl, "4")
-        await kubectl("wait", "--for=create", "pod/pytest-worker-2", "--timeout=60s")
+        await kubectl("wait", "--for=create", "pod/life-worker-2", "--timeout=60s")
         # One of the four is held, so none of the others gets a node.
         await pods_are(kubectl, ("0/1", "SchedulingGated"), *[("0/1", "Pending")] * 3)
         waiting = '--for=jsonpath={.status.conditions[?(@.type=="PodScheduled")].reason}=Unschedulable'
         await kubectl("wait", waiting, *(f"pod/{pod}" for pod in PODS[1:]), "--timeout=60s")
-        row = (await shown(kubectl, "podgroup", "-o", "wide"))["pytest"]
+        row = (await shown(kubectl, "podgroup", "-o", "wide"))["life"]
         assert (row[0], row[1], row[-1]) == ("Inqueue", "4", "default")
         assert {row[2] for row in pods.rows} == {"<none>"}
 
         await release(kubectl)
         await pods_are(kubectl, *[("1/1", "Running")] * 4)
-        await kubectl("wait", "--for=jsonpath={.status.running}=4", "podgroup/pytest", "--timeout=60s")
-        row = (await shown(kubectl, "podgroup", "-o", "wide"))["pytest"]
+        await kubectl("wait", "--for=jsonpath={.status.running}=4", "podgroup/life", "--timeout=60s")
+        row = (await shown(kubectl, "podgroup", "-o", "wide"))["life"]
         assert (row[0], row[1], row[2], row[-1]) == ("Running", "4", "4", "default")
-        await jobs.until("pytest", "Running")
+        await jobs.until("life", "Running")
         gate.touch()
-        assert states(await jobs.until("pytest", "Succeeded")) == ["Created", "Running", "Succeeded"]
-    await kubectl("wait", "--for=delete", "podgroup/pytest", "--timeout=60s")
+        assert states(await jobs.until("life", "Succeeded")) == ["Created", "Running", "Succeeded"]
+    await kubectl("wait", "--for=delete", "podgroup/life", "--timeout=60s")
     await pods_are(kubectl, *[("0/1", "Completed")] * 4)
 
     phases = [row[2] for row in groups.rows]
@@ -228,5 +228,5 @@ async def test_a_gang_leaves_its_queue_before_it_has_pods_and_starts_as_a_whole(
     bound = [int(row[1]) for row in pods.rows if row[2] != "<none>"]
     assert enqueued < made < min(bound)
     spec = await kubectl("get", "pod", PODS[1], "-o", "jsonpath={.spec.schedulerName} {.metadata.annotations}")
-    assert spec == 'volcano {"scheduling.k8s.io/group-name":"pytest","volcano.sh/task-spec":"worker"}'
-    await kubectl("delete", "pytorchjob", "pytest")
+    assert spec == 'volcano {"scheduling.k8s.io/group-name":"life","volcano.sh/task-spec":"worker"}'
+    await kubectl("delete", "pytorchjob", "life")

@@ -171,10 +171,10 @@ async def test_a_selector_that_no_node_has_and_a_quota_that_is_used_up(client: K
 
 async def test_a_deadline_of_a_job_that_no_node_could_take(client: KubeClient, cluster_home: Path) -> None:
     """That no node could take it, is the reason why it took so long."""
-    gpus = {"container": {"resources": {"limits": {"example.com/gpu": "8"}}}}
+    gpus = {"container": {"resources": {"limits": {"nvidia.com/gpu": "8"}}}}
     await submit(client, "mixed-deadline", gpus, ["true"], activeDeadlineSeconds=2)
     await explained(cluster_home, "mixed-deadline", "DeadlineExceeded", among=2)
-    await explained(cluster_home, "mixed-deadline", "Unschedulable", "example.com/gpu", among=2)
+    await explained(cluster_home, "mixed-deadline", "Unschedulable", "nvidia.com/gpu", among=2)
 
 
 async def test_a_gang_whose_image_does_not_exist(client: KubeClient, cluster_home: Path) -> None:

@@ -58,9 +58,9 @@ CASES: dict[str, tuple[JsonObject, str, tuple[str, ...]]] = {
         ("Insufficient memory", "too little for a pod", "add larger nodes"),
     ),
     "gpus": (
-        {"container": {"resources": {"limits": {"example.com/gpu": "8"}}}},
+        {"container": {"resources": {"limits": {"nvidia.com/gpu": "8"}}}},
         "Unschedulable",
-        ("it asks for 8 of example.com/gpu, which no node has",),
+        ("it asks for 8 of nvidia.com/gpu, which no node has",),
     ),
     "selector": (
         {"nodeSelector": {"disk": "nvme"}},
