@@ -23,7 +23,7 @@ from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
 from trainmaster.controller.reconciling.jobs.status import JobEvent
-from trainmaster.controller.reconciling.jobs.types import Apply, Creation, Plan
+from trainmaster.controller.reconciling.jobs.types import MOST_CREATIONS, Apply, Creation, Plan
 from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
@@ -58,7 +58,9 @@ def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable
 
 def _plan_creation(creation: Creation, store: Store, observed: Observed, planned: Plan) -> None:
     existing = observed.existing(store, creation.name)
-    if existing is None:
+    if existing is None and len(planned.creates) >= MOST_CREATIONS:
+        planned.is_partial = True
+    elif existing is None:
         planned.creates.append(creation)
     elif is_left_over(existing, observed.job.kind.kind, observed.job):
         planned.waiting = True
