@@ -2,7 +2,7 @@
 
 We write no credential into a text ourselves. Others may: an API server, a webhook or a proxy between that refuses a
 request may quote it. So texts from outside are redacted where they come in (`kube.rest.errors`), and every line of the
-log once more.
+log and every note of an event once more.
 
 Guarantees:
 - M-11: bearer tokens and other values of an Authorization header, JSON web tokens, private keys in PEM, as they are or

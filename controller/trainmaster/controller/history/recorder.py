@@ -44,7 +44,7 @@ _TEN_MINUTES: Final = len("2026-01-01T00:0")
 """Of a time; where no percentage is reported, a sample is taken so often."""
 
 Workloads = Callable[[JsonObject], Iterable[JsonObject]]
-"""Returns what a TrainJob became, by its UID."""
+"""Returns what a TrainJob became."""
 
 
 @dataclass(slots=True)

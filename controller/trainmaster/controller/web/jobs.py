@@ -38,7 +38,7 @@ LIVE_STATES: Final = ("Running", "Waiting", SUSPENDED)
 STATES: Final = (*LIVE_STATES, SUCCEEDED, FAILED, DELETED)
 
 Workloads = Callable[[JsonObject], Iterable[JsonObject]]
-"""Returns what a TrainJob became, by its UID."""
+"""Returns what a TrainJob became."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,22 +127,21 @@ class Indexes(list[Index]):
 
     def insert_key(self, key: str, values: IndexValues) -> None:
         """Enter an object into each index."""
-        for index, own in zip(self, lists(values), strict=True):
+        for index, own in zip(self, _lists(values), strict=True):
             index.insert(key, own)
 
     def update_key(self, key: str, before: IndexValues, after: IndexValues) -> None:
         """Move an object to the values that it has now. It is never missing under one that it had and has."""
         if before != after:
-            for index, old, new in zip(self, lists(before), lists(after), strict=True):
+            for index, old, new in zip(self, _lists(before), _lists(after), strict=True):
                 index.insert(key, new)
                 index.delete(key, set(old).difference(new))
 
     def delete_key(self, key: str, values: IndexValues) -> None:
         """Take an object out of each index."""
-        for index, own in zip(self, lists(values), strict=True):
+        for index, own in zip(self, _lists(values), strict=True):
             index.delete(key, own)
 
 
-def lists(values: IndexValues) -> list[list[str]]:
-    """Return the values of an object in each index."""
+def _lists(values: IndexValues) -> list[list[str]]:
     return [orjson.loads(line) for line in values.split(b"\n")[:-1]]

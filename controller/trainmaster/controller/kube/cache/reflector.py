@@ -180,7 +180,7 @@ class Reflector:
                 await self._follow(events)
         except KubeError as error:
             if complete:
-                await self._watch_failed(error, opened=True)
+                await self._watch_failed(error)
             elif isinstance(error, NotConnected | NotFound | RequestTimeout | TooManyRequests):
                 # A list request would fare no better.
                 raise
@@ -234,14 +234,14 @@ class Reflector:
 
     async def _watch_once(self) -> None:
         """Follow one watch from the last version to its end."""
-        started, version, opened = self._clock.monotonic(), self._version, False
+        started, version = self._clock.monotonic(), self._version
         try:
             async with self._watch(version) as stream:
-                self._accepted = opened = True
+                self._accepted = True
                 await self._follow(aiter(stream))
         except KubeError as error:
-            await self._watch_failed(error, opened=opened)
-            if not (opened and isinstance(error, TransportError)):
+            await self._watch_failed(error)
+            if not (self._accepted and isinstance(error, TransportError)):
                 return
         else:
             self._metrics.restarted("ended")
@@ -255,10 +255,10 @@ class Reflector:
         if self._short_watches > _SHORT_WATCHES:
             await self._clock.sleep(_SHORT_WATCH)
 
-    async def _watch_failed(self, error: KubeError, *, opened: bool) -> None:
+    async def _watch_failed(self, error: KubeError) -> None:
         """Take the failure of a watch: return if it may go on at the last version, raise if it needs a snapshot."""
-        self._metrics.restarted(restart_cause(error, opened=opened))
-        if isinstance(error, TooManyRequests) or (isinstance(error, TransportError) and not opened):
+        self._metrics.restarted(restart_cause(error, opened=self._accepted))
+        if isinstance(error, TooManyRequests) or (isinstance(error, TransportError) and not self._accepted):
             await self._pause(error)
         elif isinstance(error, TransportError):
             self._log.debug("watch broke", error=str(error))

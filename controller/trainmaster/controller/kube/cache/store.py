@@ -87,6 +87,10 @@ class _Contents:
         self.indexes = Indexes(Index() for _ in range(indexes))
         self.bytes = 0
 
+    def keys(self, namespace: str | None) -> Keys:
+        """Return every key, or those of one namespace."""
+        return list(self.records if namespace is None else self.namespaces.keys(namespace))
+
     def put(self, key: str, record: Record) -> Record | None:
         """Store a record, and return the one that it replaces."""
         before = self.records.get(key)
@@ -189,8 +193,7 @@ class Store:
 
     def keys(self, namespace: str | None = None) -> Keys:
         """Return every key, or those of one namespace."""
-        contents = self._contents
-        return list(contents.records if namespace is None else contents.namespaces.keys(namespace))
+        return self._contents.keys(namespace)
 
     def index_keys(self, index_name: str, value: str) -> Keys:
         """Return the keys of the objects that the index `index_name` has under `value`, without decoding any.
@@ -216,8 +219,7 @@ class Store:
     def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
         """Return the objects of this moment one by one; for large collections, as each is decoded when it is due."""
         contents = self._contents
-        keys = list(contents.records if namespace is None else contents.namespaces.keys(namespace))
-        return self._of_this_moment(contents, keys)
+        return self._of_this_moment(contents, contents.keys(namespace))
 
     def holds(self, key: str, obj: JsonObject) -> bool:
         """Whether this very state of the object of `key` is stored (S-15)."""
@@ -295,16 +297,15 @@ class Store:
         for key, record in before.records.items() if namespace is not None else ():
             if (namespace,) != _namespace(key):
                 after.put(key, record)
-        replaced = {key: None for key in before.records if key not in after.records}
-        entered: dict[str, None] = {}
         for key, record in entries:
             after.put(key, self._completed(key, record))
-            entered[key] = None
         self._contents = after
         self.update_resource_version(resource_version, namespace)
-        deltas = [Delta(key, before.records[key], None) for key in replaced if key not in after.records]
-        for key in entered:
-            old, new = before.records.get(key), after.records[key]
+        deltas = [Delta(key, old, None) for key, old in before.records.items() if key not in after.records]
+        for key, new in after.records.items():
+            old = before.records.get(key)
+            if old is new:
+                continue  # of another namespace
             if old is None or old[:2] != new[:2] or new[1] == "":
                 deltas.append(Delta(key, old, new))
         return deltas
