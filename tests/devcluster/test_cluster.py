@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from support.commands import TIMEOUT, Finished
+from support.commands import TIMEOUT, Finished, run_program
 from support.namespaces import FOUND, needs_namespaces
 
 pytestmark = [pytest.mark.nightly, needs_namespaces]
@@ -199,21 +199,9 @@ async def test_a_start_on_a_full_disk_says_so_in_one_line(tmp_path: Path, kiloby
         f"mount -t tmpfs -o size=1m tmpfs {place} && cd {place} && "
         f"(dd if=/dev/zero of=filler bs=1k count={1024 - kilobytes} 2>&- || true) && exec {program}"
     )
-    process = await asyncio.create_subprocess_exec(
-        *(*_UNSHARE, "sh", "-c", mount),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(TIMEOUT):
-            out, err = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.communicate()
-    assert (process.returncode, out) == (1, b"")
-    lines = err.decode().splitlines()
-    assert len(lines) == 1, err
+    ended = await run_program(*_UNSHARE, "sh", "-c", mount)
+    assert (ended.code, ended.out) == (1, "")
+    lines = ended.err.splitlines()
+    assert len(lines) == 1, ended.err
     assert "No space left on device" in lines[0]
     assert str(place) in lines[0]

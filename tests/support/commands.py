@@ -123,8 +123,13 @@ async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", script: str =
 
 async def run_module(name: str, *arguments: str) -> Finished:
     """Run another program, `python -m NAME`, to its end."""
+    return await run_program(sys.executable, "-m", name, *arguments)
+
+
+async def run_program(*command: str) -> Finished:
+    """Run any other program, which gets no input, to its end."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", name, *arguments), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     try:
         async with asyncio.timeout(TIMEOUT):

@@ -20,7 +20,7 @@ NIGHTLY = (
     "bench", "dashboards", "deploy", "docs/site", "e2e", "image", "profiling", "sdk", "soak", "tuning", "upgrade",
 )  # fmt: skip
 """Directories whose tests are all nightly. The gate does not even import them."""
-_NIGHTLY = tuple(str(TESTS / directory) for directory in NIGHTLY)
+_NIGHTLY = tuple(f"{TESTS / directory}/" for directory in NIGHTLY)
 
 SMOKE = TESTS / "smoke"
 GATE = "not nightly"
@@ -72,4 +72,4 @@ class TiersPlugin:
 
 
 def _is_nightly(path: Path) -> bool:
-    return str(path).startswith(_NIGHTLY)
+    return f"{path}/".startswith(_NIGHTLY)
