@@ -153,7 +153,7 @@ async def test_who_may_not_read_events_goes_on() -> None:
     assert "Blocked" not in world.conditions
 
 
-async def test_what_is_known_stays_while_events_cannot_be_read() -> None:
+async def test_what_is_known_stays_while_events_cannot_be_read_until_the_jobset_is_made_anew() -> None:
     world = world_without_image()
     await world.reconcile()
     await world.reconcile()
@@ -163,15 +163,7 @@ async def test_what_is_known_stays_while_events_cannot_be_read() -> None:
     await looked(world, after=2 * FIRST_LOOK)
     assert listed(world) == 2
     assert world.conditions["Blocked"]["reason"] == "JobCreationFailed"
-
-
-async def test_a_jobset_that_was_made_anew_is_looked_at_anew() -> None:
-    world = world_without_image()
-    await world.reconcile()
-    await world.reconcile()
-    world.cluster_events.append(event())
-    await looked(world)
-    assert "Blocked" in world.conditions
+    world.unreadable_events = None
     world.remove("JobSet")
     world.cluster_events.clear()
     await world.reconcile()
@@ -188,3 +180,6 @@ def test_replicated_jobs_are_without_jobs_until_one_is_counted() -> None:
     }
     ended = {"conditions": [{"type": "Failed", "status": "True"}]}
     assert without_jobs({"spec": spec, "status": ended}) == set()
+    odd = {"conditions": ["Failed"], "replicatedJobsStatus": ["a", {"name": 1}, {"active": 1}]}
+    assert without_jobs({"spec": spec, "status": odd}) == {"a", "b"}
+    assert [without_jobs({"spec": each}) for each in ("odd", {"replicatedJobs": ["a", {}]})] == [set(), set()]

@@ -21,7 +21,7 @@ import orjson
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.conditions import is_true
+from trainmaster.controller.reconciling.conditions import is_true, stored_status
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
@@ -89,11 +89,5 @@ class DeletedWorkloads:
 def _is_unfinished(trainjob: JsonObject | None) -> bool:
     if trainjob is None:
         return False
-    conditions = _conditions(trainjob)
+    conditions = stored_status(trainjob)["conditions"]
     return not any(is_true(conditions, final) for final in FINAL_CONDITIONS)
-
-
-def _conditions(obj: JsonObject) -> list[JsonObject]:
-    status = obj.get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    return [each for each in conditions if isinstance(each, dict)] if isinstance(conditions, list) else []

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -21,7 +21,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.conditions import is_true
+from trainmaster.controller.reconciling.conditions import is_true, stored_status
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_COMPLETED, JOBSET_FAILED, JOBSET_KIND
 from trainmaster.runtime.jsontree import JsonObject
@@ -57,14 +57,20 @@ _COUNTS: Final = ("ready", "succeeded", "failed", "active", "suspended")
 
 def without_jobs(jobset: JsonObject) -> set[str]:
     """The ReplicatedJobs of a JobSet that has not ended of whose Jobs its status counts none."""
-    status = jobset.get("status") or {}
-    conditions = status.get("conditions") or []
+    status = stored_status(jobset)
+    conditions = status["conditions"]
     if is_true(conditions, JOBSET_COMPLETED) or is_true(conditions, JOBSET_FAILED):
         return set()
-    counted = {
-        each["name"] for each in status.get("replicatedJobsStatus") or () if any(each.get(count) for count in _COUNTS)
-    }
-    return {each["name"] for each in (jobset.get("spec") or {}).get("replicatedJobs") or ()} - counted
+    counts = _by_name(status.get("replicatedJobsStatus"))
+    counted = {name for name, each in counts.items() if any(each.get(count) for count in _COUNTS)}
+    spec = jobset.get("spec")
+    return _by_name(spec.get("replicatedJobs") if isinstance(spec, dict) else None).keys() - counted
+
+
+def _by_name(entries: Any) -> dict[str, JsonObject]:
+    """Return what has a name in a list that may hold anything: a JobSet is not always one."""
+    listed = entries if isinstance(entries, list) else []
+    return {each["name"]: each for each in listed if isinstance(each, dict) and isinstance(each.get("name"), str)}
 
 
 class EventReader(Protocol):
@@ -144,7 +150,7 @@ class _Look:
 
 def _is_about(message: str, jobset: JsonObject) -> bool:
     """Whether an event is about Jobs that are still not there: of those that are, there may be older events."""
-    if not (jobset.get("status") or {}).get("replicatedJobsStatus"):
+    if not stored_status(jobset).get("replicatedJobsStatus"):
         return True  # the controller has not got over its first Job
     return any(f"{jobset['metadata']['name']}-{name}-" in message for name in without_jobs(jobset))
 
