@@ -46,11 +46,7 @@ WIDGET_SPEC: JsonObject = {
                 },
             },
         },
-        "defaulted": {
-            "type": "object",
-            "default": {},
-            "properties": {"mode": {"type": "string", "default": "manual"}},
-        },
+        "defaulted": {"type": "object", "default": {}, "properties": {"mode": {"type": "string", "default": "manual"}}},
         "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
         "labels": {"type": "object", "additionalProperties": {"type": "string"}, "maxProperties": 3},
         "tags": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}},
@@ -152,11 +148,7 @@ async def pods(client: Client, namespace: str) -> Collection:
 @pytest.fixture(scope="session")
 def widget_definition(target: Target) -> Iterator[JsonObject]:
     crd = definition(
-        WIDGET_SPEC,
-        kind="Widget",
-        group=GROUP,
-        columns=WIDGET_COLUMNS,
-        selectableFields=[{"jsonPath": ".spec.color"}],
+        WIDGET_SPEC, kind="Widget", group=GROUP, columns=WIDGET_COLUMNS, selectableFields=[{"jsonPath": ".spec.color"}]
     )
     name = crd["metadata"]["name"]
 

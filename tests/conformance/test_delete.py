@@ -36,6 +36,7 @@ async def test_a_deletion_answers_with_what_was_deleted(configmaps: Collection) 
     assert (status["kind"], status["apiVersion"], status["status"]) == ("Status", "v1", "Success")
     assert status["details"] == {"name": "a", "kind": "configmaps", "uid": uid}
     (await configmaps.get("a")).refused(404)
+    (await configmaps.delete("a")).refused(404, "NotFound")
 
 
 async def test_the_deletion_of_a_custom_resource_answers_with_a_status(widgets: Collection) -> None:
@@ -64,10 +65,6 @@ async def test_some_kinds_answer_with_the_deleted_object(client: Client, pods: C
     uid = (await collection.made(obj))["metadata"]["uid"]
     deleted = (await collection.delete("a")).ok(200)
     assert (deleted["kind"], deleted["metadata"]["uid"]) == (kind, uid)
-
-
-async def test_deleting_a_missing_object_is_not_found(configmaps: Collection) -> None:
-    (await configmaps.delete("a")).refused(404, "NotFound")
 
 
 async def test_a_finalizer_holds_the_object(held: Collection) -> None:
@@ -110,42 +107,33 @@ async def test_an_update_without_the_finalizer_removes_the_object(held: Collecti
 
 @pytest.mark.parametrize("field", ["uid", "resourceVersion"])
 async def test_a_precondition_that_does_not_hold_is_a_conflict(configmaps: Collection, field: str) -> None:
-    await configmaps.made(configmap("a"))
+    metadata = (await configmaps.made(configmap("a")))["metadata"]
     (await configmaps.delete("a", _options(preconditions={field: "1"}))).refused(409, "Conflict")
     await configmaps.read("a")
-
-
-@pytest.mark.parametrize("field", ["uid", "resourceVersion"])
-async def test_a_precondition_that_holds_lets_the_object_go(configmaps: Collection, field: str) -> None:
-    metadata = (await configmaps.made(configmap("a")))["metadata"]
     (await configmaps.delete("a", _options(preconditions={field: metadata[field]}))).ok(200)
     (await configmaps.get("a")).refused(404)
 
 
-async def test_an_unknown_policy_is_refused(configmaps: Collection) -> None:
+async def test_options_that_make_no_sense_are_refused(configmaps: Collection) -> None:
     await configmaps.made(configmap("a"))
     answer = await configmaps.delete("a", _options(propagationPolicy="Sometimes"))
     assert answer.causes() == [("propagationPolicy", "FieldValueNotSupported")]
-
-
-async def test_a_policy_in_two_forms_is_refused(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a"))
     answer = await configmaps.delete("a", _options(propagationPolicy="Orphan", orphanDependents=True))
     assert answer.causes() == [("propagationPolicy", "FieldValueInvalid")]
-
-
-async def test_options_of_the_wrong_type_are_a_bad_request(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a"))
     for options in ({"gracePeriodSeconds": "soon"}, {"preconditions": ["x"]}):
         (await configmaps.delete("a", _options(**options))).refused(400, "BadRequest")
     await configmaps.read("a")
 
 
-@pytest.mark.parametrize(("policy", "finalizer"), [("Foreground", "foregroundDeletion"), ("Orphan", "orphan")])
-async def test_a_policy_is_a_finalizer(held: Collection, policy: str, finalizer: str) -> None:
+@pytest.mark.parametrize("in_query", [False, True])
+@pytest.mark.parametrize(
+    ("policy", "finalizers"), [("Foreground", {"foregroundDeletion"}), ("Orphan", {"orphan"}), ("Background", set())]
+)
+async def test_a_policy_is_a_finalizer(held: Collection, policy: str, finalizers: set[str], in_query: bool) -> None:
     """The finalizer may be gone soon: nothing depends on the object. The answer shows it."""
-    obj = (await held.delete("a", _options(propagationPolicy=policy))).ok(200)
-    assert finalizer in obj["metadata"]["finalizers"]
+    option: JsonObject = {"propagationPolicy": policy}
+    answer = await (held.delete("a", **option) if in_query else held.delete("a", _options(**option)))
+    assert set(answer.ok(200)["metadata"]["finalizers"]) == {"example.com/hold", *finalizers}
     await _release(held)
 
 
@@ -163,18 +151,6 @@ async def test_the_body_of_a_deletion_must_be_delete_options(configmaps: Collect
 async def test_delete_options_have_several_versions(configmaps: Collection, version: str) -> None:
     await configmaps.made(configmap("a"))
     assert (await configmaps.delete("a", {"kind": "DeleteOptions", "apiVersion": version})).status == 200
-
-
-async def test_the_policy_may_be_in_the_query(held: Collection) -> None:
-    obj = (await held.delete("a", propagationPolicy="Foreground")).ok(200)
-    assert "foregroundDeletion" in obj["metadata"]["finalizers"]
-    await _release(held)
-
-
-async def test_a_background_deletion_adds_no_finalizer(held: Collection) -> None:
-    obj = (await held.delete("a", _options(propagationPolicy="Background"))).ok(200)
-    assert obj["metadata"]["finalizers"] == ["example.com/hold"]
-    await _release(held)
 
 
 async def test_the_deletion_of_a_job_leaves_its_pods_and_says_so(jobs: Collection) -> None:
@@ -206,18 +182,13 @@ async def test_a_finalizer_holds_a_pod(pods: Collection) -> None:
     (await pods.get("a")).refused(404)
 
 
-async def test_a_collection_is_deleted_by_labels(configmaps: Collection) -> None:
-    for name, labels in (("a", {"l": "1"}), ("b", {"l": "1"}), ("c", {"l": "2"})):
+async def test_a_collection_is_deleted_by_labels_and_fields(configmaps: Collection) -> None:
+    for name, labels in (("a", {"l": "1"}), ("b", {"l": "1"}), ("c", {"l": "2"}), ("d", {"l": "2"})):
         await configmaps.made(configmap(name, labels=labels))
     (await configmaps.delete_many(labelSelector="l=1")).ok(200)
-    assert await configmaps.names(labelSelector="l") == ["c"]
-
-
-async def test_a_collection_is_deleted_by_fields(configmaps: Collection) -> None:
-    for name in ("a", "b"):
-        await configmaps.made(configmap(name, labels={"l": "1"}))
-    (await configmaps.delete_many(fieldSelector="metadata.name=a")).ok(200)
-    assert await configmaps.names(labelSelector="l") == ["b"]
+    assert await configmaps.names(labelSelector="l") == ["c", "d"]
+    (await configmaps.delete_many(fieldSelector="metadata.name=c")).ok(200)
+    assert await configmaps.names(labelSelector="l") == ["d"]
 
 
 async def test_the_deletion_of_a_collection_answers_with_a_list(configmaps: Collection) -> None:

@@ -117,18 +117,15 @@ async def test_aggregated_discovery_describes_all_groups_at_once(client: Client,
     assert parameters >= {"application/json", "g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"}
 
 
-async def test_aggregated_discovery_describes_a_resource_with_its_subresources(client: Client) -> None:
+async def test_aggregated_discovery_describes_resources_with_scope_and_subresources(client: Client) -> None:
     version = next(each for each in (await _aggregated(client, "/api", ""))["versions"] if each["version"] == "v1")
     assert version["freshness"] == "Current"
-    pods = next(each for each in version["resources"] if each["resource"] == "pods")
+    resources = {each["resource"]: each for each in version["resources"]}
+    pods = resources["pods"]
     assert pods["responseKind"]["kind"] == "Pod"
     assert (pods["scope"], pods["singularResource"], pods["shortNames"]) == ("Namespaced", "pod", ["po"])
     assert "status" in {each["subresource"] for each in pods["subresources"]}
-
-
-async def test_aggregated_discovery_knows_the_scope_of_cluster_wide_resources(client: Client) -> None:
-    version = (await _aggregated(client, "/api", ""))["versions"][0]
-    assert next(each for each in version["resources"] if each["resource"] == "nodes")["scope"] == "Cluster"
+    assert resources["nodes"]["scope"] == "Cluster"
 
 
 @pytest.mark.parametrize("accept", ["application/json", AGGREGATED])
@@ -190,19 +187,16 @@ async def test_openapi_lists_the_documents_of_the_group_versions(client: Client)
     assert paths["api/v1"]["serverRelativeURL"].startswith("/openapi/v3/api/v1?hash=")
 
 
-async def test_openapi_says_that_the_server_validates_fields(client: Client) -> None:
+async def test_openapi_has_the_schema_of_a_built_in_kind_and_says_that_fields_are_validated(client: Client) -> None:
     """Clients leave validation to a server whose PATCH operation has the parameter `fieldValidation`."""
     document = (await client.send("GET", "/openapi/v3/apis/batch/v1")).ok(200)
     path = document["paths"]["/apis/batch/v1/namespaces/{namespace}/jobs/{name}"]
-    assert path["patch"]["x-kubernetes-group-version-kind"] == {"group": "batch", "version": "v1", "kind": "Job"}
+    kind = {"group": "batch", "version": "v1", "kind": "Job"}
+    assert path["patch"]["x-kubernetes-group-version-kind"] == kind
     assert "fieldValidation" in {parameter["name"] for parameter in path["patch"]["parameters"]}
-
-
-async def test_openapi_has_the_schema_of_a_built_in_kind(client: Client) -> None:
-    schemas = (await client.send("GET", "/openapi/v3/apis/batch/v1")).ok(200)["components"]["schemas"]
+    schemas = document["components"]["schemas"]
     assert "parallelism" in schemas["io.k8s.api.batch.v1.JobSpec"]["properties"]
-    kinds = schemas["io.k8s.api.batch.v1.Job"]["x-kubernetes-group-version-kind"]
-    assert {"group": "batch", "version": "v1", "kind": "Job"} in kinds
+    assert kind in schemas["io.k8s.api.batch.v1.Job"]["x-kubernetes-group-version-kind"]
 
 
 async def test_openapi_has_the_schema_of_a_custom_resource(client: Client, widget_definition: JsonObject) -> None:

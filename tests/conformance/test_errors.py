@@ -7,23 +7,17 @@ from support.conformance import Client, Collection
 from support.samples import GROUP, configmap, secret, widget
 
 
-async def test_a_missing_object_is_named_by_its_resource(configmaps: Collection) -> None:
+async def test_a_missing_object_is_named_by_its_resource_and_group(
+    configmaps: Collection, leases: Collection, widgets: Collection
+) -> None:
     status = (await configmaps.get("none")).refused(404, "NotFound")
     assert status["message"] == 'configmaps "none" not found'
     assert status["details"] == {"name": "none", "kind": "configmaps"}
     assert status["metadata"] == {}
-
-
-async def test_a_missing_object_of_a_group_is_named_with_its_group(leases: Collection) -> None:
-    status = (await leases.get("none")).refused(404, "NotFound")
-    assert status["message"] == 'leases.coordination.k8s.io "none" not found'
-    assert status["details"] == {"name": "none", "group": "coordination.k8s.io", "kind": "leases"}
-
-
-async def test_a_missing_custom_resource_is_named_with_its_group(widgets: Collection) -> None:
-    status = (await widgets.get("none")).refused(404, "NotFound")
-    assert status["message"] == f'widgets.{GROUP} "none" not found'
-    assert status["details"] == {"name": "none", "group": GROUP, "kind": "widgets"}
+    for collection, kind, group in ((leases, "leases", "coordination.k8s.io"), (widgets, "widgets", GROUP)):
+        status = (await collection.get("none")).refused(404, "NotFound")
+        assert status["message"] == f'{kind}.{group} "none" not found'
+        assert status["details"] == {"name": "none", "group": group, "kind": kind}
 
 
 async def test_a_name_that_is_taken_is_already_exists(configmaps: Collection) -> None:
@@ -45,7 +39,8 @@ async def test_an_invalid_object_is_named_by_its_kind(configmaps: Collection) ->
 async def test_an_invalid_custom_resource_is_named_by_kind_and_group(widgets: Collection) -> None:
     status = (await widgets.create(widget("a", size=101))).refused(422, "Invalid")
     assert status["message"].startswith(f'Widget.{GROUP} "a" is invalid: spec.size: Invalid value: 101: ')
-    assert (status["details"]["group"], status["details"]["kind"]) == (GROUP, "Widget")
+    details = status["details"]
+    assert (details["group"], details["kind"], details["name"]) == (GROUP, "Widget", "a")
 
 
 async def test_several_problems_are_listed_in_brackets(widgets: Collection) -> None:
@@ -57,13 +52,9 @@ async def test_several_problems_are_listed_in_brackets(widgets: Collection) -> N
     assert {cause["field"] for cause in status["details"]["causes"]} >= {"spec.size", "spec.step"}
 
 
-async def test_an_unknown_path_is_plain_text(client: Client) -> None:
-    answer = await client.send("GET", "/no/such/path")
-    assert (answer.status, answer.body.strip()) == (404, b"404 page not found")
-
-
-async def test_an_unknown_group_is_plain_text(client: Client) -> None:
-    answer = await client.send("GET", "/apis/no.such.group/v1/things")
+@pytest.mark.parametrize("path", ["/no/such/path", "/apis/no.such.group/v1/things"])
+async def test_an_unknown_path_or_group_is_plain_text(client: Client, path: str) -> None:
+    answer = await client.send("GET", path)
     assert (answer.status, answer.body.strip()) == (404, b"404 page not found")
 
 
@@ -95,21 +86,12 @@ async def test_creating_outside_of_a_namespace_is_not_allowed(client: Client) ->
     answer.refused(405, "MethodNotAllowed")
 
 
-async def test_a_body_that_is_no_such_object_is_a_bad_request(configmaps: Collection) -> None:
+async def test_a_body_that_is_no_such_object_is_a_bad_request(configmaps: Collection, secrets: Collection) -> None:
     for body in (b"{not json", b"", secret("a")):
         (await configmaps.create(body)).refused(400, "BadRequest")
-
-
-async def test_a_value_of_the_wrong_type_is_a_bad_request(configmaps: Collection) -> None:
+    (await secrets.create(secret("a", data={"key": "%%%"}))).refused(400, "BadRequest")
     status = (await configmaps.create(configmap("a", {"key": 5}))).refused(400, "BadRequest")
     assert 'ConfigMap in version "v1" cannot be handled as a ConfigMap' in status["message"]
-
-
-async def test_data_that_is_not_base64_is_a_bad_request(secrets: Collection) -> None:
-    (await secrets.create(secret("a", data={"key": "%%%"}))).refused(400, "BadRequest")
-
-
-async def test_an_object_of_another_version_is_a_bad_request(configmaps: Collection) -> None:
     status = (await configmaps.create({**configmap("a"), "apiVersion": "v2"})).refused(400, "BadRequest")
     assert "v2" in status["message"]
 
@@ -125,13 +107,10 @@ async def test_a_body_of_an_unknown_media_type_is_refused(configmaps: Collection
     assert "application/json" in answer.refused(415, "UnsupportedMediaType")["message"]
 
 
-async def test_a_patch_of_an_unknown_media_type_is_refused(configmaps: Collection) -> None:
+async def test_a_patch_of_an_unknown_media_type_is_refused(configmaps: Collection, widgets: Collection) -> None:
     await configmaps.made(configmap("a"))
     status = (await configmaps.patch("a", {}, form="application/json")).refused(415, "UnsupportedMediaType")
     assert status["message"] == "415: Unsupported Media Type"
-
-
-async def test_a_patch_of_a_custom_resource_of_an_unknown_media_type_is_refused(widgets: Collection) -> None:
     await widgets.made(widget("a"))
     status = (await widgets.patch("a", {}, form="application/json")).refused(415, "UnsupportedMediaType")
     assert "application/merge-patch+json" in status["message"]

@@ -1,9 +1,10 @@
-"""Events: one object under two names."""
+"""Events, and Leases as leader election uses them."""
 
 from __future__ import annotations
 
 import pytest
 from support.conformance import Client, Collection
+from support.samples import lease
 
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -54,10 +55,13 @@ def _event(about: JsonObject, **fields: object) -> JsonObject:
     }
 
 
-async def test_a_core_event_is_read_under_the_newer_name(
+async def test_a_core_event_is_read_and_watched_under_the_newer_name(
     core: Collection, events: Collection, about: JsonObject
 ) -> None:
-    made = await core.made(_core(about))
+    async with events.watch() as stream:
+        made = await core.made(_core(about))
+        seen = await stream.next()
+    assert (seen["type"], seen["object"]["note"]) == ("ADDED", "text")
     event = await events.read("a")
     assert (event["apiVersion"], event["kind"]) == ("events.k8s.io/v1", "Event")
     assert (event["regarding"], event["note"]) == (about, "text")
@@ -79,32 +83,13 @@ async def test_a_newer_event_is_read_under_the_core_name(
     assert event["eventTime"] == "2026-01-01T00:00:00.000000Z"
 
 
-async def test_both_names_list_the_same_events(core: Collection, events: Collection, about: JsonObject) -> None:
-    await core.made(_core(about))
-    await events.made({**_event(about), "metadata": {"name": "b"}})
-    assert await core.names() == await events.names() == ["a", "b"]
-
-
-async def test_an_event_deleted_under_one_name_is_gone_under_the_other(
-    core: Collection, events: Collection, about: JsonObject
-) -> None:
-    await core.made(_core(about))
-    (await events.delete("a")).ok(200)
-    (await core.get("a")).refused(404, "NotFound")
-
-
-async def test_both_names_share_one_namespace_of_names(core: Collection, events: Collection, about: JsonObject) -> None:
+async def test_both_names_have_the_same_events(core: Collection, events: Collection, about: JsonObject) -> None:
     await core.made(_core(about))
     (await events.create(_event(about))).refused(409, "AlreadyExists")
-
-
-async def test_an_event_is_watched_under_the_other_name(
-    core: Collection, events: Collection, about: JsonObject
-) -> None:
-    async with events.watch() as stream:
-        await core.made(_core(about))
-        event = await stream.next()
-    assert (event["type"], event["object"]["note"]) == ("ADDED", "text")
+    await events.made({**_event(about), "metadata": {"name": "b"}})
+    assert await core.names() == await events.names() == ["a", "b"]
+    (await events.delete("a")).ok(200)
+    (await core.get("a")).refused(404, "NotFound")
 
 
 @pytest.mark.parametrize("field", ["eventTime", "reportingController", "reportingInstance", "action", "reason"])
@@ -170,3 +155,38 @@ async def test_newer_events_are_selected_by_what_they_are_about(events: Collecti
 
 async def test_a_core_event_may_be_created_by_a_put(core: Collection, about: JsonObject) -> None:
     (await core.put(_core(about))).ok(201)
+
+
+@pytest.mark.parametrize(
+    ("time", "rest"),
+    [
+        ("2026-01-01T00:00:00Z", 'cannot parse "Z" as ".000000"'),
+        ("2026-01-01T01:00:00.5+01:00", 'cannot parse ".5+01:00" as ".000000"'),
+        ("2026-01-01T00:00:00.1234567Z", 'cannot parse "7Z" as "Z07:00"'),
+    ],
+)
+async def test_a_time_of_a_lease_has_six_digits_behind_the_second(leases: Collection, time: str, rest: str) -> None:
+    message = (await leases.create(lease("a", renewTime=time))).refused(400, "BadRequest")["message"]
+    assert message == (
+        'Lease in version "v1" cannot be handled as a Lease: '
+        f'parsing time "{time}" as "2006-01-02T15:04:05.000000Z07:00": {rest}'
+    )
+
+
+async def test_a_time_of_a_lease_is_printed_in_utc(leases: Collection) -> None:
+    spec = (await leases.made(lease("a", renewTime="2026-01-01T01:00:00.500000+01:00")))["spec"]
+    assert spec["renewTime"] == "2026-01-01T00:00:00.500000Z"
+
+
+async def test_one_of_two_candidates_wins(leases: Collection) -> None:
+    (await leases.create(lease("a", holderIdentity="one"))).ok(201)
+    (await leases.create(lease("a", holderIdentity="two"))).refused(409, "AlreadyExists")
+    assert (await leases.read("a"))["spec"]["holderIdentity"] == "one"
+
+
+async def test_one_of_two_renewals_wins(leases: Collection) -> None:
+    held = await leases.made(lease("a", holderIdentity="one"))
+    for holder, winner in (("two", True), ("three", False)):
+        answer = await leases.put({**held, "spec": {**held["spec"], "holderIdentity": holder}})
+        assert answer.status == (200 if winner else 409)
+    assert (await leases.read("a"))["spec"]["holderIdentity"] == "two"

@@ -13,15 +13,12 @@ TWICE_IN_YAML = b'metadata:\n  name: a\ndata:\n  x: "1"\n  x: "2"\n'
 TWICE = b'{"metadata":{"name":"a"},"immutable":true,"immutable":false}'
 
 
-async def test_an_unknown_field_is_dropped_with_a_warning(configmaps: Collection) -> None:
+async def test_an_unknown_field_is_dropped_with_a_warning_or_ignored(configmaps: Collection) -> None:
     answer = await configmaps.create({**configmap("a"), "bogus": 1})
     assert "bogus" not in answer.ok(201)
     assert answer.warnings == (UNKNOWN,)
     assert answer.headers["Warning"] == '299 - "unknown field \\"bogus\\""'
-
-
-async def test_unknown_fields_may_be_ignored(configmaps: Collection) -> None:
-    answer = await configmaps.create({**configmap("a"), "bogus": 1}, fieldValidation="Ignore")
+    answer = await configmaps.create({**configmap("b"), "bogus": 1}, fieldValidation="Ignore")
     assert "bogus" not in answer.ok(201)
     assert answer.warnings == ()
 
@@ -41,22 +38,17 @@ async def test_strict_validation_names_the_path_of_a_nested_field(jobs: Collecti
     assert status["message"].endswith(f'strict decoding error: unknown field "{path}"')
 
 
-async def test_strict_validation_refuses_an_unknown_field_of_a_custom_resource(widgets: Collection) -> None:
-    status = (await widgets.create(widget("a", bogus=1), fieldValidation="Strict")).refused(400, "BadRequest")
-    assert status["message"].endswith('strict decoding error: unknown field "spec.bogus"')
-
-
-async def test_strict_validation_refuses_an_unknown_field_of_metadata(widgets: Collection) -> None:
-    obj = widget("a")
-    obj["metadata"]["bogus"] = 1
+@pytest.mark.parametrize(
+    ("obj", "complaint"),
+    [
+        (widget("a", bogus=1), 'unknown field "spec.bogus"'),
+        ({**widget("a"), "metadata": {"name": "a", "bogus": 1}}, 'unknown field "metadata.bogus"'),
+        (widget("a", bogus=1, wrong=2), 'unknown field "spec.bogus", unknown field "spec.wrong"'),
+    ],
+)
+async def test_strict_validation_lists_all_unknown_fields(widgets: Collection, obj: Any, complaint: str) -> None:
     status = (await widgets.create(obj, fieldValidation="Strict")).refused(400, "BadRequest")
-    assert status["message"].endswith('strict decoding error: unknown field "metadata.bogus"')
-
-
-async def test_strict_validation_lists_all_unknown_fields(widgets: Collection) -> None:
-    answer = await widgets.create(widget("a", bogus=1, wrong=2), fieldValidation="Strict")
-    message = answer.refused(400, "BadRequest")["message"]
-    assert message.endswith('strict decoding error: unknown field "spec.bogus", unknown field "spec.wrong"')
+    assert status["message"].endswith(f"strict decoding error: {complaint}")
 
 
 async def test_each_unknown_field_has_a_warning(widgets: Collection) -> None:
@@ -84,18 +76,13 @@ async def test_strict_validation_refuses_a_repeated_field(configmaps: Collection
     )
 
 
-@pytest.mark.parametrize("validation", ["", "Warn"])
-async def test_a_repeated_key_of_yaml_has_a_warning(configmaps: Collection, validation: str) -> None:
+@pytest.mark.parametrize("validation", ["", "Warn", "Ignore"])
+async def test_a_repeated_key_of_yaml_has_a_warning_or_is_ignored(configmaps: Collection, validation: str) -> None:
     """The last one counts."""
     options = {"fieldValidation": validation} if validation else {}
     answer = await configmaps.create(TWICE_IN_YAML, content_type="application/yaml", **options)
     assert answer.ok(201)["data"] == {"x": "2"}
-    assert answer.warnings == ('line 5: key "x" already set in map',)
-
-
-async def test_a_repeated_key_of_yaml_may_be_ignored(configmaps: Collection) -> None:
-    answer = await configmaps.create(TWICE_IN_YAML, content_type="application/yaml", fieldValidation="Ignore")
-    assert (answer.ok(201)["data"], answer.warnings) == ({"x": "2"}, ())
+    assert answer.warnings == (() if validation == "Ignore" else ('line 5: key "x" already set in map',))
 
 
 async def test_strict_validation_refuses_a_repeated_key_of_yaml(configmaps: Collection) -> None:
@@ -167,9 +154,12 @@ async def test_a_json_patch_validates_fields(widgets: Collection) -> None:
     assert (await widgets.patch("a", patch, form=JSON_PATCH)).warnings == ('unknown field "spec.bogus"',)
 
 
-async def test_an_unknown_kind_of_validation_is_refused(configmaps: Collection) -> None:
+async def test_an_unknown_kind_of_validation_or_dry_run_is_refused(configmaps: Collection) -> None:
     answer = await configmaps.create(configmap("a"), fieldValidation="Loose")
     assert answer.causes() == [("fieldValidation", "FieldValueNotSupported")]
+    answer = await configmaps.create(configmap("a"), dryRun="Some")
+    assert answer.causes() == [("dryRun", "FieldValueNotSupported")]
+    assert answer.json["message"].startswith('CreateOptions.meta.k8s.io "" is invalid: dryRun: ')
 
 
 async def test_preserved_fields_need_no_schema(widgets: Collection) -> None:
@@ -178,11 +168,12 @@ async def test_preserved_fields_need_no_schema(widgets: Collection) -> None:
 
 
 async def test_a_dry_run_of_a_creation_stores_nothing(configmaps: Collection) -> None:
-    answer = await configmaps.create(configmap("a", {"x": "1"}), dryRun="All")
-    obj = answer.ok(201)
+    obj = (await configmaps.create(configmap("a", {"x": "1"}), dryRun="All")).ok(201)
     assert obj["data"] == {"x": "1"}
     assert obj["metadata"]["uid"]
     assert not obj["metadata"].get("resourceVersion")
+    (await configmaps.get("a")).refused(404)
+    assert (await configmaps.apply(configmap("a", {"x": "1"}), dryRun="All")).ok(201)["data"] == {"x": "1"}
     (await configmaps.get("a")).refused(404)
 
 
@@ -203,11 +194,6 @@ async def test_a_dry_run_of_a_change_stores_nothing(configmaps: Collection) -> N
     assert await configmaps.read("a") == old
 
 
-async def test_a_dry_run_of_an_apply_stores_nothing(configmaps: Collection) -> None:
-    assert (await configmaps.apply(configmap("a", {"x": "1"}), dryRun="All")).ok(201)["data"] == {"x": "1"}
-    (await configmaps.get("a")).refused(404)
-
-
 @pytest.mark.parametrize("where", ["query", "body"])
 async def test_a_dry_run_of_a_deletion_deletes_nothing(configmaps: Collection, where: str) -> None:
     await configmaps.made(configmap("a"))
@@ -223,12 +209,6 @@ async def test_a_dry_run_of_a_collection_deletes_nothing(configmaps: Collection)
     await configmaps.made(configmap("a", labels={"l": "1"}))
     assert (await configmaps.delete_many(labelSelector="l=1", dryRun="All")).status == 200
     assert await configmaps.names(labelSelector="l=1") == ["a"]
-
-
-async def test_an_unknown_dry_run_is_refused(configmaps: Collection) -> None:
-    answer = await configmaps.create(configmap("a"), dryRun="Some")
-    assert answer.causes() == [("dryRun", "FieldValueNotSupported")]
-    assert answer.json["message"].startswith('CreateOptions.meta.k8s.io "" is invalid: dryRun: ')
 
 
 async def test_the_name_of_a_manager_has_at_most_128_bytes(configmaps: Collection) -> None:

@@ -198,15 +198,18 @@ async def namespace(client: Client) -> AsyncIterator[str]:
         yield name
 
 
+@pytest.fixture(params=JOB_KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Each of the six kinds."""
+    found: str = request.param
+    return found
+
+
 @pytest.fixture
 def jobs(client: Client, namespace: str, kind: str) -> Collection:
     return client.collection(API_VERSION, f"{kind.lower()}s", namespace)
 
 
-every_kind = pytest.mark.parametrize("kind", JOB_KINDS)
-
-
-@every_kind
 async def test_everything_that_a_job_can_say_is_stored(jobs: Collection, kind: str) -> None:
     field, types = REPLICA_SPECS[kind]
     spec = {
@@ -225,7 +228,6 @@ async def test_everything_that_a_job_can_say_is_stored(jobs: Collection, kind: s
     assert (await jobs.read("rich"))["spec"] == spec
 
 
-@every_kind
 async def test_nothing_is_added_but_suspend_to_a_run_policy_and_the_protocol_to_a_port(
     jobs: Collection, kind: str
 ) -> None:
@@ -240,7 +242,6 @@ async def test_nothing_is_added_but_suspend_to_a_run_policy_and_the_protocol_to_
     assert container["ports"] == [{"containerPort": 1, "protocol": "TCP"}]
 
 
-@every_kind
 async def test_what_is_no_field_is_dropped_or_refused(jobs: Collection, kind: str) -> None:
     field, _ = REPLICA_SPECS[kind]
     odd = job(kind, mpiImplementation="OpenMPI")
@@ -253,7 +254,6 @@ async def test_what_is_no_field_is_dropped_or_refused(jobs: Collection, kind: st
     assert len(answer.warnings) == 2
 
 
-@every_kind
 @pytest.mark.parametrize(
     ("policy", "cause"),
     [
@@ -272,14 +272,12 @@ async def test_wrong_types_are_refused(jobs: Collection, kind: str, policy: Json
     assert (await jobs.create(job(kind, runPolicy=policy))).causes()[0] == (f"spec.runPolicy.{field}", reason)
 
 
-@every_kind
 async def test_a_job_without_replicas_of_any_type_is_refused(jobs: Collection, kind: str) -> None:
     obj = job(kind)
     obj["spec"] = {"runPolicy": {}}
     assert (await jobs.create(obj)).causes()[0] == (f"spec.{REPLICA_SPECS[kind][0]}", "FieldValueRequired")
 
 
-@every_kind
 async def test_words_of_policies_are_for_webhooks_to_refuse(jobs: Collection, kind: str) -> None:
     """The original stores them all, and what it could run with them has to go on running."""
     field, _ = REPLICA_SPECS[kind]
@@ -290,7 +288,6 @@ async def test_words_of_policies_are_for_webhooks_to_refuse(jobs: Collection, ki
     assert stored[field]["worker"] == {"replicas": 0, "restartPolicy": "Sometimes"}
 
 
-@every_kind
 async def test_the_queue_can_be_set_and_removed_but_not_changed(jobs: Collection, kind: str) -> None:
     def queue(name: str | None) -> JsonObject:
         return {"spec": {"runPolicy": {"schedulingPolicy": {"queue": name, "minAvailable": 1}}}}
@@ -304,7 +301,6 @@ async def test_the_queue_can_be_set_and_removed_but_not_changed(jobs: Collection
     (await jobs.patch("job", queue("b"))).ok(200)
 
 
-@every_kind
 async def test_a_table_shows_the_last_condition(jobs: Collection, kind: str) -> None:
     await jobs.made(job(kind))
     (await jobs.patch("job", {"status": STATUS}, subresource="status")).ok(200)
@@ -315,7 +311,6 @@ async def test_a_table_shows_the_last_condition(jobs: Collection, kind: str) -> 
     assert row["cells"][names.index("State")] == "Running"
 
 
-@every_kind
 async def test_workers_are_scaled_where_the_original_lets_them_be(jobs: Collection, kind: str) -> None:
     await jobs.made(job(kind))
     (await jobs.patch("job", {"status": STATUS}, subresource="status")).ok(200)

@@ -91,19 +91,15 @@ async def test_a_page_of_a_selection_does_not_tell_how_many_follow(five: Collect
     metadata = (await five.list(labelSelector="five", limit=2)).ok(200)["metadata"]
     assert metadata["continue"]
     assert "remainingItemCount" not in metadata
+    assert not (await five.list(labelSelector="five", limit=5)).ok(200)["metadata"].get("continue"), "the last page"
 
 
-async def test_the_last_page_has_no_token(five: Collection) -> None:
-    assert not (await five.list(labelSelector="five", limit=5)).ok(200)["metadata"].get("continue")
-
-
-async def test_a_token_that_is_none_is_a_bad_request(configmaps: Collection) -> None:
+async def test_a_token_that_is_none_and_what_is_no_number_are_refused(configmaps: Collection) -> None:
+    """Tolerance: a version that is no number by 400, 422 or, in some versions, 500."""
     status = (await configmaps.list(limit=1, **{"continue": "nonsense"})).refused(400, "BadRequest")
     assert "continue key is not valid" in status["message"]
-
-
-async def test_a_limit_that_is_no_number_is_a_bad_request(configmaps: Collection) -> None:
     (await configmaps.list(limit="many")).refused(400, "BadRequest")
+    assert (await configmaps.list(resourceVersion="abc")).status in {400, 422, 500}
 
 
 @pytest.mark.parametrize("version", ["", "0"])
@@ -156,11 +152,6 @@ async def test_a_version_of_the_future_is_refused(configmaps: Collection) -> Non
 )
 async def test_options_that_do_not_fit_are_refused(configmaps: Collection, query: dict[str, str], field: str) -> None:
     assert field in {path for path, _ in (await configmaps.list(**query)).causes()}
-
-
-async def test_a_version_that_is_no_number_is_refused(configmaps: Collection) -> None:
-    """Tolerance: by 400, 422 or, in some versions, 500."""
-    assert (await configmaps.list(resourceVersion="abc")).status in {400, 422, 500}
 
 
 @pytest.mark.parametrize(

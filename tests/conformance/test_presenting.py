@@ -23,35 +23,23 @@ def _row(table: JsonObject, index: int = 0) -> JsonObject:
     return dict(zip(_columns(table), table["rows"][index]["cells"], strict=True))
 
 
-async def test_a_list_comes_as_a_table(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a", {"x": "1"}, labels={"l": "1"}))
+async def test_a_list_and_an_object_come_as_tables(configmaps: Collection) -> None:
+    made = await configmaps.made(configmap("a", {"x": "1"}, labels={"l": "1"}))
     table = (await configmaps.list(accept=TABLE, labelSelector="l=1")).ok(200)
     assert (table["kind"], table["apiVersion"]) == ("Table", "meta.k8s.io/v1")
     assert table["metadata"]["resourceVersion"].isdigit()
     assert _columns(table) == ["Name", "Data", "Age"]
-    assert (_row(table)["Name"], _row(table)["Data"]) == ("a", 1)
-
-
-async def test_an_object_comes_as_a_table(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a"))
-    table = (await configmaps.get("a", accept=TABLE)).ok(200)
-    assert (table["kind"], len(table["rows"])) == ("Table", 1)
-
-
-async def test_a_column_is_described(configmaps: Collection) -> None:
-    table = (await configmaps.list(accept=TABLE)).ok(200)
     name = table["columnDefinitions"][0]
     assert (name["name"], name["type"], name["format"], name["priority"]) == ("Name", "string", "name", 0)
     assert name["description"]
-
-
-async def test_a_row_carries_the_metadata(configmaps: Collection) -> None:
-    made = await configmaps.made(configmap("a", {"x": "1"}, labels={"l": "1"}))
-    [row] = (await configmaps.list(accept=TABLE, labelSelector="l=1")).ok(200)["rows"]
+    assert (_row(table)["Name"], _row(table)["Data"]) == ("a", 1)
+    [row] = table["rows"]
     assert (row["object"]["kind"], row["object"]["apiVersion"]) == ("PartialObjectMetadata", "meta.k8s.io/v1")
     assert row["object"]["metadata"]["uid"] == made["metadata"]["uid"]
     assert "data" not in row["object"]
     (await configmaps.list(accept=TABLE, includeObject="Everything")).refused(400, "BadRequest")
+    table = (await configmaps.get("a", accept=TABLE)).ok(200)
+    assert (table["kind"], len(table["rows"])) == ("Table", 1)
 
 
 @pytest.mark.parametrize(
@@ -81,10 +69,6 @@ async def test_a_custom_resource_shows_its_columns(widgets: Collection) -> None:
     assert _row(table) == {"Name": "a", "Size": 5, "Color": "red", "Ready": None}
     color = table["columnDefinitions"][2]
     assert (color["type"], color["description"], color["priority"]) == ("string", "The color", 1)
-
-
-async def test_a_column_finds_a_condition(widgets: Collection) -> None:
-    await widgets.made(widget("a"))
     conditions = [{"type": "Other", "status": "Unknown"}, {"type": "Ready", "status": "True"}]
     await widgets.patch("a", {"status": {"conditions": conditions}}, subresource="status")
     assert _row((await widgets.list(accept=TABLE)).ok(200))["Ready"] == "True"
@@ -157,16 +141,12 @@ async def test_only_the_metadata_of_an_object(widgets: Collection) -> None:
     assert obj["metadata"] == made["metadata"]
 
 
-async def test_only_the_metadata_of_a_list(configmaps: Collection) -> None:
+async def test_only_the_metadata_of_a_list_and_a_watch(configmaps: Collection) -> None:
     await configmaps.made(configmap("a", {"x": "1"}, labels={"l": "1"}))
     document = (await configmaps.list(accept=PARTIAL_LIST, labelSelector="l=1")).ok(200)
     assert (document["kind"], document["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
     assert [item["metadata"]["name"] for item in document["items"]] == ["a"]
     assert "data" not in document["items"][0]
-
-
-async def test_only_the_metadata_of_a_watch(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a", {"x": "1"}, labels={"l": "1"}))
     async with configmaps.watch(accept=PARTIAL, labelSelector="l=1") as stream:
         obj = (await stream.next())["object"]
     assert (obj["kind"], obj["metadata"]["name"]) == ("PartialObjectMetadata", "a")
@@ -209,9 +189,11 @@ def _yaml(answer: Answer, status: int = 200) -> JsonObject:
     return tree
 
 
-async def test_an_object_comes_as_yaml(configmaps: Collection) -> None:
-    made = await configmaps.made(configmap("a", {"x": "yes", "time": "2026-01-01T00:00:00Z"}))
+async def test_an_object_and_a_list_come_as_yaml(configmaps: Collection) -> None:
+    made = await configmaps.made(configmap("a", {"x": "yes", "time": "2026-01-01T00:00:00Z"}, labels={"l": "1"}))
     assert _yaml(await configmaps.get("a", accept=YAML)) == made
+    document = _yaml(await configmaps.list(accept=YAML, labelSelector="l=1"))
+    assert (document["kind"], [item["metadata"]["name"] for item in document["items"]]) == ("ConfigMapList", ["a"])
 
 
 async def test_what_was_written_comes_as_yaml(widgets: Collection) -> None:
@@ -219,12 +201,6 @@ async def test_what_was_written_comes_as_yaml(widgets: Collection) -> None:
     assert made == await widgets.read("a")
     assert _yaml(await widgets.patch("a", {"spec": {"size": 7}}, accept=YAML))["spec"]["size"] == 7
     assert _yaml(await widgets.delete("a", accept=YAML))["status"] == "Success"
-
-
-async def test_a_list_comes_as_yaml(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a", labels={"l": "1"}))
-    document = _yaml(await configmaps.list(accept=YAML, labelSelector="l=1"))
-    assert (document["kind"], [item["metadata"]["name"] for item in document["items"]]) == ("ConfigMapList", ["a"])
 
 
 async def test_a_refusal_comes_as_yaml(configmaps: Collection, widgets: Collection) -> None:
@@ -253,16 +229,10 @@ async def test_what_cannot_be_served_is_not_acceptable(configmaps: Collection, a
     assert message.endswith(f"Available representations: {offered}")
 
 
-async def test_a_list_can_also_be_a_stream(configmaps: Collection) -> None:
-    """The representations of a list hold those of a watch."""
+async def test_what_cannot_be_served_of_a_list_is_not_acceptable(configmaps: Collection, widgets: Collection) -> None:
+    """The representations of a list hold those of a watch; a custom one comes for any application type."""
     message = (await configmaps.list(accept="text/html")).refused(406, "NotAcceptable")["message"]
     assert "application/json;stream=watch" in message
-
-
-async def test_what_cannot_be_served_of_a_custom_resource_is_not_acceptable(widgets: Collection) -> None:
     message = (await widgets.list(accept="text/html")).refused(406, "NotAcceptable")["message"]
     assert message.startswith("only the following media types are accepted: application/json, application/yaml")
-
-
-async def test_a_custom_resource_comes_for_any_application_type(widgets: Collection) -> None:
     assert (await widgets.list(accept="application/*")).ok(200)["kind"] == "WidgetList"

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from support.commands import eventually
 from support.conformance import Client, Collection, Target, condition_of, connected, definitions
-from support.definitions import TRAINING
-from support.definitions import definitions as all_definitions
+from support.crds import TRAINING
+from support.crds import definitions as all_definitions
 
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -20,70 +20,44 @@ API_VERSION = "trainer.kubeflow.org/v1alpha1"
 FILES = sorted((Path(__file__).resolve().parents[2] / "deploy/crds").glob("trainer.*.yaml"))
 POD_PATCH = "template.spec.replicatedJobs.0.template.spec.template.spec"
 
-TRAINJOB: JsonObject = {
-    "apiVersion": API_VERSION,
-    "kind": "TrainJob",
-    "metadata": {"name": "job"},
-    "spec": {"runtimeRef": {"name": "rt"}},
-}
-RUNTIME: JsonObject = {
-    "apiVersion": API_VERSION,
-    "kind": "TrainingRuntime",
-    "metadata": {"name": "rt"},
-    "spec": {
-        "template": {
-            "spec": {
-                "replicatedJobs": [
-                    {
-                        "name": "node",
-                        "template": {"spec": {"template": {"spec": {"containers": [{"name": "node", "image": "a"}]}}}},
-                    }
-                ]
-            }
-        }
-    },
-}
-OPTIMIZATION: JsonObject = {
-    "apiVersion": API_VERSION,
-    "kind": "OptimizationJob",
-    "metadata": {"name": "search"},
-    "spec": {
+
+def _node(pod: JsonObject) -> JsonObject:
+    """The spec of a runtime with one replicated job, at `POD_PATCH` of which is the spec of its pods."""
+    job = {"name": "node", "template": {"spec": {"template": {"spec": pod}}}}
+    return {"template": {"spec": {"replicatedJobs": [job]}}}
+
+
+def _object(kind: str, name: str, spec: JsonObject) -> JsonObject:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+TRAINJOB = _object("TrainJob", "job", {"runtimeRef": {"name": "rt"}})
+RUNTIME = _object("TrainingRuntime", "rt", _node({"containers": [{"name": "node", "image": "a"}]}))
+OPTIMIZATION = _object(
+    "OptimizationJob",
+    "search",
+    {
         "objectives": [{"metric": "loss"}],
         "parameters": [{"name": "lr", "searchSpace": {"uniform": {"min": "0.1", "max": "1"}}}],
         "trainJobTemplate": {"spec": {"runtimeRef": {"name": "rt"}}},
     },
-}
+)
 BASES = {obj["kind"]: obj for obj in (TRAINJOB, RUNTIME, OPTIMIZATION)}
 PATCH = {
     "manager": "acme.io/a",
-    "trainingRuntimeSpec": {
-        "template": {
-            "spec": {
-                "replicatedJobs": [
-                    {
-                        "name": "node",
-                        "template": {
-                            "spec": {
-                                "template": {
-                                    "spec": {
-                                        "serviceAccountName": "a",
-                                        "terminationGracePeriodSeconds": 1,
-                                        "securityContext": {"runAsUser": 1},
-                                        "imagePullSecrets": [{"name": "a"}],
-                                        "volumes": [{"name": "a", "emptyDir": {}}],
-                                        "containers": [{"name": "a", "env": [{"name": "A", "value": "1"}]}],
-                                        "initContainers": [{"name": "a", "env": [{"name": "A", "value": "1"}]}],
-                                        "nodeSelector": {"a": "1"},
-                                        "tolerations": [{"key": "a"}],
-                                    }
-                                }
-                            }
-                        },
-                    }
-                ]
-            }
+    "trainingRuntimeSpec": _node(
+        {
+            "serviceAccountName": "a",
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {"runAsUser": 1},
+            "imagePullSecrets": [{"name": "a"}],
+            "volumes": [{"name": "a", "emptyDir": {}}],
+            "containers": [{"name": "a", "env": [{"name": "A", "value": "1"}]}],
+            "initContainers": [{"name": "a", "env": [{"name": "A", "value": "1"}]}],
+            "nodeSelector": {"a": "1"},
+            "tolerations": [{"key": "a"}],
         }
-    },
+    ),
 }
 FIXED = "field is immutable"
 
@@ -112,10 +86,6 @@ class Case(NamedTuple):
     refused: dict[str, Any]
     message: str
     base: dict[str, Any] = {}  # noqa: RUF012 - never changed
-
-
-def _space(**space: Any) -> dict[str, Any]:
-    return {"spec.parameters.0.searchSpace": space}
 
 
 def _claims(*claims: dict[str, Any], patched: bool = False) -> dict[str, Any]:
@@ -149,6 +119,120 @@ def _claim_cases(*, patched: bool) -> list[Case]:
     ]
 
 
+# The rules of one field: where it is, a value that is let through, one that is refused, and what is said then.
+FIELDS: dict[str, list[tuple[str, Any, Any, str]]] = {
+    "TrainJob": [
+        ("metadata.name", "a-1", "1-a", "metadata.name must match RFC 1035"),
+        ("metadata.name", "a" * 63, "a" * 64, "must be no more than 63 characters"),
+        ("spec.runtimeRef.name", "r" * 253, "", "should be at least 1 chars"),
+        ("spec.activeDeadlineSeconds", 1, 0, "greater than or equal to 1"),
+        ("spec.ttlSecondsAfterFinished", 0, -1, "greater than or equal to 0"),
+        (
+            "spec.initializer.dataset.storageUri",
+            "hf://org/data",
+            "org/data",
+            "storageUri may be empty, or it must be a valid URI",
+        ),
+        ("spec.initializer.model.storageUri", "", "hf:/one", "storageUri may be empty, or it must be a valid URI"),
+        (
+            "spec.managedBy",
+            "kueue.x-k8s.io/multikueue",
+            "acme.io/other",
+            "ManagedBy must be trainer.kubeflow.org/trainjob-controller or kueue.x-k8s.io/multikueue if set",
+        ),
+        ("spec.trainer.numProcPerNode", 1, 0, "numProcPerNode must be greater than or equal to 1"),
+        ("spec.trainer.numNodes", 0, -1, "greater than or equal to 0"),
+        ("spec.trainer.image", "i" * 500, "i" * 501, "may not be more than 500"),
+        ("spec.trainer.env", [{"name": "A"}, {"name": "B"}], [{"name": "A"}, {"name": "A"}], "Duplicate value"),
+        (
+            "spec.runtimePatches",
+            [{"manager": f"a.io/{n}"} for n in range(16)],
+            [{"manager": f"a.io/{n}"} for n in range(17)],
+            "must have at most 16 items",
+        ),
+        (
+            "spec.runtimePatches",
+            [{"manager": "a.io/a"}],
+            [{"manager": "a.io/a"}, {"manager": "a.io/a"}],
+            "Duplicate value",
+        ),
+    ],
+    "TrainingRuntime": [
+        ("spec.mlPolicy", {"torch": {}}, {"torch": {}, "jax": {}}, "Only one of the policy can be configured"),
+        (
+            "spec.mlPolicy.custom",
+            {"name": "acme", "config": {"any": "thing"}},
+            {"config": {"any": "thing"}},
+            "spec.mlPolicy.custom.name: Required value",
+        ),
+        ("spec.mlPolicy.flux.numProcPerNode", 1, 0, "NumProcPerNode in fluxPolicy must be >= 1"),
+        ("spec.mlPolicy.mpi.numProcPerNode", 1, 0, "NumProcPerNode in mpiPolicy must be >= 1"),
+        (
+            "spec.mlPolicy.torch.envInjection.targets",
+            [{"jobName": "a", "containerNames": ["b"]}],
+            [{"jobName": "a", "containerNames": ["node"]}],
+            "containerNames must not include the main node container",
+        ),
+        (
+            "spec.template.spec.volumeClaimPolicies",
+            [{"templates": [{"metadata": {"name": "a"}}]}],
+            [{"templates": [{"metadata": {"name": "a", "namespace": "b"}}]}],
+            "namespace cannot be set for VolumeClaimPolicies templates",
+        ),
+        ("spec.template.spec.ttlSecondsAfterFinished", 0, -1, "greater than or equal to 0"),
+    ],
+    "OptimizationJob": [
+        (
+            "spec.objectives",
+            [{"metric": "loss"}],
+            [{"metric": "loss"}, {"metric": "time"}],
+            "Too many: 2: must have at most 1 item",
+        ),
+        ("spec.objectives.0.direction", "Maximize", "Sideways", 'supported values: "Maximize", "Minimize"'),
+        ("spec.numTrials", 100, 101, "less than or equal to 100"),
+        (
+            "spec.searchAlgorithm",
+            {"random": {"seed": 1}},
+            {"random": {}, "grid": {}},
+            "exactly one of the fields in [random grid] must be set",
+        ),
+        ("spec.parameters.0.name", "_lr2", "2lr", "should match"),
+        (
+            "spec.trainJobTemplate.metadata",
+            {"labels": {"a": "b"}},
+            {"name": "a"},
+            "name and namespace cannot be set in a template.",
+        ),
+        (
+            "spec.trainJobTemplate.spec.trainer.numProcPerNode",
+            1,
+            0,
+            "numProcPerNode must be greater than or equal to 1",
+        ),
+    ],
+}
+SPACES = [
+    (
+        {"logUniform": {"min": "1e-5", "max": "1e-1"}},
+        {"uniform": {"min": "0", "max": "1"}, "categorical": {"choices": ["a"]}},
+        "exactly one of the fields in [uniform logUniform categorical] must be set",
+    ),
+    # They are numbers, not texts.
+    *(
+        (
+            {"uniform": {"min": "-1", "max": "1"}},
+            {"uniform": {"min": low, "max": high}},
+            "min must be strictly less than max",
+        )
+        for low, high in (("1", "1"), ("10", "9"))
+    ),
+    (
+        {"logUniform": {"min": "0.1", "max": "1"}},
+        {"logUniform": {"min": "0", "max": "1"}},
+        "min must be strictly greater than 0",
+    ),
+    ({"uniform": {"min": "1E+2", "max": "1e3"}}, {"uniform": {"min": "01", "max": "2"}}, "should match"),
+]
 CREATION = [
     *_claim_cases(patched=False),
     *_claim_cases(patched=True),
@@ -158,25 +242,7 @@ CREATION = [
         _claims({"name": "a", "resourceClaimName": "c", "containerNames": ["node", "node"]}),
         "Duplicate value",
     ),
-    Case("TrainJob", {"metadata.name": "a-1"}, {"metadata.name": "1-a"}, "metadata.name must match RFC 1035"),
-    Case("TrainJob", {"metadata.name": "a" * 63}, {"metadata.name": "a" * 64}, "must be no more than 63 characters"),
     Case("TrainJob", {}, {"spec.runtimeRef": ...}, "spec.runtimeRef: Required value"),
-    Case("TrainJob", {"spec.runtimeRef.name": "r" * 253}, {"spec.runtimeRef.name": ""}, "should be at least 1 chars"),
-    Case(
-        "TrainJob", {"spec.activeDeadlineSeconds": 1}, {"spec.activeDeadlineSeconds": 0}, "greater than or equal to 1"
-    ),
-    Case(
-        "TrainJob",
-        {"spec.ttlSecondsAfterFinished": 0},
-        {"spec.ttlSecondsAfterFinished": -1},
-        "greater than or equal to 0",
-    ),
-    Case(
-        "TrainJob",
-        {"spec.initializer.dataset.storageUri": "hf://org/data"},
-        {"spec.initializer.dataset.storageUri": "org/data"},
-        "storageUri may be empty, or it must be a valid URI",
-    ),
     *(
         Case(
             "TrainJob",
@@ -186,50 +252,6 @@ CREATION = [
         )
         for uri in ("://a", "hf://", "1x://a", " hf://a", "hf://\n")
     ),
-    Case(
-        "TrainJob",
-        {"spec.initializer.model.storageUri": ""},
-        {"spec.initializer.model.storageUri": "hf:/one"},
-        "storageUri may be empty, or it must be a valid URI",
-    ),
-    Case(
-        "TrainJob",
-        {"spec.managedBy": "kueue.x-k8s.io/multikueue"},
-        {"spec.managedBy": "acme.io/other"},
-        "ManagedBy must be trainer.kubeflow.org/trainjob-controller or kueue.x-k8s.io/multikueue if set",
-    ),
-    Case(
-        "TrainJob",
-        {"spec.trainer.numProcPerNode": 1},
-        {"spec.trainer.numProcPerNode": 0},
-        "numProcPerNode must be greater than or equal to 1",
-    ),
-    Case("TrainJob", {"spec.trainer.numNodes": 0}, {"spec.trainer.numNodes": -1}, "greater than or equal to 0"),
-    Case("TrainJob", {"spec.trainer.image": "i" * 500}, {"spec.trainer.image": "i" * 501}, "may not be more than 500"),
-    Case(
-        "TrainJob",
-        {"spec.trainer.env": [{"name": "A"}, {"name": "B"}]},
-        {"spec.trainer.env": [{"name": "A"}, {"name": "A"}]},
-        "Duplicate value",
-    ),
-    Case(
-        "TrainJob",
-        {"spec.runtimePatches": [{"manager": f"a.io/{n}"} for n in range(16)]},
-        {"spec.runtimePatches": [{"manager": f"a.io/{n}"} for n in range(17)]},
-        "must have at most 16 items",
-    ),
-    Case(
-        "TrainJob",
-        {"spec.runtimePatches": [{"manager": "a.io/a"}]},
-        {"spec.runtimePatches": [{"manager": "a.io/a"}, {"manager": "a.io/a"}]},
-        "Duplicate value",
-    ),
-    Case(
-        "TrainingRuntime",
-        {"spec.mlPolicy": {"torch": {}}},
-        {"spec.mlPolicy": {"torch": {}, "jax": {}}},
-        "Only one of the policy can be configured",
-    ),
     *(
         Case(
             "TrainingRuntime",
@@ -238,24 +260,6 @@ CREATION = [
             "Only one of the policy can be configured",
         )
         for policy, other in (("mlPolicy", "jax"), ("podGroupPolicy", "volcano"), ("podGroupPolicy", "coscheduling"))
-    ),
-    Case(
-        "TrainingRuntime",
-        {"spec.mlPolicy.custom": {"name": "acme", "config": {"any": "thing"}}},
-        {"spec.mlPolicy.custom": {"config": {"any": "thing"}}},
-        "spec.mlPolicy.custom.name: Required value",
-    ),
-    Case(
-        "TrainingRuntime",
-        {"spec.mlPolicy.flux.numProcPerNode": 1},
-        {"spec.mlPolicy.flux.numProcPerNode": 0},
-        "NumProcPerNode in fluxPolicy must be >= 1",
-    ),
-    Case(
-        "TrainingRuntime",
-        {"spec.mlPolicy.mpi.numProcPerNode": 1},
-        {"spec.mlPolicy.mpi.numProcPerNode": 0},
-        "NumProcPerNode in mpiPolicy must be >= 1",
     ),
     *(
         Case(
@@ -268,108 +272,47 @@ CREATION = [
     ),
     Case(
         "TrainingRuntime",
-        {"spec.mlPolicy.torch.envInjection.targets": [{"jobName": "a", "containerNames": ["b"]}]},
-        {"spec.mlPolicy.torch.envInjection.targets": [{"jobName": "a", "containerNames": ["node"]}]},
-        "containerNames must not include the main node container",
-    ),
-    Case(
-        "TrainingRuntime",
         {"spec.template.spec.startupPolicy": {"startupPolicyOrder": "AnyOrder"}},
         {"spec.template.spec.startupPolicy": {"startupPolicyOrder": "InOrder"}},
         "StartupPolicy and DependsOn APIs are mutually exclusive",
         base={"spec.template.spec.replicatedJobs.0.dependsOn": [{"name": "a", "status": "Ready"}]},
     ),
-    Case(
-        "TrainingRuntime",
-        {"spec.template.spec.volumeClaimPolicies": [{"templates": [{"metadata": {"name": "a"}}]}]},
-        {"spec.template.spec.volumeClaimPolicies": [{"templates": [{"metadata": {"name": "a", "namespace": "b"}}]}]},
-        "namespace cannot be set for VolumeClaimPolicies templates",
-    ),
-    Case(
-        "TrainingRuntime",
-        {"spec.template.spec.ttlSecondsAfterFinished": 0},
-        {"spec.template.spec.ttlSecondsAfterFinished": -1},
-        "greater than or equal to 0",
-    ),
     Case("OptimizationJob", {}, {"spec": ...}, "spec: Required value"),
     Case("OptimizationJob", {}, {"spec.objectives": []}, "should have at least 1 items"),
-    Case(
-        "OptimizationJob",
-        {"spec.objectives": [{"metric": "loss"}]},
-        {"spec.objectives": [{"metric": "loss"}, {"metric": "time"}]},
-        "Too many: 2: must have at most 1 item",
-    ),
-    Case(
-        "OptimizationJob",
-        {"spec.objectives.0.direction": "Maximize"},
-        {"spec.objectives.0.direction": "Sideways"},
-        'supported values: "Maximize", "Minimize"',
-    ),
     Case(
         "OptimizationJob",
         {"spec.numTrials": 4, "spec.parallelTrials": 4},
         {"spec.numTrials": 4, "spec.parallelTrials": 5},
         "parallelTrials cannot exceed numTrials",
     ),
-    Case("OptimizationJob", {"spec.numTrials": 100}, {"spec.numTrials": 101}, "less than or equal to 100"),
     Case(
         "OptimizationJob",
-        {"spec.searchAlgorithm": {"grid": {}}, **_space(categorical={"choices": ["a"]})},
+        {"spec.searchAlgorithm": {"grid": {}}, "spec.parameters.0.searchSpace": {"categorical": {"choices": ["a"]}}},
         {"spec.searchAlgorithm": {"grid": {}}},
         "Grid search requires all parameters to be Categorical",
     ),
-    Case(
-        "OptimizationJob",
-        {"spec.searchAlgorithm": {"random": {"seed": 1}}},
-        {"spec.searchAlgorithm": {"random": {}, "grid": {}}},
-        "exactly one of the fields in [random grid] must be set",
-    ),
-    Case(
-        "OptimizationJob",
-        _space(logUniform={"min": "1e-5", "max": "1e-1"}),
-        _space(uniform={"min": "0", "max": "1"}, categorical={"choices": ["a"]}),
-        "exactly one of the fields in [uniform logUniform categorical] must be set",
-    ),
     *(
         Case(
-            "OptimizationJob",
-            _space(uniform={"min": "-1", "max": "1"}),
-            _space(uniform={"min": low, "max": high}),
-            "min must be strictly less than max",
+            "OptimizationJob", {"spec.parameters.0.searchSpace": good}, {"spec.parameters.0.searchSpace": bad}, message
         )
-        for low, high in (("1", "1"), ("10", "9"))  # they are numbers, not texts
+        for good, bad, message in SPACES
     ),
-    Case(
-        "OptimizationJob",
-        _space(logUniform={"min": "0.1", "max": "1"}),
-        _space(logUniform={"min": "0", "max": "1"}),
-        "min must be strictly greater than 0",
-    ),
-    Case(
-        "OptimizationJob",
-        _space(uniform={"min": "1E+2", "max": "1e3"}),
-        _space(uniform={"min": "01", "max": "2"}),
-        "should match",
-    ),
-    Case("OptimizationJob", {"spec.parameters.0.name": "_lr2"}, {"spec.parameters.0.name": "2lr"}, "should match"),
-    Case(
-        "OptimizationJob",
-        {"spec.trainJobTemplate.metadata": {"labels": {"a": "b"}}},
-        {"spec.trainJobTemplate.metadata": {"name": "a"}},
-        "name and namespace cannot be set in a template.",
-    ),
-    Case(
-        "OptimizationJob",
-        {"spec.trainJobTemplate.spec.trainer.numProcPerNode": 1},
-        {"spec.trainJobTemplate.spec.trainer.numProcPerNode": 0},
-        "numProcPerNode must be greater than or equal to 1",
+    *(
+        Case(kind, {path: good}, {path: bad}, message)
+        for kind, fields in FIELDS.items()
+        for path, good, bad, message in fields
     ),
 ]
+
+
+def _change(path: str, value: Any, *, accepted: Any, refused: Any, message: str = FIXED) -> Case:
+    return Case("TrainJob", {path: accepted}, {path: refused}, message, base={path: value})
+
 
 _PATCHES = "spec.runtimePatches.0.trainingRuntimeSpec." + POD_PATCH
 UPDATES = [
     Case("TrainJob", {"spec.suspend": True}, {"spec.runtimeRef.name": "other"}, FIXED),
-    Case("TrainJob", {"spec.trainer.image": "a"}, {"spec.trainer.image": "b"}, FIXED, base={"spec.trainer.image": "a"}),
+    _change("spec.trainer.image", "a", accepted="a", refused="b"),
     Case("TrainJob", {"spec.trainer": ...}, {"spec.trainer.image": "b"}, FIXED, base={"spec.trainer.image": "a"}),
     Case(
         "TrainJob",
@@ -378,20 +321,8 @@ UPDATES = [
         FIXED,
         base={"spec.initializer.model.storageUri": "hf://a"},
     ),
-    Case(
-        "TrainJob",
-        {"spec.activeDeadlineSeconds": ...},
-        {"spec.activeDeadlineSeconds": 6},
-        FIXED,
-        base={"spec.activeDeadlineSeconds": 5},
-    ),
-    Case(
-        "TrainJob",
-        {"spec.ttlSecondsAfterFinished": 6},
-        {"spec.ttlSecondsAfterFinished": -1},
-        "greater than or equal to 0",
-        base={"spec.ttlSecondsAfterFinished": 5},
-    ),
+    _change("spec.activeDeadlineSeconds", 5, accepted=..., refused=6),
+    _change("spec.ttlSecondsAfterFinished", 5, accepted=6, refused=-1, message="greater than or equal to 0"),
     Case("TrainJob", {"spec.suspend": False}, {"spec.managedBy": "kueue.x-k8s.io/multikueue"}, FIXED),
     *(
         Case("TrainJob", accepted, {f"{_PATCHES}.{field}": value}, FIXED, base={"spec.runtimePatches": [PATCH]})
@@ -432,11 +363,7 @@ UPDATES = [
                 [{"templates": [{"metadata": {"name": "b"}}]}],
             ),
             ("spec.template.spec.successPolicy", {"operator": "All"}, {"operator": "Any"}),
-            (
-                "spec.template.spec.startupPolicy",
-                {"startupPolicyOrder": "AnyOrder"},
-                {"startupPolicyOrder": "InOrder"},
-            ),
+            ("spec.template.spec.startupPolicy", {"startupPolicyOrder": "AnyOrder"}, {"startupPolicyOrder": "InOrder"}),
             (
                 "spec.template.spec.replicatedJobs.0.dependsOn",
                 [{"name": "a", "status": "Ready"}],

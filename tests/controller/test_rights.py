@@ -17,10 +17,10 @@ from support.failing_pods import show_failure
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
 from support.installations import create_namespace
 from support.objects import COMPLETE, replicated_job, runtime_object, trainjob_object
-from support.probes import probed
 from support.series import series
 from support.stack import manager
 from support.training import conditions_of, found, until
+from support.web import probed
 
 from trainmaster.controller.condition_types import JOB_CREATION_FAILED
 from trainmaster.controller.configuration import Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook

@@ -13,9 +13,19 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import yaml
-from support.charts import NEEDS_HELM, template
 from support.kubectl import Kubectl
-from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, OVERLAYS, by_identity, kustomize, one, overlay
+from support.manifests import (
+    DEPLOY,
+    MANAGER,
+    NEEDS_HELM,
+    NEEDS_KUBECTL,
+    OVERLAYS,
+    by_identity,
+    kustomize,
+    one,
+    overlay,
+    template,
+)
 from support.stack import api_server
 
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -23,10 +33,7 @@ from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
-pytestmark = [
-    *NEEDS_KUBECTL,
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [*NEEDS_KUBECTL, pytest.mark.asyncio(loop_scope="module")]
 
 HERE = Path(__file__).parent
 GUIDE = (DEPLOY.parent / "docs/install.md").read_text()

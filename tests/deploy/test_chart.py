@@ -7,8 +7,20 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.charts import CHART, NEEDS_HELM, complete_chart, helm, installed_runtimes, refusal, template
-from support.manifests import DEPLOY, Id, by_identity, one, strings
+from support.manifests import (
+    CHART,
+    DEPLOY,
+    NEEDS_HELM,
+    Id,
+    by_identity,
+    complete_chart,
+    helm,
+    installed_runtimes,
+    one,
+    refusal,
+    strings,
+    template,
+)
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS
 from trainmaster.controller.configuration import Configuration, load_configuration, parse_configuration

@@ -9,9 +9,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 import yaml
-from support.charts import NEEDS_HELM, template
 from support.deployed import ACCOUNT, Deployed, deployed
-from support.manifests import ROOT
+from support.manifests import NEEDS_HELM, ROOT, template
 from support.training import python, runtime, trainjob
 
 pytestmark = [

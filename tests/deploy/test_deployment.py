@@ -16,9 +16,9 @@ import pytest_asyncio
 from support.admission import requests_to
 from support.commands import client_of, trainmaster
 from support.deployed import ACCOUNT, NAMESPACE, Deployed, deployed, rendered
+from support.loadbalancer import RATE, SteadyReviews
 from support.manifests import ROOT
 from support.stack import Stack
-from support.steady_reviews import RATE, SteadyReviews
 from support.training import RENDEZVOUS, python, runtime, trainjob
 
 from trainmaster.controller.kube.auth.loader import load_config

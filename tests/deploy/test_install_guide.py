@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 import yaml
-from support.charts import CHART
-from support.manifests import DEPLOY, NEEDS_KUBECTL, OVERLAYS, ROOT, by_identity, kustomize
+from support.manifests import CHART, DEPLOY, NEEDS_KUBECTL, OVERLAYS, ROOT, by_identity, kustomize
 
 from trainmaster.runtime.version import __version__
 

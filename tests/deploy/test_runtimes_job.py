@@ -6,19 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
-from support.charts import NEEDS_HELM, template
 from support.deployed import Deployed, deployed, rendered
-from support.manifests import overlay
+from support.manifests import NEEDS_HELM, overlay, template
 
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [
-    *NEEDS_HELM,
-    pytest.mark.kubectl,
-    pytest.mark.timeout(300),
-    pytest.mark.asyncio(loop_scope="module"),
-]
+pytestmark = [*NEEDS_HELM, pytest.mark.kubectl, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 INSTALLER = "kubeflow-trainer-runtimes-installer"
 

@@ -1,5 +1,4 @@
-"""The references have all that there is. Fields of the API and options of commands are written by generators, which
-`make check` runs; what is left are kinds, and variables of pods and programs."""
+"""Links and references lead somewhere, and the diagram of the architecture tells of what there is."""
 
 from __future__ import annotations
 
@@ -42,3 +41,48 @@ def test_every_variable_of_ours_that_a_program_reads_is_explained() -> None:
     assert {"TRAINMASTER_HOME", "TRAINMASTER_SLICE_ID"} <= read
     page = text("environment.md")
     assert {name for name in read if f"`{name}`" not in page} == set()
+
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+CODE = re.compile(r"^```.*?^```|`[^`\n]*`", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
+
+
+def test_every_link_leads_to_a_file() -> None:
+    missing = [
+        (str(document.relative_to(ROOT)), link)
+        for document in DOCUMENTS
+        for link in LINK.findall(CODE.sub("", document.read_text()))
+        if not (document.parent / link).exists()
+    ]
+    assert missing == []
+
+
+CONTROLLER = ROOT / "controller/trainmaster/controller"
+PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
+LINKED = re.compile(r"^\| \[[^]]+\]\(\.\./controller/trainmaster/controller/(\S+?)/?\)", re.MULTILINE)
+IMPORTED = re.compile(r"^\s*from trainmaster\.controller\.([\w.]+) import", re.MULTILINE)
+
+ROOMS = LINKED.findall(PAGE.partition("| room | what is in it |")[2].partition("\n\n")[0])
+"""Folders of the controller, in the order of the page."""
+
+
+def room_of(path: str) -> str | None:
+    """The innermost room in which a module is."""
+    return next((room for room in sorted(ROOMS, key=len, reverse=True) if f"{path}/".startswith(f"{room}/")), None)
+
+
+def test_every_room_of_the_controller_is_listed() -> None:
+    folders = {path.parent.name for path in CONTROLLER.glob("*/__init__.py")}
+    assert {room for room in ROOMS if "/" not in room} == folders
+
+
+def test_no_room_imports_one_that_is_listed_above_it() -> None:
+    upwards = set()
+    for path in CONTROLLER.rglob("*.py"):
+        room = room_of(path.parent.relative_to(CONTROLLER).as_posix())
+        for name in IMPORTED.findall(path.read_text(encoding="utf-8")):
+            other = room_of(name.replace(".", "/"))
+            if room and other and ROOMS.index(other) < ROOMS.index(room):
+                upwards.add((room, other))
+    assert upwards == set()

@@ -15,11 +15,7 @@ from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJO
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [
-    pytest.mark.any_cluster,
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(2 * PATIENCE),
-]
+pytestmark = [pytest.mark.any_cluster, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(2 * PATIENCE)]
 
 SLICES, HOSTS = 3, 2
 CONFIG_MAPS = Resource("", "v1", "ConfigMap", "configmaps", namespaced=True)

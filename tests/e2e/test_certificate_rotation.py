@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from support.admission import NAMESPACE, SERVICE, requests_to
 from support.certificate_installation import CertificateInstallation
 from support.certificates import names, written
-from support.loadbalancer import LoadBalancer, Replica
+from support.loadbalancer import OVERLOADED, RATE, LoadBalancer, Replica, SteadyReviews
 from support.stack import api_server
-from support.steady_reviews import OVERLOADED, RATE, SteadyReviews
 from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.certificates.pki import CA_VALIDITY, new_authority, new_serving_pair

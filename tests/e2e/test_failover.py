@@ -29,10 +29,7 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 TIMEOUT = 240
 """Each of these tests takes a minute on a machine that is busy with others."""
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(TIMEOUT),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(TIMEOUT)]
 
 LEASE, RENEWAL, RETRY = 10.0, 6.0, 0.5
 """The lease is so much longer than the time after which a leader gives up that a busy machine does not matter."""

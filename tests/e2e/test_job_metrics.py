@@ -30,10 +30,7 @@ from trainmaster.devcluster.settings import PARTS
 from trainmaster.metrics.families import families
 from trainmaster.runtime.jsontree import JsonObject
 
-pytestmark = [
-    pytest.mark.asyncio(loop_scope="module"),
-    pytest.mark.timeout(240),
-]
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 ENDLESS = "import time; time.sleep(600)"

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from support.admission import CONFIGURATIONS, configurations, requests_to, serving_certificates
 from support.commands import TIMEOUT
-from support.loadbalancer import LoadBalancer, Replica
+from support.loadbalancer import OVERLOADED, RATE, LoadBalancer, Replica, SteadyReviews
 from support.processes import ManagerProcess, account_token, cluster_process
 from support.stack import Stack
-from support.steady_reviews import OVERLOADED, RATE, SteadyReviews
 from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.kube.auth.loader import load_config

@@ -18,6 +18,7 @@ from support.training import (
     conditions,
     conditions_of,
     ended,
+    log_of,
     pods,
     python,
     runtime,
@@ -39,12 +40,6 @@ async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
         yield client
 
 
-async def log_of(client: KubeClient, pod: JsonObject) -> str:
-    path = f"/api/v1/namespaces/default/pods/{pod['metadata']['name']}/log"
-    _, _, body = await client.raw("GET", path, accept="*/*")
-    return body.decode()
-
-
 @pytest.mark.parametrize("mode", ["namespaces", "rewriting"])
 async def test_the_nodes_of_a_job_meet_in_either_mode_of_networking(tmp_path: Path, mode: str) -> None:
     """The mode that was asked for is used and shown; only where names are rewritten do programs see it."""
@@ -61,7 +56,7 @@ async def test_the_nodes_of_a_job_meet_in_either_mode_of_networking(tmp_path: Pa
             await client.create(TRAINJOBS, trainjob("meets", trainer=trainer))
             assert (await ended(client, "meets"))["type"] == "Complete"
             address = {"namespaces": "meets-node-0-0.meets", "rewriting": "127.0.0.1"}[mode]
-            logs = [await log_of(client, pod) for pod in await pods(client, "meets")]
+            logs = [await log_of(client, pod["metadata"]["name"]) for pod in await pods(client, "meets")]
             assert sorted(logs) == [f"{address}\n", f"met [b'x-1']\n{address}\n"]
     finally:
         await trainmaster("cluster", "down", cwd=tmp_path)

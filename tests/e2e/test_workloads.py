@@ -16,13 +16,11 @@ import pytest
 from support.commands import client_of, trainmaster
 from support.distributions import Distributions
 from support.kubectl import Kubectl
-from support.otherworkloads import indexed_job
+from support.plugins import indexed_job
 from support.rights import declare
-from support.training import until
+from support.training import found, until
 
 from trainmaster.controller.configuration import Health
-from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.resources import JOBSETS
 from trainmaster.devcluster.listener import free_port
@@ -212,14 +210,7 @@ async def test_a_cluster_comes_up_without_the_kind_of_a_plugin_so_that_it_can_be
         assert "cannot be built yet: the cluster does not serve Queue (acme.example/v1)" in warned
         await kubectl(*apply, stdin=json.dumps(QUEUE_DEFINITION))
         async with client_of(home / "kubeconfig") as client:
-            built = await until(partial(found, client, "early"))
+            built = await until(partial(found, client, JOBSETS, "early"))
         assert built["metadata"]["labels"]["queue"] == "blue"
     finally:
         await trainmaster("cluster", "down", cwd=tmp_path)
-
-
-async def found(client: KubeClient, name: str) -> JsonObject | None:
-    try:
-        return await client.get(JOBSETS, "default", name)
-    except NotFound:
-        return None

@@ -16,7 +16,7 @@ import yaml
 from support.commands import client_of, trainmaster
 from support.examples import EXAMPLES, install, start_its_tests
 from support.rights import declare
-from support.training import conditions, ended, found, pods, python, until
+from support.training import conditions, ended, found, log_of, pods, python, until
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -167,12 +167,6 @@ async def submit(client: KubeClient, package: str, *, namespace: str = "default"
     created = await client.create(TRAINJOBS, job)
     name: str = created["metadata"]["name"]
     return name
-
-
-async def log_of(client: KubeClient, pod: str) -> str:
-    code, _, log = await client.raw("GET", f"/api/v1/namespaces/default/pods/{pod}/log")
-    assert code == 200, log
-    return log.decode()
 
 
 async def blocked(client: KubeClient, name: str, reason: str) -> JsonObject | None:

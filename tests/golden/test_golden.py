@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.admission import Requests
 from support.golden import Case, Player, agree, assert_same, load_case, load_yaml
 from support.sim.loop import Process, SimClock, VirtualLoop
 from support.sim.server import SimTransport
 from support.sim.world import World, simulate, trainer_registry
+from support.specs import SpecPlayer, load_specs
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
@@ -17,6 +20,7 @@ from trainmaster.controller.kube.rest.errors import Invalid
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.jsonpatch import json_patch
 from trainmaster.devcluster.apiserver.registry import Registry
+from trainmaster.runtime.jsontree import JsonObject
 
 HERE = Path(__file__).parent
 CASES = sorted((HERE / "cases").glob("*.yaml"))
@@ -62,3 +66,36 @@ def test_every_difference_belongs_to_a_case_and_has_its_reason() -> None:
     assert set(DIFFERENT) <= {path.stem for path in CASES}
     given = {reason for entry in DIFFERENT.values() for reason in entry["reasons"]}
     assert given == set(DIFFERENCES["reasons"])
+
+
+SPECS = load_specs()
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec["id"])
+async def test_spec(served: tuple[str, Requests], spec: JsonObject) -> None:
+    schemas, requests = served
+    steps = spec["steps"]
+    for difference in spec.get("differs", ()):
+        if difference.get("definitions", schemas) == schemas:
+            steps = difference["steps"]
+    await SpecPlayer(requests, re.sub("[^a-z0-9]+", "-", spec["id"])).play(steps)
+
+
+def test_every_spec_has_an_id_of_its_own() -> None:
+    assert len({spec["id"] for spec in SPECS}) == len(SPECS) == 92
+
+
+def test_every_difference_is_declared() -> None:
+    """By specs and by recorded cases alike: on a page of defects, or on that of differences."""
+    declared: set[str] = set()
+    for page in ("upstream-defects", "training-operator-defects", "differences"):
+        ids = re.findall(r"^\| ([A-Z][A-Z0-9-]*) \|", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE)
+        assert len(ids) == len(set(ids))
+        assert not declared & set(ids)
+        declared |= set(ids)
+    named = {name for spec in SPECS for difference in spec.get("differs", ()) for name in difference["by"]}
+    for recorded in ("differences", "admission-differences", "v1-differences"):
+        named |= load_yaml((ROOT / f"tests/golden/{recorded}.yaml").read_text())["reasons"].keys()
+    assert named <= declared

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 from support.golden import assert_same, load_yaml
-from support.jobs.definitions import registry_by
 from support.jobs.differences import Difference, EventDifference, load_differences, load_event_differences
 from support.jobs.player import play
-from support.jobs.recorded import Case, Stages, load_case, settled
+from support.jobs.recorded import Case, Stages, load_case, registry_by, settled
 from support.original_crds import SCHEMAS
 
 HERE = Path(__file__).parent

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.objects import replicated_job, runtime, trainjob, trainjob_object
-from support.resolutions import FRAMEWORK, container, entropy, env, error_details, job_spec, jobset
+from support.resolutions import FRAMEWORK, Runtime, container, entropy, env, error_details, job_spec, jobset
 
 from trainmaster.plugins.claims import GPU_DEVICE_CLASSES
-from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob, parse_runtime, parse_trainjob
+from trainmaster.runtime.api import TrainJob, parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers, NoListers
@@ -61,7 +61,7 @@ def claiming(*claims: JsonObject, **trainer: Any) -> TrainJob:
 
 def with_claims(
     *claims: JsonObject, used: Iterable[JsonObject] = (), policy: JsonObject | None = None, **resources: Any
-) -> TrainingRuntime | ClusterTrainingRuntime:
+) -> Runtime:
     """A runtime whose pods declare claims, and whose containers `node` and `side` are there to use them."""
     main: JsonObject = {"name": "node", "image": "i", "resources": {**resources}}
     if used:
@@ -87,27 +87,29 @@ def used_by(obj: JsonObject, index: int = 0) -> list[JsonObject]:
     return found
 
 
-def warnings(
-    job: TrainJob, on: TrainingRuntime | ClusterTrainingRuntime, listers: Listers = NO_LISTERS
-) -> list[tuple[str, str]]:
+def warnings(job: TrainJob, on: Runtime, listers: Listers = NO_LISTERS) -> list[tuple[str, str]]:
     errors, found = FRAMEWORK.validate(new_info(job, on), job, None, listers)
     assert not errors
     return [(each.path, each.detail) for each in found]
 
 
+def workers(job: TrainJob, on: Runtime, listers: Listers, framework: Framework = FRAMEWORK) -> str:
+    """How many processes a node of XGBoost is told to have."""
+    built = resolve(job, on, framework, listers=listers).objects[0].object
+    return str(env(container(built))["DMLC_NUM_WORKER"])
+
+
 # Merging
 
 
-def test_a_claim_of_the_trainjob_is_declared_and_used() -> None:
-    result = jobset(claiming(template()), with_claims())
+@pytest.mark.parametrize("user", ["node", "side"])
+def test_a_claim_of_the_trainjob_is_declared_and_used(user: str) -> None:
+    """By the containers that it names and no others, and by that of the trainer where it names none."""
+    named = {} if user == "node" else {"containerNames": [user]}
+    result = jobset(claiming({**template(), **named}), with_claims())
     assert pod(result)["resourceClaims"] == [template()]
-    assert (used_by(result), used_by(result, 1)) == ([{"name": "gpus"}], [])
-
-
-def test_named_containers_use_a_claim_and_no_others() -> None:
-    result = jobset(claiming({**template(), "containerNames": ["side"]}), with_claims())
-    assert (used_by(result), used_by(result, 1)) == ([], [{"name": "gpus"}])
-    assert pod(result)["resourceClaims"] == [template()]
+    used = [used_by(result), used_by(result, 1)]
+    assert used == ([[{"name": "gpus"}], []] if user == "node" else [[], [{"name": "gpus"}]])
 
 
 def test_the_trainjob_wins_over_patches_and_they_over_the_runtime() -> None:
@@ -179,7 +181,7 @@ def test_a_claim_has_exactly_one_source(claim: JsonObject, message: str, place: 
     assert failed.value.rejected
 
 
-def test_names_are_unique() -> None:
+def test_names_are_unique_and_such_that_pods_can_have_them() -> None:
     twice = claiming(template(), template(template="other"))
     assert error_details(twice, with_claims()) == [(f"{FIELD}[1].name", "must be unique: another claim has this name")]
     on = with_claims(template(), template(template="other"), used=[{"name": "gpus"}])
@@ -187,9 +189,6 @@ def test_names_are_unique() -> None:
     assert path == "spec.runtimeRef"
     assert message == 'the ReplicatedJob "node" declares the claim "gpus" 2 times; names must be unique'
     assert not error_details(claiming(template("a"), template("b")), with_claims())
-
-
-def test_a_name_is_one_that_pods_can_have() -> None:
     ((path, message),) = error_details(claiming(template("My_Claim")), with_claims())
     assert path == f"{FIELD}[0].name"
     assert "lower" in message
@@ -266,13 +265,11 @@ def test_only_the_request_that_the_container_uses_counts() -> None:
     }
     listers = Cluster(four=asking(request(4, "a"), request(2, "b"), alternatives))
 
-    def workers(used: JsonObject) -> str:
-        on = with_claims(template(), used=[{"name": "gpus", **used}], policy={"xgboost": {}})
-        return str(
-            env(container(resolve(trainjob(), on, FRAMEWORK, listers=listers).objects[0].object))["DMLC_NUM_WORKER"]
-        )
+    def counted(request: str) -> str:
+        used = [{"name": "gpus", "request": request}]
+        return workers(trainjob(), with_claims(template(), used=used, policy={"xgboost": {}}), listers)
 
-    assert [workers({"request": name}) for name in ("a", "b", "or/small")] == ["4", "2", "7"]
+    assert [counted(name) for name in ("a", "b", "or/small")] == ["4", "2", "7"]
 
 
 @pytest.mark.parametrize(
@@ -294,14 +291,14 @@ def test_which_classes_are_gpus_is_configured() -> None:
     listers = Cluster(four=asking(request(4, device_class="h100.team.example")))
     job, on = claiming(template()), with_claims(policy={"xgboost": {}})
 
-    def workers(**options: Any) -> str:
+    def counted(**options: Any) -> str:
         framework = Framework(load_plugins(options={"claims": options, "mpi": {"entropy": entropy}}))
-        return str(env(container(resolve(job, on, framework, listers=listers).objects[0].object))["DMLC_NUM_WORKER"])
+        return workers(job, on, listers, framework)
 
-    assert workers() == "1"
-    assert workers(gpu_device_classes=["h100.team.example"]) == "4"
-    assert workers(gpu_device_classes=["h*.team.example"]) == "4"
-    assert workers(gpu_device_classes=["team"]) == "1"
+    assert counted() == "1"
+    assert counted(gpu_device_classes=["h100.team.example"]) == "4"
+    assert counted(gpu_device_classes=["h*.team.example"]) == "4"
+    assert counted(gpu_device_classes=["team"]) == "1"
     with pytest.raises(PluginInvalid, match="gpu_device_classes must be a list of names"):
         load_plugins(options={"claims": {"gpu_device_classes": GPU}})
 
@@ -400,8 +397,7 @@ def test_the_guide_is_true() -> None:
     job, on = parse_trainjob(raw), with_claims(policy={"xgboost": {}})
     listers = Cluster(**{template["metadata"]["name"]: template["spec"]["spec"]})
     assert not warnings(job, on, listers)
-    variables = env(container(resolve(job, on, FRAMEWORK, listers=listers).objects[0].object))
-    assert variables["DMLC_NUM_WORKER"] == "8"
+    assert workers(job, on, listers) == "8"
     assert all(f"`{name}`" in text for name in GPU_DEVICE_CLASSES)
 
 

@@ -88,10 +88,7 @@ class TestPlainML(PluginConformance):
 
 class TestSlices(PluginConformance):
     plugin = Slices
-    runtime = {
-        "mlPolicy": {"numNodes": 4, "torch": {}},
-        "template": template(replicated_job("node", replicas=2)),
-    }
+    runtime = {"mlPolicy": {"numNodes": 4, "torch": {}}, "template": template(replicated_job("node", replicas=2))}
     jobs = ({}, {"trainer": {"numNodes": 8, "command": ["python", "train.py"]}})
 
 
@@ -176,10 +173,7 @@ class TestJobSet(PluginConformance):
     plugin = JobSet
     runtime = {
         "mlPolicy": {"numNodes": 2, "torch": {}},
-        "template": template(
-            replicated_job("dataset-initializer", ancestor="dataset-initializer"),
-            replicated_job(),
-        ),
+        "template": template(replicated_job("dataset-initializer", ancestor="dataset-initializer"), replicated_job()),
     }
     jobs = JOBS
 

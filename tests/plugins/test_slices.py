@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from support.generated import check_resolution, runtimes, trainjobs
 from support.golden import load_yaml
 from support.objects import replicated_job, runtime, runtime_object, trainjob
-from support.resolutions import (
-    FRAMEWORK,
-    RANK,
-    container,
-    env,
-    error_details,
-    job_spec,
-    jobset,
-    warning_details,
-)
+from support.resolutions import FRAMEWORK, RANK, container, env, error_details, job_spec, jobset, warning_details
 from support.validation import validate_runtime
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
@@ -72,12 +63,7 @@ def test_runtimes_without_a_framework_have_slices_as_well() -> None:
 
 @pytest.mark.parametrize(
     ("policy", "parallelism", "expected"),
-    [
-        ({"jax": {}, "numNodes": 8}, None, 2),
-        ({"jax": {}}, None, 1),
-        ({"numNodes": 4}, 7, 1),
-        (None, 7, 7),
-    ],
+    [({"jax": {}, "numNodes": 8}, None, 2), ({"jax": {}}, None, 1), ({"numNodes": 4}, 7, 1), (None, 7, 7)],
     ids=["the runtime's", "one host for each slice", "the runtime's rather than parallelism", "parallelism"],
 )
 def test_without_a_number_of_the_trainjob(policy: JsonObject | None, parallelism: int | None, expected: int) -> None:
@@ -193,11 +179,7 @@ def test_torch_without_a_known_command_agrees_on_ranks_by_itself() -> None:
     assert "PET_NODE_RANK" not in variables
     assert (
         variables.items()
-        >= {
-            "PET_RDZV_BACKEND": "c10d",
-            "PET_RDZV_ENDPOINT": "demo-node-0-0.demo:29500",
-            "PET_RDZV_ID": "demo",
-        }.items()
+        >= {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ENDPOINT": "demo-node-0-0.demo:29500", "PET_RDZV_ID": "demo"}.items()
     )
     assert not warning_details(job, on)
 

@@ -123,8 +123,7 @@ class TestCommand:
 
 class TestValidation:
     @pytest.mark.parametrize(
-        ("name", "model"),
-        [("torchtune-gpt2-xl", "gpt2/XL"), ("my-tune", ""), ("torchtune-llama3.2-1b-mine", "")],
+        ("name", "model"), [("torchtune-gpt2-xl", "gpt2/XL"), ("my-tune", ""), ("torchtune-llama3.2-1b-mine", "")]
     )
     def test_the_model_must_be_known(self, name: str, model: str) -> None:
         (error,) = field_errors(tuning(on=name), blueprint(name))

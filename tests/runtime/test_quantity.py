@@ -161,21 +161,19 @@ def test_arithmetic_equals_that_of_fractions(left: Written, right: Written, coun
 
 
 @pytest.mark.parametrize(
-    ("left", "right", "expected"),
+    ("left", "right", "notation", "expected"),
     [
-        ("1Gi", "1G", "2073741824"),
-        ("1024", "1Gi", "1073742848"),
+        ("1Gi", "1G", Notation.BINARY_SI, "2073741824"),
+        ("1024", "1Gi", Notation.DECIMAL_SI, "1073742848"),
+        ("0", "1Gi", Notation.BINARY_SI, "1Gi"),
+        ("1Gi", "0", Notation.BINARY_SI, "1Gi"),
     ],
 )
-def test_a_sum_keeps_the_notation_of_its_left_operand(left: str, right: str, expected: str) -> None:
+def test_a_sum_keeps_the_notation_of_its_left_operand_unless_that_is_zero(
+    left: str, right: str, notation: Notation, expected: str
+) -> None:
     total = Quantity.parse(left) + Quantity.parse(right)
-    assert total.notation is Quantity.parse(left).notation
-    assert str(total) == expected
-
-
-def test_zero_takes_the_notation_of_the_other_operand() -> None:
-    assert (Quantity.parse(0) + Quantity.parse("1Gi")).notation is Notation.BINARY_SI
-    assert (Quantity.parse("1Gi") + Quantity.parse(0)).notation is Notation.BINARY_SI
+    assert (total.notation, str(total)) == (notation, expected)
 
 
 def test_a_binary_amount_below_one_is_decimal_from_then_on() -> None:

@@ -79,38 +79,33 @@ def test_a_command_that_a_framework_rewrites_is_that_of_one_trainer(policy: Json
     assert first != second == ["train"]
 
 
-@pytest.mark.parametrize("policy", [{"torch": {}}, {"mpi": {}}, {"flux": {}}])
-def test_a_count_of_processes_that_no_webhook_saw_becomes_no_jobset(policy: JsonObject) -> None:
+@pytest.mark.parametrize(
+    ("trainer", "policy", "fault"),
+    [
+        ({"numProcPerNode": -3}, {"torch": {}}, r"spec\.trainer is -3"),
+        ({"numProcPerNode": -3}, {"mpi": {}}, r"spec\.trainer is -3"),
+        ({"numProcPerNode": -3}, {"flux": {}}, r"spec\.trainer is -3"),
+        ({}, {"mpi": {"numProcPerNode": 0}}, "the runtime's mlPolicy is 0"),
+    ],
+)
+def test_a_count_of_processes_that_no_webhook_saw_becomes_no_jobset(
+    trainer: JsonObject, policy: JsonObject, fault: str
+) -> None:
     """The schema of the original lets it pass, and there may be no webhook."""
-    on = runtime(policy=policy)
-    with pytest.raises(PluginFailed, match=r"numProcPerNode of spec\.trainer is -3, but must be greater") as caught:
-        resolve(trainjob(trainer={"numProcPerNode": -3}), on, FRAMEWORK)
+    with pytest.raises(PluginFailed, match=f"numProcPerNode of {fault}, but must be greater") as caught:
+        resolve(trainjob(trainer=trainer), runtime(policy=policy), FRAMEWORK)
     assert caught.value.rejected
 
 
-def test_a_runtime_without_processes_that_no_webhook_saw_becomes_no_jobset() -> None:
-    with pytest.raises(PluginFailed, match="numProcPerNode of the runtime's mlPolicy is 0, but must be greater"):
-        resolve(trainjob(), runtime(policy={"mpi": {"numProcPerNode": 0}}), FRAMEWORK)
-
-
-def test_a_framework_that_ignores_the_count_of_processes_builds() -> None:
-    assert jobset(trainjob(trainer={"numProcPerNode": 0}), runtime(policy={"jax": {}}))
-
-
 def test_a_negative_number_of_nodes_that_no_webhook_saw_becomes_no_jobset() -> None:
+    assert jobset(trainjob(trainer={"numProcPerNode": 0}), runtime(policy={"jax": {}})), "nobody counts processes"
     with pytest.raises(JobInvalid, match=r"spec\.trainer\.numNodes: is -1, but must be greater than or equal to 1"):
         resolve(trainjob(trainer={"numNodes": -1}), runtime(), FRAMEWORK)
 
 
 @pytest.mark.parametrize(
     ("patches", "expected"),
-    [
-        (["n"], "nabc"),
-        (["n", "m"], "mnabc"),
-        (["an"], "anbc"),
-        (["cn", "m"], "manbc"),
-        (["cba"], "abc"),
-    ],
+    [(["n"], "nabc"), (["n", "m"], "mnabc"), (["an"], "anbc"), (["cn", "m"], "manbc"), (["cba"], "abc")],
 )
 def test_replicated_jobs_that_the_runtime_lacks_come_where_the_original_puts_them(
     patches: list[str], expected: str

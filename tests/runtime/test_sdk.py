@@ -145,11 +145,7 @@ def test_an_addition_takes_a_minor_step(added: str) -> None:
 
 @pytest.mark.parametrize(
     "now",
-    [
-        LINES[:2],
-        [*LINES[:2], "Watch.kind: int"],
-        [*LINES, "Watch demands group: str"],
-    ],
+    [LINES[:2], [*LINES[:2], "Watch.kind: int"], [*LINES, "Watch demands group: str"]],
     ids=["gone", "changed", "demanded"],
 )
 def test_a_break_takes_a_major_step(now: list[str]) -> None:

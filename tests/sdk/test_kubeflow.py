@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from support.commands import wait_until
+from support.distributions import build_wheel
 from support.training import runtime
-from support.wheels import build_wheel
 
 trainer = pytest.importorskip("kubeflow.trainer", reason="`kubeflow` is not installed; `make test` installs it")
 options = pytest.importorskip("kubeflow.trainer.options")

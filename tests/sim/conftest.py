@@ -1,4 +1,4 @@
-"""Replaying one plan: `pytest tests/sim/test_replay.py --plan "..."`."""
+"""Replaying one plan: `pytest tests/sim/test_perturbations.py -k asked_for --plan "..."`."""
 
 from __future__ import annotations
 

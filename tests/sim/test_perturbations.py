@@ -1,15 +1,13 @@
-"""The controller in a cluster where things go wrong: every write, every frame of every watch, in every scenario.
-
-`support.sim.judging` says what every run has to satisfy. A failing plan prints the command that replays it. Here one
-plan in `EVERY` of each scenario is run, over all faults; `make matrix` runs them all (`test_matrix`).
-"""
+"""The controller in a cluster where things go wrong: a sample of all plans, and those that once found a defect."""
 
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from support.sim.faults.plan import Plan
 from support.sim.faults.writes import TIME_TRAVEL, WRITE_FAULTS
 from support.sim.judging import families, plans, reference, run, run_all
@@ -73,3 +71,28 @@ def test_the_sample_has_every_scenario_and_nearly_every_fault() -> None:
     assert all(sampled)
     struck = {plan.fault for matrix in sampled for plan in matrix}
     assert len(struck) > 0.9 * len({fault for _, fault in families()})
+
+
+REGRESSIONS = yaml.safe_load((Path(__file__).parent / "regressions.yaml").read_text())
+
+
+def test_the_plan_that_was_asked_for(request: pytest.FixtureRequest) -> None:
+    """`pytest tests/sim/test_perturbations.py -k asked_for --plan "..."`: what a failing plan prints."""
+    text = request.config.getoption("--plan", None)
+    if text is None:
+        pytest.skip("no plan was asked for")
+    played = run(Plan.read(text))
+    assert not played.violations, "\n".join([played.report(), "trace:", *map(str, played.trace)])
+
+
+@pytest.mark.parametrize("regression", REGRESSIONS, ids=lambda regression: regression["plan"])
+def test_no_defect_comes_back(regression: dict[str, str]) -> None:
+    """Each of these plans once ended wrongly; its text stays the same, so that it meets the same moment."""
+    played = run(Plan.read(regression["plan"]))
+    assert not played.violations, played.report()
+
+
+def test_the_text_of_a_plan_gives_the_plan() -> None:
+    plan = Plan(scenario="several", fault="time-travel", k=3, n=6, on="jobsets", seed=7)
+    assert Plan.read(str(plan)) == plan
+    assert str(plan) == "scenario=several fault=time-travel k=3 n=6 on=jobsets seed=7"

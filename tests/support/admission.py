@@ -93,11 +93,7 @@ def served(directory: Path, port: int) -> Configuration:
     """A configuration in which the webhooks are all that is served."""
     webhook = Webhook(host="127.0.0.1", port=port, cert_dir=str(directory))
     return QUIET.model_copy(
-        update={
-            "webhook": webhook,
-            "cert_management": CertManagement(enable=False),
-            "shutdown_delay_duration": "0s",
-        }
+        update={"webhook": webhook, "cert_management": CertManagement(enable=False), "shutdown_delay_duration": "0s"}
     )
 
 

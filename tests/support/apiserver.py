@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import pytest
@@ -81,6 +81,8 @@ async def create_pod(
     return await cluster.api.create(PODS, body, namespace="default")
 
 
-def refusal(caught: pytest.ExceptionInfo[StatusError]) -> tuple[int, str]:
-    """Return code and message of a refusal."""
+async def refusal(request: Awaitable[object]) -> tuple[int, str]:
+    """Return code and message with which a request is refused."""
+    with pytest.raises(StatusError) as caught:
+        await request
     return caught.value.code, caught.value.message

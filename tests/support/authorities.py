@@ -49,11 +49,7 @@ class Authority:
     ) -> tuple[Path, Path]:
         """Write a certificate for `name`, 127.0.0.1 and localhost, and its key; return both paths."""
         key = ec.generate_private_key(ec.SECP256R1())
-        names = [
-            x509.DNSName("localhost"),
-            x509.DNSName(name),
-            x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-        ]
+        names = [x509.DNSName("localhost"), x509.DNSName(name), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
         builder = _builder(_name(name), self._name, key.public_key(), valid=valid).add_extension(
             x509.SubjectAlternativeName(names), critical=False
         )
@@ -90,11 +86,7 @@ def _name(text: str) -> x509.Name:
 
 
 def _builder(
-    subject: x509.Name,
-    issuer: x509.Name,
-    key: ec.EllipticCurvePublicKey,
-    *,
-    valid: dt.timedelta = dt.timedelta(days=1),
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, *, valid: dt.timedelta = dt.timedelta(days=1)
 ) -> x509.CertificateBuilder:
     now = dt.datetime.now(dt.UTC)
     return (

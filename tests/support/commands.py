@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -12,9 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
-
-from support.forks import Fork, forkable
+from typing import Any
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -25,17 +24,6 @@ TIMEOUT = 90.0
 
 Ran = Callable[..., Any]
 """Runs a command in this process, to an exit code (0 by default); returns what it printed, as `out` and `err`."""
-
-
-class Process(Protocol):
-    """What there is of `asyncio.subprocess.Process` in a fork as well."""
-
-    @property
-    def returncode(self) -> int | None: ...
-    async def wait(self) -> int: ...
-    def send_signal(self, signal: int, /) -> None: ...
-    def terminate(self) -> None: ...
-    def kill(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -51,8 +39,8 @@ class Finished:
 class Running:
     """A command that runs, and what it has printed so far."""
 
-    process: Process
-    streams: tuple[asyncio.StreamReader, asyncio.StreamReader]
+    process: asyncio.subprocess.Process
+    readers: list[asyncio.Task[None]] = field(default_factory=list)
     out: list[str] = field(default_factory=list)
     err: list[str] = field(default_factory=list)
 
@@ -61,7 +49,7 @@ class Running:
         async with asyncio.timeout(TIMEOUT):
             ended = await self.process.wait()
             # The pipes may hold more than was read until now.
-            await eventually(lambda: all(stream.at_eof() for stream in self.streams))
+            await asyncio.wait(self.readers)
         finished = Finished(ended, "".join(self.out), "".join(self.err))
         assert code in {None, ended}, finished.err
         return finished
@@ -77,42 +65,37 @@ async def started(
     *arguments: str, cwd: Path, stdin: str = "", script: str = "", **environment: str
 ) -> AsyncIterator[Running]:
     """Start a command, or a script in its place; it is killed when the block ends, if it still runs."""
-    wanted = _environment(environment)
-    out, to_out = await _pipe()
-    err, to_err = await _pipe()
-    process: Process
+    program = (script,) if script else ("-m", "trainmaster.controller.cli")
     with tempfile.TemporaryFile() as given:
         given.write(stdin.encode())
         given.seek(0)
-        streams = (given.fileno(), to_out, to_err)
-        if forkable(wanted):
-            process = Fork(arguments, cwd=cwd, environment=wanted, streams=streams, script=script)
-        else:
-            program = ("-P", script) if script else ("-m", "trainmaster.controller.cli")
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, *program, *arguments), cwd=cwd, env=wanted, stdin=given, stdout=to_out, stderr=to_err
-            )
-    os.close(to_out)
-    os.close(to_err)
-    running = Running(process, (out, err))
-    readers = [asyncio.create_task(_collect(out, running.out)), asyncio.create_task(_collect(err, running.err))]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", *program, *arguments),
+            cwd=cwd,
+            env=_environment(environment),
+            stdin=given,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            preexec_fn=_heed_signals,
+        )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    running = Running(process)
+    for stream, lines in ((process.stdout, running.out), (process.stderr, running.err)):
+        running.readers.append(asyncio.create_task(_collect(stream, lines)))
     try:
         yield running
     finally:
         if process.returncode is None:
             process.kill()
         await process.wait()
-        await asyncio.gather(*readers)
+        await asyncio.gather(*running.readers)
 
 
-async def _pipe() -> tuple[asyncio.StreamReader, int]:
-    """A pipe: what reads it in the loop, and the end that a process gets."""
-    source, target = os.pipe()
-    reader = asyncio.StreamReader()
-    await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(source, "rb", buffering=0)
-    )
-    return reader, target
+def _heed_signals() -> None:
+    """Let a command end by what a shell lets it end by; whoever runs the tests in the background ignores some."""
+    for each in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(each, signal.SIG_DFL)
 
 
 async def trainmaster(*arguments: str, cwd: Path, stdin: str = "", script: str = "", **environment: str) -> Finished:

@@ -9,6 +9,15 @@ from typing import Any
 
 import yaml
 
+from trainmaster.devcluster.crds.install import (
+    GANG_DEFINITIONS,
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    definition_file,
+)
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.yamltext import load_yaml
+
 ROOT = Path(__file__).resolve().parents[2]
 JOB_KINDS = ["JAXJob", "MPIJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob"]
 FILES = {
@@ -61,3 +70,18 @@ def nodes(node: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str,
 def rules_at(kind: str, path: str) -> list[tuple[str, str]]:
     node = at(kind, path) if path else root_of(kind)
     return [(rule["rule"], rule["message"]) for rule in node.get("x-kubernetes-validations", [])]
+
+
+TRAINING = (*TRAINER_DEFINITIONS, *JOBSET_DEFINITIONS)
+ALL = (*TRAINING, *GANG_DEFINITIONS)
+
+
+def definitions(names: tuple[str, ...] = TRAINING) -> list[JsonObject]:
+    """Return the definitions in the files of these names, a new copy each time."""
+    return [copy_tree(_definition(name)) for name in names]
+
+
+@cache
+def _definition(name: str) -> JsonObject:
+    definition: JsonObject = load_yaml(definition_file(name).read_bytes())
+    return definition

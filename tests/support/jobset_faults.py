@@ -56,20 +56,14 @@ JOB_FAULTS: list[tuple[JsonObject, str]] = [
         container(resources={"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "2"}}),
         f"{POD}.containers[0].resources.requests: 1 must be equal to nvidia.com/gpu limit of 2",
     ),
-    (
-        container(resources={"limits": {"gpu": "1"}}),
-        f"{POD}.containers[0].resources.limits[gpu]: must be a standard",
-    ),
+    (container(resources={"limits": {"gpu": "1"}}), f"{POD}.containers[0].resources.limits[gpu]: must be a standard"),
     (
         container(resources={"limits": {"cpu": "-1"}}),
         f"{POD}.containers[0].resources.limits[cpu]: must be greater than or equal to 0",
     ),
     (pod(nodeSelector={"a b": "c"}), f"{POD}.nodeSelector: 'a b': name part must consist of"),
     (pod(volumes=[{"name": "V", "emptyDir": {}}]), f"{POD}.volumes[0].name: a lowercase RFC 1123 label"),
-    (
-        pod(initContainers=[{"name": "node", "image": "i"}]),
-        f"{POD}.initContainers[0].name: Duplicate value: 'node'",
-    ),
+    (pod(initContainers=[{"name": "node", "image": "i"}]), f"{POD}.initContainers[0].name: Duplicate value: 'node'"),
 ]
 """The JobSet is taken, and its Jobs are refused."""
 

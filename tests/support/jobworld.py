@@ -12,11 +12,7 @@ from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
-from trainmaster.controller.reconciling.jobs.event_handlers import (
-    trim_owned,
-    trim_pod,
-    trim_service,
-)
+from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned, trim_pod, trim_service
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
 from trainmaster.controller.reconciling.outcomes import Outcome

@@ -24,10 +24,7 @@ from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 
 REWRITING = Networking("rewriting")
-MODES = [
-    pytest.param(REWRITING, id="rewriting"),
-    pytest.param(FOUND, id="namespaces", marks=needs_namespaces),
-]
+MODES = [pytest.param(REWRITING, id="rewriting"), pytest.param(FOUND, id="namespaces", marks=needs_namespaces)]
 """Parameters for tests that have to pass in both modes of networking."""
 
 RESOLVING = pytest.mark.parametrize(

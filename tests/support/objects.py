@@ -25,11 +25,7 @@ COMPLETE: JsonObject = {
 
 
 def replicated_job(
-    name: str = "node",
-    *,
-    ancestor: str | None = "trainer",
-    containers: list[JsonObject] | None = None,
-    **fields: Any,
+    name: str = "node", *, ancestor: str | None = "trainer", containers: list[JsonObject] | None = None, **fields: Any
 ) -> JsonObject:
     """A ReplicatedJob with one container called node, unless told otherwise."""
     pod = {"containers": containers or [{"name": "node", "image": "train:1"}]}

@@ -176,13 +176,7 @@ class OddTransport:
     """
 
     def __init__(
-        self,
-        real: Transport,
-        kinds: Mapping[str, tuple[str, str]],
-        *,
-        lists: int,
-        streaming_lists: bool,
-        seed: int,
+        self, real: Transport, kinds: Mapping[str, tuple[str, str]], *, lists: int, streaming_lists: bool, seed: int
     ) -> None:
         self._real = real
         self.kinds = kinds

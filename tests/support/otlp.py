@@ -11,7 +11,7 @@ from typing import Any
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from support.commands import eventually
-from support.http import listening
+from support.web import listening
 
 SERVER, CLIENT, INTERNAL = 2, 3, 1
 ERROR = 2

@@ -20,7 +20,7 @@ import socket
 import struct
 from typing import Any, Self
 
-from support.streams import abort
+from support.requests import abort
 
 _CHUNK = 2**16
 _CHUNKS_IN_FLIGHT = 64

@@ -1,7 +1,9 @@
-"""Requests of a client about one object, and how their connections break."""
+"""Requests of a client about one object, streams, and how connections break."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -32,3 +34,10 @@ WRITES: dict[str, Callable[[KubeClient], Awaitable[object]]] = {
 def open_connections(pool: str) -> float | None:
     """Return how many connections of a pool are open."""
     return value_of("trainmaster_client_connections", {"pool": pool})
+
+
+def abort(writer: asyncio.StreamWriter) -> None:
+    """Close a connection at once, unless it is closed already."""
+    # Python 3.11 fails on one that is closed, if its close had to wait for unsent bytes; no attribute tells that.
+    with contextlib.suppress(AttributeError):
+        writer.transport.abort()

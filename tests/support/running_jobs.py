@@ -1,10 +1,14 @@
-"""Jobs of kubeflow.org/v1 that run as processes, for end-to-end tests; all in the namespace default."""
+"""Jobs that run as processes, for end-to-end tests: those of kubeflow.org/v1, and TrainJobs of a shell script."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import yaml
 from support.training import conditions_of, log_of, until
+from support.training import runtime as cluster_runtime
+from support.training import trainjob as made
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS, Resource
@@ -74,3 +78,23 @@ async def all_ended(client: KubeClient, name: str) -> None:
         return all(pod["status"].get("phase") in {"Succeeded", "Failed"} for pod in found)
 
     await until(ended)
+
+
+def runtime(name: str, *, nodes: int = 1, **options: Any) -> JsonObject:
+    obj = cluster_runtime(name, **options)
+    obj |= {"kind": "TrainingRuntime", "metadata": {"name": name}}
+    obj["spec"]["mlPolicy"] = {"numNodes": nodes}
+    return obj
+
+
+def trainjob(name: str, script: str, *, runtime: str = "shell", **spec: Any) -> JsonObject:
+    reference = {"name": runtime, "kind": "TrainingRuntime"}
+    job = made(name, runtimeRef=reference, trainer={"command": ["sh", "-c", script]}, **spec)
+    del job["metadata"]["namespace"]
+    return job
+
+
+def write(directory: Path, *objects: JsonObject) -> str:
+    path = directory / "job.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    return path.name

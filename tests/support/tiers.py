@@ -26,7 +26,7 @@ SMOKE = TESTS / "smoke"
 GATE = "not nightly"
 """The expression of marks by which `make test` selects the gate."""
 
-_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "trainmaster.fork"})
+_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn"})
 
 
 class TiersPlugin:

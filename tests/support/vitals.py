@@ -45,10 +45,7 @@ async def measure(pid: int, *, server_port: int, metrics_port: int) -> Vitals:
     # The connection by which we ask for the metrics is not the manager's doing.
     connections = _connections(server_port) & set(files)
     return Vitals(
-        memory=int(resident[1]) / 1024,
-        files=len(files),
-        connections=len(connections),
-        tasks=await _tasks(metrics_port),
+        memory=int(resident[1]) / 1024, files=len(files), connections=len(connections), tasks=await _tasks(metrics_port)
     )
 
 

@@ -106,10 +106,10 @@ class Configurer:
 
     def __init__(self, served: Environment | Cluster, hooks: WebhookServer) -> None:
         self.served = served
-        self._hooks = hooks
+        self.hooks = hooks
 
     def webhook(self, path: str = "/hook", **more: Any) -> dict[str, Any]:
-        client = {"url": f"https://127.0.0.1:{self._hooks.port}{path}", "caBundle": self._hooks.authority}
+        client = {"url": f"https://127.0.0.1:{self.hooks.port}{path}", "caBundle": self.hooks.authority}
         return {
             "name": f"{path.strip('/').replace('/', '-')}.example.com",
             "clientConfig": client,
@@ -127,3 +127,11 @@ class Configurer:
 
     async def _create(self, resource: GroupResource, name: str, webhooks: tuple[dict[str, Any], ...]) -> Any:
         return await self.served.api.create(resource, {"metadata": {"name": name}, "webhooks": list(webhooks)})
+
+
+class HookedServer(Configurer):
+    """An API server with configurations that lead to one webhook server."""
+
+    def __init__(self, server: Environment, hooks: WebhookServer) -> None:
+        super().__init__(server, hooks)
+        self.server = server

@@ -267,13 +267,7 @@ class World:
         return answer
 
     async def patch(
-        self,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        patch: JsonObject,
-        *,
-        field_manager: str,
+        self, resource: Resource, namespace: str, name: str, patch: JsonObject, *, field_manager: str
     ) -> JsonObject:
         """Merge fields into the spec of an object."""
         self.requests.append(f"patch {resource.kind}")

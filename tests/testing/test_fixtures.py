@@ -53,9 +53,7 @@ def test_having_us_installed_costs_nobody_an_import() -> None:
     assert set(done.stdout.split()) <= {"trainmaster", "trainmaster.testing", "trainmaster.testing.fixtures"}
 
 
-def test_a_framework_has_the_built_in_plugins_and_those_given(
-    trainmaster_framework: Callable[..., Framework],
-) -> None:
+def test_a_framework_has_the_built_in_plugins_and_those_given(trainmaster_framework: Callable[..., Framework]) -> None:
     assert {"region", "torch", "jobset"} <= set(trainmaster_framework(Region).names())
     assert "jax" in trainmaster_framework("jax").names()
     assert trainmaster_framework(Region("us")).names() == trainmaster_framework(Region, region="us").names()

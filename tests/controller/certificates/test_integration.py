@@ -60,9 +60,7 @@ def places(name: ConfigurationName) -> range:
 
 
 @pytest.mark.guarantee("H-11")
-async def test_an_empty_secret_is_filled_and_webhooks_work(
-    installed_with_slow_keys: CertificateInstallation,
-) -> None:
+async def test_an_empty_secret_is_filled_and_webhooks_work(installed_with_slow_keys: CertificateInstallation) -> None:
     installed = installed_with_slow_keys
     await installed.create_webhooks()
     async with installed.manager() as probes:

@@ -1,7 +1,8 @@
-"""The rotator on an API server that refuses, and whose answers are lost."""
+"""The rotator and the Secret that it keeps, also where clocks are wrong or jump."""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 from support.certificate_installation import CertificateInstallation
-from support.certificates import names, quick_keys
+from support.certificates import go_secret, good_secret, names, quick_keys
 from support.stack import api_server
 from support.training import apply_runtime, runtime, until
+from support.virtualtime import VirtualClock
 
-from trainmaster.controller.certificates.pki import new_authority, new_serving_pair
+from trainmaster.controller.certificates.pki import CA_VALIDITY, SERVING_VALIDITY, new_authority, new_serving_pair
 from trainmaster.controller.certificates.secret import SecretData, encode
+from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.webhook_names import JOB_VALIDATOR, VALIDATOR
 from trainmaster.devcluster.testing.faults import Faults, Refuse, Reset
 
@@ -128,3 +131,121 @@ async def test_whatever_becomes_of_each_first_write_everybody_agrees_in_the_end(
         assert set(await installed.bundles()) == {found.ca_certificate}
         before = await installed.versions()
     assert await installed.versions() == before
+
+
+THEIRS = datetime(2026, 5, 1, 12, 0, 0, tzinfo=UTC)
+DATE = {"Date": "Fri, 01 May 2026 12:00:00 GMT"}
+
+
+class Jumping(VirtualClock):
+    """A clock that somebody sets."""
+
+    def __init__(self) -> None:
+        super().__init__(start=THEIRS)
+        self.wrong = timedelta()
+
+    def now(self) -> datetime:
+        return super().now() + self.wrong
+
+
+def test_until_it_is_told_it_is_the_time_of_this_machine() -> None:
+    clock = Jumping()
+    time = ServerTime(clock)
+    for headers in ({}, {"Date": ""}, {"Date": "yesterday"}, {"Date": "99 Foo 2026"}):
+        time.observe(headers)
+        assert time.now() == clock.now()
+
+
+async def test_a_clock_that_is_set_forward_or_back_changes_nothing() -> None:
+    clock = Jumping()
+    time = ServerTime(clock)
+    time.observe(DATE)
+    for jump in (timedelta(days=4000), timedelta(days=-4000)):
+        clock.wrong = jump
+        assert time.now() == THEIRS
+    await clock.advance(3600)
+    assert time.now() == THEIRS + timedelta(hours=1)
+
+
+def test_a_clock_that_differs_is_told_once_until_it_is_right() -> None:
+    clock = Jumping()
+    time = ServerTime(clock)
+    with capture_logs() as logs:
+        clock.wrong = timedelta(minutes=4)
+        time.observe(DATE)
+        for minutes in (-90, -90, 0, 90):
+            clock.wrong = timedelta(minutes=minutes)
+            time.observe(DATE)
+    assert [each["seconds"] for each in logs] == [-5400, 5400]
+
+
+NOW = datetime(2026, 5, 1, tzinfo=UTC)
+NAMES = names()
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(scope="module")
+def good() -> SecretData:
+    with quick_keys():
+        return good_secret(NOW)
+
+
+@pytest.fixture(scope="module")
+def other() -> SecretData:
+    with quick_keys():
+        return good_secret(NOW, of=["elsewhere.kubeflow.svc"])
+
+
+def test_what_is_written_is_read_again_and_good_as_is_what_a_go_manager_has_written(good: SecretData) -> None:
+    assert SecretData.of({"data": encode(good)}) == good
+    for found in (good, go_secret(now=NOW)):
+        assert found.signer_problem(NOW) is None
+        assert found.serving_problem(NAMES, NOW) is None
+
+
+def test_a_secret_without_anything_of_use_is_empty() -> None:
+    useless: list[object] = [None, {}, [], {"ca.crt": 1, "ca.key": None, "tls.crt": "%%%", "tls.key": []}]
+    for data in useless:
+        assert SecretData.of({"data": data}) == SecretData()
+    assert SecretData().signer_problem(NOW) == "there is no authority yet"
+    assert SecretData().serving_problem(NAMES, NOW) == "there is no serving certificate yet"
+
+
+def test_what_is_wrong_with_an_authority_is_told(good: SecretData, other: SecretData) -> None:
+    serving_as_authority = SecretData(good.certificate, good.key)
+    assert serving_as_authority.signer_problem(NOW) == "the first certificate of ca.crt is not that of an authority"
+    mixed = SecretData(good.ca_certificate, other.ca_key)
+    assert mixed.signer_problem(NOW) == (
+        "ca.crt and ca.key are no authority: the key does not belong to the certificate"
+    )
+    garbage = SecretData(b"garbage", b"garbage")
+    assert garbage.signer_problem(NOW) == "ca.crt and ca.key are no authority: there is no certificate in ca.crt"
+    assert "has ended at 2036-" in str(good.signer_problem(NOW + CA_VALIDITY + DAY))
+    assert "begins only at 2026-" in str(good.signer_problem(NOW - 2 * DAY))
+
+
+def test_an_authority_of_another_name_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trainmaster.controller.certificates.pki.CA_NAME", "company-root")
+    with quick_keys():
+        foreign = good_secret(NOW)
+    assert foreign.signer_problem(NOW) == "the authority in ca.crt is foreign: it is not named kubeflow-trainer-ca"
+
+
+def test_what_is_wrong_with_a_serving_certificate_is_told(good: SecretData, other: SecretData) -> None:
+    assert other.serving_problem(NAMES, NOW) == f"the certificate in tls.crt is not for {NAMES[0]}"
+    foreign = SecretData(other.ca_certificate, other.ca_key, good.certificate, good.key)
+    assert str(foreign.serving_problem(NAMES, NOW)).startswith("no authority in ca.crt has signed")
+    halves = SecretData(good.ca_certificate, good.ca_key, good.certificate, other.key)
+    assert halves.serving_problem(NAMES, NOW) == (
+        "tls.crt and tls.key are no pair: the key does not belong to the certificate"
+    )
+    authority = SecretData(good.ca_certificate, good.ca_key, good.ca_certificate, good.ca_key)
+    assert "is not for" in str(authority.serving_problem(NAMES, NOW))
+    assert "has ended at 2027-" in str(good.serving_problem(NAMES, NOW + SERVING_VALIDITY + DAY))
+
+
+def test_nothing_of_a_secret_is_in_its_words(good: SecretData) -> None:
+    assert repr(good) == "SecretData(ca_certificate, ca_key, certificate, key)"
+    assert repr(SecretData(b"x")) == "SecretData(ca_certificate)"
+    for value in encode(good).values():
+        assert base64.b64decode(value).decode()[40:60] not in f"{good!r} {good}"

@@ -19,9 +19,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotConnected
 from trainmaster.devcluster.state import StateDirectory
 
-pytestmark = [
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc"),
-]
+pytestmark = [pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks for processes in /proc")]
 
 JOB = """
 apiVersion: trainer.kubeflow.org/v1alpha1
@@ -34,11 +32,7 @@ spec: {runtimeRef: {name: none}}
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("number", "code", "log"),
-    [
-        (signal.SIGTERM, 143, ""),
-        (signal.SIGINT, 130, "cluster is started"),
-        (signal.SIGHUP, 129, "manager started"),
-    ],
+    [(signal.SIGTERM, 143, ""), (signal.SIGINT, 130, "cluster is started"), (signal.SIGHUP, 129, "manager started")],
 )
 async def test_a_run_that_is_interrupted_while_its_cluster_starts_leaves_none(
     tmp_path: Path, number: signal.Signals, code: int, log: str

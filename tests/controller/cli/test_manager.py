@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
@@ -17,6 +15,7 @@ from urllib.parse import urlsplit
 import orjson
 import pytest
 from support.commands import Running, eventually, started
+from support.kubeconfigs import write_kubeconfig
 from support.stack import Stack
 
 from trainmaster.controller.kube.rest.resources import LEASES
@@ -50,6 +49,12 @@ async def leading(tmp_path: Path, **environment: str) -> AsyncIterator[Running]:
 
 def said(running: Running, event: str) -> bool:
     return any(event in line for line in running.err)
+
+
+def script(directory: Path, text: str) -> str:
+    """A file with a program."""
+    (directory / "program.py").write_text(text)
+    return str(directory / "program.py")
 
 
 async def lease(stack: Stack) -> JsonObject:
@@ -124,25 +129,12 @@ async def test_a_manager_in_a_pod_loads_nothing_for_what_is_switched_off(stack: 
     (account / "ca.crt").write_bytes(base64.b64decode(authority))
     (account / "token").write_text((await stack.access.headers())["Authorization"].removeprefix("Bearer "))
     address = urlsplit(stack.access.server)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", IN_A_POD),
-        cwd=tmp_path,
-        env={
-            **{name: value for name, value in os.environ.items() if name != "KUBECONFIG"},
-            "KUBERNETES_SERVICE_HOST": str(address.hostname),
-            "KUBERNETES_SERVICE_PORT": str(address.port),
-        },
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stderr is not None
-    async with asyncio.timeout(60):
-        while b"lease acquired" not in (line := await process.stderr.readline()):
-            assert line, "it has ended"
-        process.terminate()
-        out, err = await process.communicate()
-    assert process.returncode == 0, err
-    loaded = {*out.decode().split()}
+    where = {"KUBERNETES_SERVICE_HOST": str(address.hostname), "KUBERNETES_SERVICE_PORT": str(address.port)}
+    async with started(cwd=tmp_path, script=script(tmp_path, IN_A_POD), **where) as running:
+        await eventually(lambda: said(running, "lease acquired"))
+        running.process.terminate()
+        finished = await running.finish(code=0)
+    loaded = {*finished.out.split()}
     assert {"aiohttp", "trainmaster"} <= loaded
     assert not loaded & {"cryptography", "kubernetes_asyncio", "opentelemetry", "psycopg", "sqlite3"}
 
@@ -164,19 +156,13 @@ event_loop.run(main())
 """
 
 
-async def test_a_second_signal_ends_it_at_once() -> None:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HANGING, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
-    )
-    assert process.stdout is not None
-    async with asyncio.timeout(60):
-        while b"started" not in await process.stdout.readline():
-            pass
-        process.terminate()
-        while b"stopping" not in await process.stdout.readline():
-            pass
-        process.send_signal(signal.SIGINT)
-        assert await process.wait() == -signal.SIGINT
+async def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
+    async with started(cwd=tmp_path, script=script(tmp_path, HANGING)) as running:
+        await eventually(lambda: "started\n" in running.out)
+        running.process.terminate()
+        await eventually(lambda: "stopping\n" in running.out)
+        running.process.send_signal(signal.SIGINT)
+        await running.finish(code=-signal.SIGINT)
 
 
 IMPATIENT = """
@@ -187,48 +173,32 @@ from trainmaster.controller.configuration import reload
 reload.INTERVAL = 0.05
 sys.exit(main(["manager", "--config", "config.yaml", "--kubeconfig", "kubeconfig", *sys.argv[1:]]))
 """
-NOWHERE = """\
-apiVersion: v1
-kind: Config
-clusters: [{name: a, cluster: {server: "http://127.0.0.1:9"}}]
-users: [{name: a, user: {}}]
-contexts: [{name: a, context: {cluster: a, user: a}}]
-current-context: a
-"""
 
 
 async def test_the_log_follows_the_configuration_file_while_the_manager_runs(tmp_path: Path) -> None:
     """Also while the API server is away. A flag wins over the file."""
-    file, lines = tmp_path / "config.yaml", asyncio.Queue[JsonObject]()
-    (tmp_path / "kubeconfig").write_text(NOWHERE)
+    file, program = tmp_path / "config.yaml", script(tmp_path, IMPATIENT)
+    write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:9")
 
-    async def follow(stream: asyncio.StreamReader) -> None:
-        async for line in stream:
-            await lines.put(orjson.loads(line))
+    async def logged(running: Running, **fields: str) -> JsonObject:
+        """The first line of the log with these fields, when it is there."""
 
-    async def until(event: str) -> JsonObject:
-        async with asyncio.timeout(60):
-            while (line := await lines.get())["event"] != event:
-                pass
+        def found() -> JsonObject | None:
+            lines = map(orjson.loads, list(running.err))
+            return next((line for line in lines if fields.items() <= line.items()), None)
+
+        line: JsonObject = await eventually(found)
         return line
 
     for flags in ((), ("--zap-log-level=info",)):
         file.write_text(CONFIGURATION)
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", IMPATIENT, *flags), cwd=tmp_path, stderr=asyncio.subprocess.PIPE
-        )
-        assert process.stderr is not None
-        following = asyncio.create_task(follow(process.stderr))
-        await until("starting")
-        file.write_text(f"{CONFIGURATION}logging: {{verbosity: 2}}\n")
-        if flags:
-            warning = await until("an option has no effect, or an unwanted one")
-            assert warning["reason"] == "no effect: --zap-log-level or --zap-devel is given"
-        else:
-            assert (await until("the configuration file is in effect"))["reloaded"] == ["logging.verbosity"]
-            async with asyncio.timeout(60):
-                while (await lines.get())["level"] != "debug":
-                    pass
-        process.kill()
-        await process.wait()
-        await following
+        async with started(*flags, cwd=tmp_path, script=program) as running:
+            await logged(running, event="starting")
+            file.write_text(f"{CONFIGURATION}logging: {{verbosity: 2}}\n")
+            if flags:
+                warning = await logged(running, event="an option has no effect, or an unwanted one")
+                assert warning["reason"] == "no effect: --zap-log-level or --zap-devel is given"
+            else:
+                told = await logged(running, event="the configuration file is in effect")
+                assert told["reloaded"] == ["logging.verbosity"]
+                await logged(running, level="debug")

@@ -1,14 +1,34 @@
-"""Every flag of the manager takes effect, or is refused with a reason."""
+"""Every flag of the manager takes effect, or is refused with a reason, those of the Training Operator included."""
 
 from __future__ import annotations
 
 import argparse
+import functools
+import json
 import logging
+import operator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.acmejob import install_acmejob
+from support.commands import Ran
 
 from trainmaster.controller.cli import manager as command
+from trainmaster.controller.cli.training_operator_flags import (
+    add_training_operator_flags,
+    notices_of_flags,
+    overrides_of_environment,
+    overrides_of_flags,
+)
+from trainmaster.controller.configuration import (
+    Configuration,
+    EffectiveConfiguration,
+    Override,
+    complete,
+    parse_configuration,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 FLAGS: dict[str, tuple[list[str], int, str]] = {
@@ -20,7 +40,11 @@ FLAGS: dict[str, tuple[list[str], int, str]] = {
     "--zap-devel": (["--zap-devel=perhaps"], 2, "invalid choice: 'perhaps'"),
     "--zap-stacktrace-level": (["--zap-stacktrace-level", "info"], 2, "invalid choice: 'info'"),
     "--zap-time-encoding": (["--zap-time-encoding", "epoch"], 2, "invalid choice: 'epoch'"),
-    "--enable-scheme": (["--enable-scheme", "MXJob"], 1, "--enable-scheme=MXJob: scheme MXJob is not supported"),
+    "--enable-scheme": (
+        ["--enable-scheme", "MXJob"],
+        1,
+        "invalid configuration: --enable-scheme=MXJob: scheme MXJob is not supported",
+    ),
     "--gang-scheduler-name": (["--gang-scheduler-name", "a b"], 1, "--gang-scheduler-name=a b: 'a b' is no name"),
     "--namespace": (["--namespace", "A"], 1, "--namespace=A: 'A' is no name of a namespace"),
     "--controller-threads": (["--controller-threads", "many"], 2, "invalid int value: 'many'"),
@@ -42,7 +66,7 @@ ANY_TEXT = {
     "--pytorch-init-container-template-file",
     "--mpi-kubectl-delivery-image",
 }
-"""Flags that take whatever text; `test_training_operator_flags` proves what they set."""
+"""Flags that take whatever text; the tests of the flags of the Training Operator prove what they set."""
 
 
 def manager_parser() -> argparse.ArgumentParser:
@@ -74,6 +98,14 @@ def test_a_flag_that_cannot_take_effect_is_refused(
         assert text in capsys.readouterr().err + "".join(str(entry.get("error")) for entry in logged)
 
 
+def test_what_flags_mean_is_told_before_anything_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "configure_logs", lambda **_: None)  # for the whole process otherwise
+    with capture_logs() as logged:
+        assert command.run(manager_parser().parse_args(["--kubeconfig", "nowhere", "--namespace=a"])) == 1
+    reasons = [entry.get("reason") for entry in logged]
+    assert "--namespace=a: TrainJobs of other namespaces are not served either" in reasons
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -90,3 +122,173 @@ def test_logs_are_as_the_flags_say(arguments: list[str], expected: JsonObject, m
     monkeypatch.setattr(command, "configure_logs", found.update)
     assert command.run(manager_parser().parse_args([*arguments, "--config", "missing.yaml"])) == 1
     assert found == expected
+
+
+HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
+
+
+def parsed(*words: str, environment: dict[str, str] | None = None) -> EffectiveConfiguration:
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    add_training_operator_flags(parser)
+    overrides = [*overrides_of_flags(parser.parse_args(words)), *overrides_of_environment(environment or {})]
+    return complete(Configuration(), overrides=overrides)
+
+
+def value_of(configuration: Configuration, option: str) -> Any:
+    return functools.reduce(operator.getitem, option.split("."), configuration.model_dump(by_alias=True))
+
+
+def test_each_flag_sets_its_option() -> None:
+    election, pytorch = "1ca428e5.training-operator.kubeflow.org", "trainingOperator.options.pytorchjob"
+    options: dict[str, tuple[str, Any]] = {
+        "--gang-scheduler-name=volcano": ("trainingOperator.gangSchedulerName", "volcano"),
+        "--namespace=a": ("watchNamespaces", ["a"]),
+        "--namespace=": ("watchNamespaces", []),
+        "--kube-api-qps=12.5": ("clientConnection.qps", 12.5),
+        "--kube-api-burst=30": ("clientConnection.burst", 30),
+        "--metrics-bind-address=:8080": ("metrics.bindAddress", ":8080"),
+        "--metrics-bind-address=0": ("metrics.bindAddress", "0"),
+        "--health-probe-bind-address=:1": ("health.healthProbeBindAddress", ":1"),
+        "--leader-elect": ("leaderElection.leaderElect", True),
+        "--leader-elect=T": ("leaderElection.leaderElect", True),
+        "--leader-elect=false": ("leaderElection.leaderElect", False),
+        f"--leader-election-id={election}": ("leaderElection.resourceName", election),
+        "--webhook-server-port=1": ("webhook.port", 1),
+        "--webhook-service-name=a": ("certManagement.webhookServiceName", "a"),
+        "--webhook-secret-name=a": ("certManagement.webhookSecretName", "a"),
+        "--pytorch-init-container-image=a": (f"{pytorch}.initContainerImage", "a"),
+        "--pytorch-init-container-template-file=a": (f"{pytorch}.initContainerTemplateFile", "a"),
+        "--pytorch-init-container-max-tries=7": (f"{pytorch}.initContainerMaxTries", 7),
+        "--mpi-kubectl-delivery-image=a": ("trainingOperator.options.mpijob.kubectlDeliveryImage", "a"),
+    }
+    for flag, (option, value) in options.items():
+        assert value_of(parsed(flag).configuration, option) == value, flag
+
+
+def test_schemes_and_threads_are_those_of_every_kind_of_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    assert parsed("--enable-scheme=AcmeJob").configuration.training_operator.enable_scheme == ["acmejob"]
+    concurrency = parsed("--controller-threads=4").configuration.controller.group_kind_concurrency
+    assert concurrency["AcmeJob.kubeflow.org"] == 4
+    assert not any("trainer" in name for name in concurrency)
+    printed = ran("config", "show", "--enable-scheme=acmejop", code=1)
+    assert printed.err == (
+        'error: --enable-scheme=acmejop: scheme acmejop is not supported (did you mean "acmejob"?)\n'
+    )
+
+
+def test_the_environment_of_the_training_operator_counts() -> None:
+    effective = parsed(environment={"KUBEFLOW_NAMESPACE": "a", "CUSTOM_CLUSTER_DOMAIN": "corp.example"})
+    assert effective.configuration.watch_namespaces == ["a"]
+    assert effective.configuration.training_operator.cluster_domain == "corp.example"
+    effective = parsed("--namespace=b", environment={"KUBEFLOW_NAMESPACE": "a", "CUSTOM_CLUSTER_DOMAIN": ""})
+    assert effective.configuration.watch_namespaces == ["b"]
+    assert [str(each) for each in effective.notices] == [
+        "watchNamespaces: KUBEFLOW_NAMESPACE=a has no effect: ['b'] is given"
+    ]
+
+
+def test_what_means_something_else_here_is_told() -> None:
+    told = {
+        "--namespace=a": "watchNamespaces: --namespace=a: TrainJobs of other namespaces are not served either",
+        "--metrics-bind-address=:8080": (
+            "metrics.secureServing: --metrics-bind-address=:8080: metrics are served by HTTPS, not by HTTP as those of "
+            "the Training Operator; set metrics.secureServing to false for HTTP"
+        ),
+        "--leader-elect --leader-election-id=a": (
+            "leaderElection.resourceName: --leader-election-id=a: the Go controller of TrainJobs leads by "
+            "trainer.kubeflow.org, so both would lead; run one of them"
+        ),
+        "--metrics-bind-address=0": "",
+        "--leader-elect --leader-election-id=trainer.kubeflow.org": "",
+        "--leader-elect=false --leader-election-id=a": "",
+    }
+    for flags, notice in told.items():
+        effective = parsed(*flags.split())
+        found = notices_of_flags(effective.overrides, effective.configuration)
+        assert [str(each) for each in found] == [notice] * bool(notice)
+
+
+def test_an_image_that_is_not_used_is_told() -> None:
+    file = parse_configuration({**HEAD, "trainingOperator": {"options": {"mpijob": {"transport": "ssh"}}}})
+    image = Override("trainingOperator.options", {"mpijob": {"kubectlDeliveryImage": "a"}}, "--image=a")
+    effective = complete(file, overrides=[image])
+    assert [str(each) for each in notices_of_flags(effective.overrides, effective.configuration)] == [
+        "trainingOperator.options.mpijob: --image=a has no effect: transport is ssh"
+    ]
+
+
+def test_config_show_says_which_flag_a_value_comes_from(ran: Ran) -> None:
+    lines = ran("config", "show", "--gang-scheduler-name=volcano", "--leader-elect").out.splitlines()
+    assert "  gangSchedulerName: volcano  # --gang-scheduler-name=volcano" in lines
+    assert "  leaderElect: true  # --leader-elect=true" in lines
+    report = json.loads(ran("config", "show", "-o", "json", "--webhook-server-port=1").out)
+    assert report["origins"]["webhook.port"] == {"source": "flag", "place": "--webhook-server-port=1"}
+
+
+def test_options_of_kinds_are_checked_by_their_model_with_their_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    file = tmp_path / "config.yaml"
+    file.write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+        "trainingOperator:\n  options:\n    acmejob:\n      wings: many\n      color: blue\n"
+    )
+    assert ran("config", "check", str(file), code=1).out.splitlines() == [
+        f'{file}:6:7: error: trainingOperator.options.acmejob.wings: must be an integer, got "many"',
+        f'{file}:7:7: error: trainingOperator.options.acmejob.color: unknown option (did you mean "colour"?)',
+    ]
+    file.write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+        "trainingOperator: {options: {acmejop: {}}}\n"
+    )
+    assert ran("config", "check", str(file), code=1).out.splitlines() == [
+        (
+            f"{file}:3:30: error: trainingOperator.options.acmejop: scheme acmejop is not supported "
+            '(did you mean "acmejob"?)'
+        )
+    ]
+
+
+def test_a_file_that_only_the_manager_has_is_not_looked_for(tmp_path: Path, ran: Ran) -> None:
+    file = tmp_path / "config.yaml"
+    head = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+    options = "{initContainerTemplateFile: /etc/config/initContainer.yaml, initContainerImageFile: /a, tryFile: /b}"
+    file.write_text(f"{head}trainingOperator: {{options: {{pytorchjob: {options}}}}}\n")
+    (unknown,) = ran("config", "check", str(file), code=1).out.splitlines()
+    assert "trainingOperator.options.pytorchjob.tryFile: unknown option" in unknown
+
+
+def test_what_is_wrong_with_the_section_is_said_with_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    sections: dict[str, dict[str, Any]] = {
+        "clusterDomain: 'no domain' is no domain: a lowercase RFC": {"clusterDomain": "no domain"},
+        "enableScheme[0]: scheme x is not supported": {"enableScheme": ["x"]},
+        "enableScheme: acmejob must be named once only": {"enableScheme": ["acmejob", "AcmeJob"]},
+        'enable: unknown field (did you mean "enabled"?)': {"enable": False},
+        "enabled: must be true or false, got 'no'": {"gangSchedulerName": None, "enabled": "no"},
+    }
+    for problem, section in sections.items():
+        with pytest.raises(Exception, match="invalid configuration: ") as refused:
+            parse_configuration({**HEAD, "trainingOperator": section})
+        assert str(refused.value).startswith(f"invalid configuration: trainingOperator.{problem}")
+
+
+def test_what_of_the_section_has_no_effect_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_acmejob(tmp_path, monkeypatch)
+    own_name = (
+        "trainingOperator.gangSchedulerName: pods wait for a scheduler of that very name; the chart of "
+        "scheduler-plugins calls its own scheduler-plugins-scheduler"
+    )
+    no_effect = "trainingOperator.gangSchedulerName: no effect: trainingOperator.enabled is false"
+    sections: tuple[tuple[dict[str, Any], list[str]], ...] = (
+        ({"enabled": False, "gangSchedulerName": "volcano"}, [no_effect]),
+        ({"gangSchedulerName": "scheduler-plugins"}, [own_name]),
+        ({"options": {"AcmeJob": {"wings": 4}}}, []),
+    )
+    for section, notices in sections:
+        effective = complete(parse_configuration({**HEAD, "trainingOperator": section}))
+        assert [str(each) for each in effective.notices] == notices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,13 @@ import pytest
 import yaml
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from support.authorities import Authority
 from support.commands import Running, eventually, started, trainmaster
 from support.kubeconfigs import write_kubeconfig
 from support.objects import trainjob_object
 from support.stack import Stack, api_server
+
+from trainmaster.devcluster.listener import free_port
 
 pytestmark = pytest.mark.nightly
 
@@ -69,12 +73,14 @@ async def test_a_kubeconfig_without_a_cluster(tmp_path: Path, job: str, command:
 
 
 @pytest.fixture
-async def stack(tmp_path: Path) -> AsyncIterator[Stack]:
+async def bare(tmp_path: Path) -> AsyncIterator[Stack]:
+    """An API server without definitions."""
     async with api_server(tmp_path, definitions=False) as stack:
         yield stack
 
 
-async def test_credentials_that_the_server_refuses(stack: Stack, tmp_path: Path, job: str) -> None:
+@pytest.mark.usefixtures("bare")
+async def test_credentials_that_the_server_refuses(tmp_path: Path, job: str) -> None:
     path = tmp_path / "cluster/kubeconfig"
     document = yaml.safe_load(path.read_text())
     document["users"][0]["user"] = {"token": "expired"}
@@ -111,7 +117,8 @@ async def test_a_server_that_is_no_api_server_is_named_with_the_request(tmp_path
         assert told in said
 
 
-async def test_definitions_that_are_missing_are_named_with_where_they_are(stack: Stack, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("bare")
+async def test_definitions_that_are_missing_are_named_with_where_they_are(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(CONFIGURATION)
     arguments = ("manager", "--config", "config.yaml", "--kubeconfig", str(tmp_path / "cluster/kubeconfig"))
     async with started(*arguments, cwd=tmp_path) as running:
@@ -124,3 +131,47 @@ async def test_definitions_that_are_missing_are_named_with_where_they_are(stack:
 
 def has_said(running: Running, text: str) -> bool:
     return any(text in line for line in running.err)
+
+
+@pytest.mark.parametrize(
+    ("what", "option"),
+    [
+        ("probes", "health.healthProbeBindAddress"),
+        ("metrics", "metrics.bindAddress"),
+        ("secure metrics", "metrics.bindAddress"),
+        ("webhooks", "webhook.port"),
+        ("trainer status", "statusServer.port"),
+    ],
+)
+@pytest.mark.usefixtures("stack")
+async def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path, what: str, option: str) -> None:
+    certificate, key = Authority().issue(tmp_path)
+    certificate.rename(tmp_path / "tls.crt")
+    key.rename(tmp_path / "tls.key")
+    with socket.create_server(("0.0.0.0", 0)) as taken:
+        port = taken.getsockname()[1]
+        sections: dict[str, Any] = {
+            "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
+            "kind": "Configuration",
+            "webhook": {"enabled": what == "webhooks", "host": "127.0.0.1", "port": port, "certDir": str(tmp_path)},
+            "certManagement": {"enable": False},
+            "metrics": {
+                "bindAddress": f"127.0.0.1:{port}" if what.endswith("metrics") else "0",
+                "secureServing": what != "metrics",
+            },
+            "health": {"healthProbeBindAddress": f"127.0.0.1:{port}" if what == "probes" else "0"},
+            "statusServer": {"port": port if what == "trainer status" else free_port()},
+            "featureGates": {"TrainJobStatus": what == "trainer status"},
+        }
+        (tmp_path / "config.yaml").write_text(yaml.safe_dump(sections))
+        done = await trainmaster(
+            *("manager", "--config", "config.yaml", "--kubeconfig", "cluster/kubeconfig"), cwd=tmp_path
+        )
+    assert done.code == 1
+    assert "Traceback" not in done.err
+    errors = [each for each in map(json.loads, done.err.splitlines()) if each["level"] == "error"]
+    (told,) = errors
+    assert told["event"] == "the manager cannot run"
+    assert told["error"].startswith(f"cannot serve {what.removeprefix('secure ')} on ")
+    assert f":{port}: " in told["error"]
+    assert option in told["error"]

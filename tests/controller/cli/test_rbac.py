@@ -1,14 +1,55 @@
-"""`trainmaster rbac`: what it prints is what the manager needs, as roles and as a table."""
+"""`trainmaster crds` and `trainmaster rbac`: what they print is what is deployed, and what the manager needs."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.commands import Ran
 
-from trainmaster.controller.cli import root
+from trainmaster.controller.cli import main, root
+
+DEPLOYED = Path(__file__).resolve().parents[3] / "deploy/crds"
+JOBS = [f"{kind}jobs.kubeflow.org" for kind in ("jax", "mpi", "paddle", "pytorch", "tf", "xgboost")]
+OF_TRAINER = ("clustertrainingruntimes", "optimizationjobs", "trainingruntimes", "trainjobs")
+TRAINER = [f"{plural}.trainer.kubeflow.org" for plural in OF_TRAINER]
+NAMES = [*JOBS, *TRAINER]
+
+
+def test_all_of_them_are_printed_as_they_are_deployed(ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ran("crds").out == "---\n".join(path.read_text() for path in sorted(DEPLOYED.glob("*.yaml")))
+    assert main(["crds", "-o", "name"]) == 0
+    names = [f"customresourcedefinition.apiextensions.k8s.io/{name}" for name in NAMES]
+    assert capsys.readouterr().out.split() == names
+
+
+def test_they_are_chosen_by_any_of_their_names(ran: Ran) -> None:
+    cases: dict[str, list[str]] = {
+        "trainjobs": ["trainjobs.trainer.kubeflow.org"],
+        "TrainJob trainjob trainjobs.trainer.kubeflow.org": ["trainjobs.trainer.kubeflow.org"],
+        "trainjobs TrainingRuntime": ["trainjobs.trainer.kubeflow.org", "trainingruntimes.trainer.kubeflow.org"],
+        "PyTorchJob tfjobs": ["pytorchjobs.kubeflow.org", "tfjobs.kubeflow.org"],
+        "trainer.kubeflow.org": TRAINER,
+        "kubeflow.org": JOBS,
+        "--without mpijobs": [name for name in NAMES if name != "mpijobs.kubeflow.org"],
+        "kubeflow.org --without MPIJob,tfjob --without jaxjobs": [JOBS[2], JOBS[3], JOBS[5]],
+        "--without kubeflow.org": TRAINER,
+    }
+    for asked, names in cases.items():
+        assert [line.partition("/")[2] for line in ran("crds", *asked.split(), "-o", "name").out.split()] == names
+    items = json.loads(ran("crds", "trainjobs", "TrainingRuntime", "-o", "json").out)["items"]
+    assert [each["metadata"]["name"] for each in items] == cases["trainjobs TrainingRuntime"]
+
+
+def test_an_unknown_name_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["trainjbos"], ["--without", "trainjbos"]):
+        assert main(["crds", *arguments]) == 2
+        told = 'trainmaster: there is no definition "trainjbos" (did you mean "trainjobs"?)\n'
+        assert capsys.readouterr().err == told
+
 
 RBAC = Path(__file__).parents[3] / "deploy/rbac"
 LABELS = {"app.kubernetes.io/name": "trainer", "app.kubernetes.io/part-of": "kubeflow"}

@@ -1,34 +1,38 @@
-"""`trainmaster render`: what TrainJobs become, from files alone."""
+"""`trainmaster render`: what TrainJobs become, from files alone, and with `--explain` who set each field."""
 
 from __future__ import annotations
 
 import json
+import re
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from support import training
 from support.commands import Ran
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.manifests import built_in_names
 from trainmaster.controller.cli.printers import to_yaml
+from trainmaster.controller.cli.provenance import with_comments
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.provenance.steps import leaves, set_by
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
-BUILT_IN = sorted(path.stem for path in (Path(__file__).resolve().parents[3] / "deploy/runtimes").glob("*.yaml"))
+ROOT = Path(__file__).resolve().parents[3]
+BUILT_IN = sorted(path.stem for path in (ROOT / "deploy/runtimes").glob("*.yaml"))
 
 
 def trainjob(runtime: str = "torch-distributed", *, name: str = "demo", **spec: Any) -> JsonObject:
-    return {
-        "apiVersion": "trainer.kubeflow.org/v1alpha1",
-        "kind": "TrainJob",
-        "metadata": {"name": name},
-        "spec": {"runtimeRef": {"name": runtime}, **spec},
-    }
+    return {**training.trainjob(name, on=runtime, **spec), "metadata": {"name": name}}
+
+
+def configuration(path: Path, **sections: Any) -> str:
+    return write(path, {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration", **sections})
 
 
 def write(path: Path, *objects: JsonObject) -> str:
@@ -75,7 +79,7 @@ def test_the_trainjob_counts_and_generated_names_are_shown_as_such(
 def test_runtimes_may_come_after_trainjobs_and_from_directories(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runtime = yaml.safe_load((Path(__file__).resolve().parents[3] / "deploy/runtimes/jax-distributed.yaml").read_text())
+    runtime = yaml.safe_load((ROOT / "deploy/runtimes/jax-distributed.yaml").read_text())
     runtime |= {"kind": "TrainingRuntime", "metadata": {"name": "mine"}}
     reference: JsonObject = {"runtimeRef": {"name": "mine", "kind": "TrainingRuntime"}}
     write(tmp_path / "a.yaml", trainjob(name="first", **reference), trainjob(name="second", **reference))
@@ -113,17 +117,8 @@ def test_what_would_be_refused_is_not_rendered_and_the_rest_is(tmp_path: Path, r
 
 def test_plugins_are_those_of_the_configuration(tmp_path: Path, ran: Ran) -> None:
     file = write(tmp_path / "job.yaml", trainjob())
-    configuration = write(
-        tmp_path / "config.yaml",
-        {
-            "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-            "kind": "Configuration",
-            "plugins": {"disabled": ["torch"]},
-        },
-    )
-    assert (
-        "no installed plugin serves mlPolicy.torch" in ran("render", "-f", file, "--config", configuration, code=1).err
-    )
+    config = configuration(tmp_path / "config.yaml", plugins={"disabled": ["torch"]})
+    assert "no installed plugin serves mlPolicy.torch" in ran("render", "-f", file, "--config", config, code=1).err
     assert "nowhere.yaml" in ran("render", "-f", file, "--config", "nowhere.yaml", code=2).err
 
 
@@ -134,13 +129,8 @@ def test_plugins_behind_feature_gates_take_part_if_the_gates_are_open(
     file = write(tmp_path / "job.yaml", trainjob())
     gates = ["--feature-gates", "TrainJobStatus=true"]
     if where == "file":
-        configuration = {
-            "apiVersion": "config.trainer.kubeflow.org/v1alpha1",
-            "kind": "Configuration",
-            "featureGates": {"TrainJobStatus": True},
-            "certManagement": {"webhookServiceName": "ours"},
-        }
-        gates = ["--config", write(tmp_path / "config.yaml", configuration)]
+        sections = {"featureGates": {"TrainJobStatus": True}, "certManagement": {"webhookServiceName": "ours"}}
+        gates = ["--config", configuration(tmp_path / "config.yaml", **sections)]
     objects = {obj["metadata"]["name"]: obj for obj in rendered(capsys, "-f", file, *gates)}
     assert "demo-tls-config" in objects
     job = objects["demo"]["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
@@ -169,3 +159,89 @@ def test_feature_gates_that_do_not_exist_are_told(tmp_path: Path, ran: Ran, monk
 def test_a_text_stays_a_text(text: str) -> None:
     """YAML has many ways of taking a text for something else, and Kubernetes knows more of them than PyYAML."""
     assert load_yaml(to_yaml({"a": text})) == {"a": text}
+
+
+EXAMPLES = ["examples/deepspeed", "examples/flux", "examples/torchtune", "examples/v1/mpijob.yaml"]
+
+
+def render(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert main(["render", *arguments]) == code
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("where", [*EXAMPLES, *built_in_names()])
+def test_without_the_comments_it_is_what_render_prints(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = ROOT / where
+    if where not in EXAMPLES:
+        file = tmp_path / "job.yaml"
+        file.write_text(yaml.safe_dump(trainjob(where)))
+    plain, explained = (render(capsys, "-f", str(file), *more).splitlines() for more in ([], ["--explain"]))
+    assert len(plain) == len(explained) > 10
+    for line, commented in zip(plain, explained, strict=True):
+        assert re.fullmatch(re.escape(line) + r"( *  # \S.*)?", commented)
+    told = [commented[len(line) :].lstrip(" #") for line, commented in zip(plain, explained, strict=True)]
+    fields = json.loads(render(capsys, "-f", str(file), "--explain", "-o", "json"))
+    assert [step for step in told if step] == [each["step"] for each in fields], "one for each value, in their order"
+
+
+def test_json_is_a_list_of_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(trainjob(trainer={"image": "mine:1"})))
+    arguments = ["-f", str(file), "--only", "JobSet"]
+    fields = json.loads(render(capsys, *arguments, "--explain", "-o", "json"))
+    path = "spec.replicatedJobs[0].template.spec.template.spec.containers[0].image"
+    assert {"object": "JobSet demo", "path": path, "step": "TrainJob spec.trainer.image"} in fields
+    (jobset,) = json.loads(render(capsys, *arguments, "-o", "json"))["items"]
+    assert len(fields) == len({each["path"] for each in fields}) == len(list(leaves(jobset, set_by("", jobset))))
+
+
+def test_secrets_are_told_only_on_request_and_what_would_be_refused_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(trainjob("deepspeed-distributed")))
+    arguments = ["-f", str(file), "--only", "Secret", "--explain"]
+    hidden = load_yaml(printed := render(capsys, *arguments))
+    assert set(hidden["data"].values()) == {"<redacted>"}
+    assert re.search(r"ssh-privatekey: <redacted> +# plugin mpi in build\n", printed)
+    assert "<redacted>" not in load_yaml(render(capsys, *arguments, "--show-secrets"))["data"].values()
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump(trainjob(trainr={})))
+    assert render(capsys, "-f", str(file), "--explain", code=1) == ""
+
+
+def test_a_pod_of_a_job_is_of_its_template_or_of_its_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(ROOT / "examples/v1/pytorchjob.yaml")
+    fields = json.loads(render(capsys, "-f", file, "--only", "Pod", "--explain", "-o", "json"))
+    steps = {(each["object"], each["path"]): each["step"] for each in fields}
+    worker = "Pod pytorchjob-worker-0"
+    assert steps[worker, "spec.containers[0].image"] == "PyTorchJob spec.pytorchReplicaSpecs.Worker.template"
+    assert steps[worker, "spec.restartPolicy"] == "PyTorchJob spec.pytorchReplicaSpecs.Worker.restartPolicy"
+    assert steps[worker, "metadata.name"] == "kind PyTorchJob"
+    assert "kind PyTorchJob" in {step for (_, path), step in steps.items() if ".env[" in path}
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=30)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.lists(st.integers(0, 9), max_size=12) | TEXTS,
+    lambda below: st.lists(below, max_size=4) | st.dictionaries(TEXTS, below, max_size=4),
+    max_leaves=15,
+)
+
+
+@given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=4))
+@example({"a": "x\u2028y\nz", "b": "\x85", "c": "e\x85f\n", "d": "x\n\u2029\n", "e": " \n lead", "f": "tab\t\n"})
+@example({"numbers": list(range(20)), "anchor": "&a", "y": "y", "comment": "a # b", "bars": "|\n>\n"})
+def test_whatever_is_in_an_object_stays_what_it_is(obj: JsonObject) -> None:
+    text = with_comments(obj, set_by("some step (acme.io/x)", obj))
+    assert load_yaml(text) == load_yaml(to_yaml(obj))
+    assert text.count("  # some step (acme.io/x)\n") >= 1
+
+
+def test_long_lines_are_whole() -> None:
+    """The writer of YAML folds what is longer than a million characters, and no comment may get into it."""
+    obj = {"plain": "word " * 210_000, "quoted": "word: " * 210_000, "after": {}}
+    is_same = load_yaml(with_comments(obj, set_by("runtime", obj))) == obj
+    assert is_same

@@ -142,10 +142,7 @@ def test_a_partial_leader_election_gets_defaults(tmp_path: Path) -> None:
             "leaderElection: renewDeadline (10s) must be longer than 1.2 times retryPeriod (9s)",
         ),
         (HEAD + "leaderElection: {retryPeriod: 0s}\n", "leaderElection: retryPeriod (0s) must be longer than zero"),
-        (
-            HEAD + "metrics: {bindAddress: '8443'}\n",
-            "metrics.bindAddress: address '8443' must be host:port or :port",
-        ),
+        (HEAD + "metrics: {bindAddress: '8443'}\n", "metrics.bindAddress: address '8443' must be host:port or :port"),
         (
             HEAD + "health: {healthProbeBindAddress: ':99999'}\n",
             "health.healthProbeBindAddress: address ':99999' must be host:port or :port",

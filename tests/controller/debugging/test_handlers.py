@@ -1,27 +1,34 @@
-"""The pages below `/debug/`, of a manager against the embedded API server: who may read them, what they say."""
+"""The pages for debugging, what they tell of the state, and profiles on request."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from support.commands import eventually
 from support.objects import trainjob_object
 from support.processes import account_token
 from support.service_accounts import allow_url
 from support.stack import Stack, api_server
+from support.virtualtime import VirtualClock
 from support.web import Served, served
 
-from trainmaster.controller.configuration import (
-    LeaderElection,
-)
+from trainmaster.controller.configuration import Configuration, LeaderElection, Plugins
+from trainmaster.controller.debugging import profile, state
 from trainmaster.controller.debugging.handlers import INDEX
+from trainmaster.controller.debugging.profile import Profiler, ProfileRunning
+from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.rest.resources import SECRETS
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.framework import Framework, load_plugins
 
 PAGES = ("tasks", "threads", "cache", "queue", "plugins", "leader", "configuration")
 
@@ -113,3 +120,121 @@ async def test_authentication_holds_for_each_page(stack: Stack) -> None:
             assert (await pages.get(path, token=scraper))[0] == 403, path
             assert (await pages.get(path, token=developer))[0] == 200, path
         assert (await pages.get("/metrics", token=scraper))[0] == 200
+
+
+SECRET = {
+    "apiVersion": "v1",
+    "kind": "Secret",
+    "metadata": {
+        "namespace": "team",
+        "name": "key",
+        "uid": "u",
+        "resourceVersion": "7",
+        "labels": {"canary": "hunter2"},
+        "annotations": {"canary": "hunter2"},
+        "ownerReferences": [{"kind": "TrainJob", "name": "demo", "uid": "o", "apiVersion": "v1"}],
+    },
+    "data": {"canary": "hunter2"},
+    "status": {"conditions": [{"type": "Ready", "status": "False", "reason": "Odd", "message": "hunter2"}, "odd"]},
+}
+
+
+@pytest.mark.guarantee("M-9")
+async def test_an_object_is_shown_without_what_is_in_it() -> None:
+    informer = Informer(None, SECRETS)  # type: ignore[arg-type] # it is not run
+    informer.store.put(orjson.loads(orjson.dumps(SECRET)))
+    (shown,) = state.cached_object([informer], "team/key")
+    assert "hunter2" not in str(shown)
+    assert shown["metadata"] == {"uid": "u", "resourceVersion": "7"}
+    assert shown["ownerReferences"] == [{"apiVersion": "v1", "kind": "TrainJob", "name": "demo", "uid": "o"}]
+    assert shown["conditions"] == [{"type": "Ready", "status": "False", "reason": "Odd"}]
+    assert shown["fields"] == ["apiVersion", "data", "kind", "metadata", "status"]
+    assert state.cached_object([informer], "team/other") == []
+    (cache,) = state.caches([informer])
+    assert (cache["name"], cache["objects"], cache["synced"], cache["failure"]) == ("secrets", 1, False, None)
+    assert cache["bytes"] == shown["bytes"] > 100
+
+
+@pytest.mark.guarantee("M-9")
+async def test_a_queue_shows_what_is_first_of_each_state() -> None:
+    clock = VirtualClock()
+    queue = WorkQueue(clock=clock)
+    for number in range(250):
+        queue.add(f"team/ready-{number}")
+        queue.add_after(f"team/later-{number}", 10 + number)
+    assert queue.take() == "team/ready-0"
+    queue.add_rate_limited("team/failed")
+    queue.add_rate_limited("team/failed")
+    await clock.advance(0.001)
+    shown = state.queues([("controller", queue)])["controller"]
+    assert (shown["ready"], shown["delayed"], shown["running"], shown["shutDown"]) == (249, 251, 1, False)
+    assert [len(shown[f"{name}Keys"]) for name in ("ready", "delayed", "running")] == [100, 100, 1]
+    assert shown["readyKeys"][0] == {"key": "team/ready-1", "priority": 0, "waitedSeconds": 0.001, "retries": 0}
+    assert shown["runningKeys"] == [{"key": "team/ready-0", "priority": 0, "runningSeconds": 0.001, "retries": 0}]
+    first, second = shown["delayedKeys"][:2]
+    assert (first["key"], first["retries"]) == ("team/failed", 2)
+    assert second == {"key": "team/later-0", "priority": 0, "dueInSeconds": 9.999, "retries": 0}
+    queue.shut_down()
+
+
+@pytest.mark.guarantee("M-9")
+def test_plugins_are_shown_in_their_order_and_their_options_without_texts() -> None:
+    framework = Framework(load_plugins())
+    assert state.plugins(framework)["order"] == framework.order()
+    # Options of plugins are shown without texts.
+    options = {"theirs": {"token": "hunter2", "retries": 3, "hosts": ["hunter2"], "more": {"on": True}}}
+    shown = state.configuration(Configuration(plugins=Plugins(options=options)))
+    assert shown["plugins"]["options"] == {
+        "theirs": {"token": "[redacted]", "retries": 3, "hosts": ["[redacted]"], "more": {"on": True}}
+    }
+    assert shown["webhook"]["certDir"] == Configuration().webhook.cert_dir
+
+
+async def profile_with(*parts: str) -> str:
+    """A profile that was taken for so long that it has these parts."""
+
+    async def taken() -> str:
+        text = await Profiler().profile(0.05)
+        return text if all(part in text for part in parts) else ""
+
+    return str(await eventually(taken))
+
+
+@pytest.mark.guarantee("M-9")
+async def test_a_profile_has_the_stacks_of_all_threads_with_their_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended = threading.Event()
+
+    def compute() -> None:
+        while not ended.is_set():
+            sum(range(1000))
+
+    thread = threading.Thread(target=compute, name="computing")
+    thread.start()
+    try:
+        text = await profile_with(f"{__name__}.test_a_profile", "MainThread;")
+    finally:
+        ended.set()
+        thread.join()
+    stacks = dict(line.rsplit(" ", 1) for line in text.splitlines())
+    assert all(int(count) > 0 for count in stacks.values())
+    (computing,) = {stack.partition(";threading.Thread.run")[0] for stack in stacks if stack.startswith("computing;")}
+    assert computing.startswith("computing;threading.Thread._bootstrap;")
+    assert any(f"{__name__}.test_a_profile" in stack and stack.startswith("computing;") for stack in stacks)
+    assert not any(stack.startswith("profiler") for stack in stacks)
+    # Stacks beyond a bound are counted together.
+    monkeypatch.setattr(profile, "_MAX_STACKS", 0)
+    text = await profile_with("MainThread;(others) ")
+    assert all(";(others) " in line for line in text.splitlines())
+
+
+@pytest.mark.guarantee("M-9")
+async def test_profiles_are_taken_one_at_a_time_and_leave_no_thread() -> None:
+    profiler = Profiler()
+    running = asyncio.create_task(profiler.profile(60))
+    await asyncio.sleep(0)
+    with pytest.raises(ProfileRunning):
+        await profiler.profile(1)
+    running.cancel()
+    await asyncio.wait([running])
+    assert "profiler" not in {thread.name for thread in threading.enumerate()}
+    assert await eventually(lambda: profiler.profile(0.05))

@@ -9,18 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from support.failing_pods import BACKING_OFF, container_status, pod, terminated
-from support.job_views import (
-    NODES,
-    at,
-    condition,
-    event,
-    job,
-    jobset,
-    pending,
-    running,
-    trainjob,
-    view,
-)
+from support.job_views import NODES, at, condition, event, job, jobset, pending, running, trainjob, view
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import explain

@@ -1,12 +1,15 @@
-"""The timeline: what happened when, the oldest first, and never more than can be read."""
+"""The timeline, and the cause that conditions tell of, in the words of those who write them."""
 
 from __future__ import annotations
 
+import pytest
 from support.failing_pods import BACKING_OFF, container_status, pod, terminated
 from support.job_views import NODES, at, condition, event, job, jobset, moment, running, trainjob, view
 
+from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.controller.explain.timeline import MOST, timeline
 from trainmaster.controller.explain.view import JobView
+from trainmaster.runtime.jsontree import JsonObject
 
 
 def texts(of: JobView) -> list[tuple[float, str]]:
@@ -70,3 +73,44 @@ def test_it_is_bounded_and_so_are_notes() -> None:
     (odd,) = [each for each in timeline(view(events=[event("Odd", "a\nb " * 500)])) if each.text.startswith("Odd")]
     assert len(odd.text) < 400
     assert "\n" not in odd.text
+
+
+def conditions(*listed: tuple[str, str, str]) -> dict[str, JsonObject]:
+    """Conditions that hold, each by its type, reason and message."""
+    return {
+        kind: {"type": kind, "status": "True", "reason": reason, "message": message} for kind, reason, message in listed
+    }
+
+
+@pytest.mark.parametrize(
+    ("listed", "cause"),
+    [
+        ([("Failed", "DeadlineExceeded", "exceeded")], "DeadlineExceeded"),
+        ([("Failed", "TrainingRuntimeNotSupported", "")], "RuntimeMissing"),
+        ([("Failed", "FailedJobs", "jobset failed")], "Unknown"),
+        ([("Failed", "", "rank 0 failed with exit code 1")], "ContainerFailed"),
+        ([("Failed", "", "(Evicted: The node was low on resource: memory)")], "Evicted"),
+        ([("Failed", "", "(PreemptionByScheduler: preempting)")], "Preempted"),
+        ([("Blocked", "RuntimeNotFound", "")], "RuntimeMissing"),
+        ([("Blocked", "PluginFailed", "")], "PluginFailed"),
+        ([("Blocked", "NameTaken", "")], "Unknown"),
+        ([("ContainerFailed", "Error", "attempt 0: rank 0")], "ContainerFailed"),
+        ([("ContainerFailed", "OutOfMemory", "attempt 0: rank 0")], "OutOfMemory"),
+        ([("Failed", "", "exit code 1"), ("ContainerFailed", "NodeLost", "")], "NodeLost"),
+        ([("Failed", "ReachedMaxRestarts", "jobset failed")], "BackoffLimitExceeded"),
+        (
+            [
+                ("Failed", "ReachedMaxRestarts", "attempt 0: (OOMKilled); attempt 1: exit code 1"),
+                ("ContainerFailed", "ContainerFailed", "attempt 0: (OOMKilled)\nattempt 1"),
+            ],
+            "ContainerFailed",
+        ),
+        ([("ContainerFailed", "Evicted", ""), ("Waiting", "Unschedulable", "")], "Unschedulable"),
+        ([("Waiting", "Unschedulable", "")], "Unschedulable"),
+        ([("Waiting", "Weather", "")], "Unknown"),
+        ([("Suspended", "", "")], "Suspended"),
+        ([], None),
+    ],
+)
+def test_the_cause_is_what_the_conditions_tell(listed: list[tuple[str, str, str]], cause: str | None) -> None:
+    assert cause_of(conditions(*listed)) == cause

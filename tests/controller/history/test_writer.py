@@ -167,11 +167,7 @@ def test_what_is_not_written_at_the_end_is_told_of(tmp_path: Path) -> None:
         writer.put(record(1))
         writer.start()
         wait_until(lambda: writer.problem is not None)
-    assert logged[-1] == {
-        "event": "some of the history was not written any more",
-        "log_level": "warning",
-        "records": 1,
-    }
+    assert logged[-1] == {"event": "some of the history was not written any more", "log_level": "warning", "records": 1}
 
 
 def test_there_are_never_many_more_than_the_bound(tmp_path: Path) -> None:

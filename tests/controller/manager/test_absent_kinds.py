@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from support.probes import probed
 from support.stack import Stack, api_server
 from support.training import apply_runtime, conditions, found, runtime, trainjob, until
+from support.web import probed
 
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.authorities import Authority
-from support.probes import Probes, probed
 from support.stack import Stack, api_server
+from support.web import Probes, probed
 
 from trainmaster.controller.configuration import CertManagement, Configuration, LeaderElection, Metrics, Webhook
 from trainmaster.controller.kube.rest.config import RestConfig

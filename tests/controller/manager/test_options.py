@@ -19,10 +19,9 @@ from aiohttp import web
 from pydantic import BaseModel
 from support.authorities import Authority
 from support.commands import eventually
-from support.http import get, listening
-from support.probes import probed
 from support.stack import Stack, manager
 from support.virtualtime import VirtualClock
+from support.web import get, listening, probed
 
 from trainmaster.controller.configuration import Configuration, ConfigurationInvalid, parse_configuration
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector

@@ -14,11 +14,11 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 from support.admission import answering, served, serving_certificates
-from support.probes import Probes, probed
 from support.proxy import FaultProxy
 from support.reviews import review_of
 from support.stack import Stack, api_server
 from support.training import apply_runtime, found, runtime, trainjob, until
+from support.web import Probes, probed
 
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB

@@ -82,10 +82,7 @@ def test_mpijobs_over_ssh_take_no_right_to_roles_nor_to_exec() -> None:
     [
         ({"mpi"}, set()),  # flux needs them as well
         ({"mpi", "flux"}, {("", "secrets")}),
-        (
-            {"volcano"},
-            {("scheduling.volcano.sh", "podgroups"), ("scheduling.k8s.io", "priorityclasses")},
-        ),
+        ({"volcano"}, {("scheduling.volcano.sh", "podgroups"), ("scheduling.k8s.io", "priorityclasses")}),
         (
             {"volcano", "coscheduling"},
             {

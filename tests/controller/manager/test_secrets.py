@@ -141,11 +141,7 @@ async def telling(stack: Stack, directory: Path, canaries: Canaries) -> AsyncIte
         "kind": "Configuration",
         "webhook": {"host": "127.0.0.1", "port": ports["webhooks"], "certDir": str(certificates)},
         "certManagement": {"enable": False},
-        "metrics": {
-            "bindAddress": f"127.0.0.1:{ports['metrics']}",
-            "secureServing": False,
-            "auth": {"enabled": True},
-        },
+        "metrics": {"bindAddress": f"127.0.0.1:{ports['metrics']}", "secureServing": False, "auth": {"enabled": True}},
         "health": {"healthProbeBindAddress": f"127.0.0.1:{ports['health']}"},
         "statusServer": {"port": ports["status"]},
         "leaderElection": {"leaderElect": True, "resourceNamespace": "default"},

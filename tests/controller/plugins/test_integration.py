@@ -51,11 +51,7 @@ def woken() -> Iterator[None]:
 async def test_the_configuration_says_how_plugins_are_contained(team: Stack) -> None:
     stack = team
     settings = Plugins.model_validate(
-        {
-            "timeLimit": "200ms",
-            "failurePolicy": {"acme": "skip"},
-            "quarantine": {"failures": 1, "period": "1h"},
-        }
+        {"timeLimit": "200ms", "failurePolicy": {"acme": "skip"}, "quarantine": {"failures": 1, "period": "1h"}}
     )
     plugins = [*load_plugins(), faulty("build", sleep, jobs=("bad",))]
     loaded = LoadedPlugins(plugins, frozenset({"acme"}), {}, frozenset(each.name for each in plugins))

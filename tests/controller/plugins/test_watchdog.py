@@ -12,13 +12,7 @@ from contextlib import closing, suppress
 import pytest
 from support.faulty_plugins import FOREVER, TIME, hoard, spin
 
-from trainmaster.controller.plugins.watchdog import (
-    SURROUNDINGS,
-    Call,
-    MemoryLimitExceeded,
-    TimeLimitExceeded,
-    Watchdog,
-)
+from trainmaster.controller.plugins.watchdog import SURROUNDINGS, Call, MemoryLimitExceeded, TimeLimitExceeded, Watchdog
 from trainmaster.runtime.framework.calls import Calls, PluginFailed
 
 

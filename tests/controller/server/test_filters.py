@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 from support.commands import eventually
-from support.http import listening
 from support.virtualtime import VirtualClock
+from support.web import listening
 
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient

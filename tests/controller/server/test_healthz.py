@@ -9,9 +9,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
-from support.http import get, listening
 from support.scraped import OPEN_METRICS, fetch
 from support.series import read_open_metrics
+from support.web import get, listening
 
 from trainmaster.controller.server import healthz as healthz_module
 from trainmaster.controller.server.healthz import Healthz, metrics

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 from support.authorities import Authority
 from support.commands import eventually
-from support.http import listening
 from support.virtualtime import VirtualClock
+from support.web import listening
 
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.manager.endpoints import METRICS_OPTIONS, PROBES_OPTIONS

@@ -14,13 +14,14 @@ from typing import Any
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
+from support.authorities import Authority
 from support.authorities import Authority as Issuer
 from support.commands import eventually
-from support.http import get, listening
 from support.oddrequests import answer_to, odd_request
 from support.stack import Stack
 from support.statusserver import NAMESPACE, OWNERS, REPORT, MovableClock, StatusClient, Trainers
 from support.virtualtime import VirtualClock
+from support.web import get, listening
 
 from trainmaster.controller.configuration import CertManagement, Configuration, Plugins, Webhook
 from trainmaster.controller.configuration import StatusServer as Settings
@@ -28,6 +29,7 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.server import server as https_server
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.statusserver.ca_bundle import CABundle
 from trainmaster.controller.statusserver.server import FIRST_REQUEST_TIMEOUT
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.api.constants import status_path
@@ -207,3 +209,36 @@ async def test_nothing_that_is_sent_is_an_error_of_ours(
     assert [record.getMessage() for record in caplog.records] == []
     http.clock.pushed += 60
     assert (await http.post("train", token)).code == 200
+
+
+def test_only_certificates_leave_the_file(tmp_path: Path) -> None:
+    authority = Authority()
+    _, key = authority.issue(tmp_path)
+    (tmp_path / "ca.crt").write_bytes(key.read_bytes() + b"a comment\n" + authority.pem + Authority("next").pem)
+    bundle = CABundle(tmp_path)
+    assert bundle.refresh()
+    text = bundle.current()
+    assert text is not None
+    assert text.count("BEGIN CERTIFICATE") == 2
+    assert "KEY" not in text
+    assert "comment" not in text
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"nothing", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_an_unusable_bundle_is_logged_once_and_changes_nothing(tmp_path: Path, content: bytes) -> None:
+    authority = Authority()
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    bundle = CABundle(tmp_path)
+    assert bundle.refresh()
+    assert not bundle.refresh()
+    (tmp_path / "ca.crt").write_bytes(content)
+    with capture_logs() as logs:
+        assert not bundle.refresh()
+        assert not bundle.refresh()
+    assert [log["event"] for log in logs] == ["the new authority for trainers cannot be used; the old one stays"]
+    assert bundle.current() == authority.pem.decode()
+    (tmp_path / "ca.crt").unlink()
+    assert not bundle.refresh()
+    assert bundle.current() == authority.pem.decode()

@@ -58,10 +58,7 @@ async def traced(
     recording = new_tracing(Tracing(endpoint=endpoint, sampling_rate_per_million=rate))
     assert recording is not None
     framework = Framework(load_plugins(), observer=recording.plugin_calls(PluginCallObserver()))
-    async with (
-        recording,
-        manager(stack.access, framework=framework, configuration=configuration, tracing=recording),
-    ):
+    async with recording, manager(stack.access, framework=framework, configuration=configuration, tracing=recording):
         yield
 
 

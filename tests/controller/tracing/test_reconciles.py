@@ -1,13 +1,15 @@
-"""Reconciles of a controller as spans, by what they end in."""
+"""Traces of reconciles and requests, and which are recorded."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from uuid import UUID
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.sampling import Decision, Sampler
 from opentelemetry.trace import StatusCode
 from support.virtualtime import VirtualClock
 
@@ -17,6 +19,8 @@ from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter, TerminalError
 from trainmaster.controller.tracing import reconciles
+from trainmaster.controller.tracing.requests import url_template
+from trainmaster.controller.tracing.sampler import new_sampler
 from trainmaster.controller.tracing.tracing import Tracing
 
 
@@ -109,3 +113,40 @@ async def test_what_is_not_sampled_leaves_nothing_and_what_is_gone_has_no_links(
         last.remember(uid, object())  # type: ignore[arg-type]
     assert last.links("a") == []
     assert len(last.links("b")) == 1
+
+
+def test_names_of_objects_become_placeholders() -> None:
+    trainer = "/apis/trainer.kubeflow.org/v1alpha1"
+    status = f"{trainer}/namespaces/{{namespace}}/trainjobs/{{name}}/status"
+    for path, template, namespace in (
+        ("/api/v1/namespaces/team/pods/p/log", "/api/v1/namespaces/{namespace}/pods/{name}/log", "team"),
+        ("/api/v1/namespaces/team/configmaps", "/api/v1/namespaces/{namespace}/configmaps", "team"),
+        ("/api/v1/namespaces/team", "/api/v1/namespaces/{name}", ""),
+        ("/api/v1/pods", "/api/v1/pods", ""),
+        (f"{trainer}/namespaces/team/trainjobs/demo/status", status, "team"),
+        (f"{trainer}/clustertrainingruntimes/torch", f"{trainer}/clustertrainingruntimes/{{name}}", ""),
+        ("/apis/kubeflow.org/v1", "/apis/kubeflow.org/v1", ""),
+        ("/version", "/version", ""),
+        ("/", "/", ""),
+    ):
+        assert url_template(path) == (template, namespace)
+
+
+UIDS = [str(UUID(int=number << 64 | number)) for number in range(10_000)]
+
+
+def sampled(sampler: Sampler, trace_id: int, uid: str | None) -> bool:
+    attributes = {"k8s.trainjob.name": "demo"} | ({"k8s.trainjob.uid": uid} if uid else {})
+    return (
+        sampler.should_sample(None, trace_id, "reconcile", attributes=attributes).decision is Decision.RECORD_AND_SAMPLE
+    )
+
+
+@pytest.mark.guarantee("K-14")
+def test_of_one_object_all_reconciles_are_recorded_or_none() -> None:
+    sampler = new_sampler(100_000)
+    found = [{sampled(sampler, trace_id, uid) for trace_id in (1, 2**63, 2**127 + 5)} for uid in UIDS]
+    assert all(len(each) == 1 for each in found)
+    assert 800 < sum(each == {True} for each in found) < 1200, "one in ten"
+    for rate, some in ((0, False), (1_000_000, True)):
+        assert {sampled(new_sampler(rate), 2**64 - 1, uid) for uid in (*UIDS[:50], None)} == {some}

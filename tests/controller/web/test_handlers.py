@@ -16,12 +16,14 @@ from support.processes import account_token
 from support.service_accounts import allow_listing, allow_url
 from support.stack import Stack, api_server
 from support.training import apply_runtime, runtime, trainjob
+from support.virtualtime import VirtualClock
 from support.web import web_page
 
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.controller.web.sessions import LIFETIME, MOST, Sessions
 
 CSP = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'"
 
@@ -205,3 +207,43 @@ async def test_a_token_opens_a_session_that_can_be_closed(stack: Stack, file: Pa
             assert (status, text in page, "Set-Cookie" in headers) == (code, True, False), (token[:9], page)
         status, page, _ = await post(f"{url}login", data={"token": member}, headers={"Sec-Fetch-Site": "cross-site"})
         assert (status, "Another site has sent you here" in page) == (403, True)
+
+
+TOKEN = "eyJ.some.token"
+
+
+async def test_a_cookie_opens_its_session_until_that_ends() -> None:
+    clock = VirtualClock()
+    sessions = Sessions(clock)
+    cookie, other = sessions.open(TOKEN), sessions.open("another")
+    assert (sessions.token(cookie), sessions.token(other)) == (TOKEN, "another")
+    sessions.close(other)
+    assert sessions.token(other) == ""
+    await clock.advance(LIFETIME - 1)
+    assert sessions.token(cookie) == TOKEN
+    await clock.advance(2)
+    assert sessions.token(cookie) == ""
+
+
+async def test_a_cookie_that_is_none_opens_nothing_and_none_is_kept() -> None:
+    sessions = Sessions(VirtualClock())
+    sessions.open(TOKEN)
+    for cookie in ("", "x", "ü" * 44, "A" * 44, "\ud800"):
+        assert sessions.token(cookie) == ""
+        sessions.close(cookie)
+    # Neither token nor cookie is kept.
+    sessions = Sessions(VirtualClock())
+    cookie = sessions.open(TOKEN)
+    kept = repr(dict(sessions._tokens))
+    assert TOKEN not in kept
+    assert cookie not in kept
+    assert cookie != sessions.open(TOKEN)
+
+
+async def test_there_are_so_many_sessions_at_most() -> None:
+    sessions = Sessions(VirtualClock())
+    first = sessions.open(TOKEN)
+    for _ in range(MOST):
+        last = sessions.open(TOKEN)
+    assert len(sessions._tokens) == MOST
+    assert (sessions.token(first), sessions.token(last)) == ("", TOKEN)

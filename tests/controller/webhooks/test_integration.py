@@ -1,4 +1,8 @@
-"""The webhooks of a manager, called by an API server."""
+"""The webhooks of a manager, called by an API server, and the registration that is deployed.
+
+- H-5: that says how long a response may take, and what happens without one.
+- H-9: it names nothing that the manager needs to start.
+"""
 
 from __future__ import annotations
 
@@ -17,32 +21,41 @@ import pytest
 import pytest_asyncio
 from support.admission import (
     CONFIGURATIONS,
+    Answer,
     Requests,
     accepted,
     admitting,
     answering,
+    job_manifest,
+    manifest,
     requests_to,
     served,
     serving_certificates,
 )
 from support.commands import eventually
+from support.job_kinds import job_object
 from support.objects import replicated_job, runtime_object
+from support.resolutions import KnownServer
 from support.reviews import review_of
 from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.configuration import LeaderElection
 from trainmaster.controller.kube.auth.loader import load_config
+from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import LEASES, Resource
 from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.resources import TRAINING_RUNTIMES
+from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
 from trainmaster.devcluster.cluster import Cluster
+from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import CONTROLLERS, MANAGER, ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
 TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/default/trainjobs"
@@ -233,3 +246,108 @@ async def test_the_embedded_cluster_registers_the_webhooks_of_its_manager(tmp_pa
                 await eventually(partial(accepted, requests, "GET", validator))
                 answer = await requests.send("POST", TRAINJOBS, job("lonely"))
     assert answer.message.startswith(f"{DENIED}spec.runtimeRef: Invalid value: ")
+
+
+WEBHOOKS = [webhook for configuration in manifest() for webhook in configuration["webhooks"]]
+
+
+def test_names_and_order_are_those_of_the_original() -> None:
+    assert [configuration["metadata"]["name"] for configuration in manifest()] == [
+        "defaulter.trainer.kubeflow.org",
+        "validator.trainer.kubeflow.org",
+    ]
+    assert [webhook["name"] for webhook in WEBHOOKS] == [
+        "defaulter.trainjob.trainer.kubeflow.org",
+        "validator.clustertrainingruntime.trainer.kubeflow.org",
+        "validator.trainingruntime.trainer.kubeflow.org",
+        "validator.trainjob.trainer.kubeflow.org",
+    ]
+
+
+SELECTOR = {
+    "matchExpressions": [
+        {"key": "trainer.kubeflow.org/webhook-validation", "operator": "NotIn", "values": ["disabled"]}
+    ]
+}
+
+
+@pytest.mark.guarantee("H-5", "H-6", "H-9")
+def test_every_webhook_is_asked_about_one_kind_has_ten_seconds_no_side_effects_and_fails_closed() -> None:
+    """Those of runtimes can be switched off by a label."""
+    for webhook in WEBHOOKS:
+        assert webhook["timeoutSeconds"] == 10
+        assert webhook["failurePolicy"] == "Fail"
+        assert webhook["sideEffects"] == "None"
+        assert webhook["admissionReviewVersions"] == ["v1"]
+        assert "matchConditions" not in webhook
+        (rule,) = webhook["rules"]
+        assert rule == {
+            "apiGroups": ["trainer.kubeflow.org"],
+            "apiVersions": ["v1alpha1"],
+            "operations": ["CREATE", "UPDATE"],
+            "resources": [f"{webhook['name'].split('.')[1]}s"],
+        }
+        assert webhook.get("objectSelector") == (SELECTOR if "runtime" in webhook["name"] else None)
+
+
+def test_every_path_is_served_and_every_served_path_is_registered() -> None:
+    served = AdmissionHandlers(Framework([]), {}, KnownServer(), workers=Workers(), clock=SystemClock())
+    handlers = served.handlers()
+    assert {webhook["clientConfig"]["service"]["path"] for webhook in WEBHOOKS} == set(handlers)
+
+
+KINDS = {kind.kind: kind for kind in load_job_kinds()}
+JUDGED = ("JAXJob", "PaddleJob", "PyTorchJob", "TFJob", "XGBoostJob")
+
+
+@pytest.fixture
+async def unanswered(tmp_path: Path) -> AsyncIterator[Requests]:
+    """An API server that has jobs, and webhooks that lead nowhere."""
+    async with api_server(tmp_path, definitions=False) as stack:
+        if stack.cluster is None:
+            pytest.skip("a real cluster may serve other jobs")
+        await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+        async with requests_to(stack) as unanswered:
+            for kind in JUDGED:
+                job = made(kind)
+                job["metadata"]["finalizers"] = ["example.com/kept"]
+                assert (await unanswered.send("POST", path(kind), job)).code == 201
+            [configuration] = job_manifest()
+            assert (
+                await unanswered.send("POST", f"{CONFIGURATIONS}/validatingwebhookconfigurations", configuration)
+            ).code == 201
+            yield unanswered
+
+
+def made(kind: str, name: str = "job") -> JsonObject:
+    job = job_object(KINDS[kind], {"Worker": 1}, name=name, namespace="default")
+    del job["metadata"]["uid"]
+    return job
+
+
+def path(kind: str, name: str = "") -> str:
+    return f"/apis/kubeflow.org/v1/namespaces/default/{KINDS[kind].plural}{f'/{name}' if name else ''}"
+
+
+async def patch(unanswered: Requests, kind: str, body: dict[str, Any]) -> Answer:
+    return await unanswered.send("PATCH", path(kind, "job"), body, kind=MERGE)
+
+
+@pytest.mark.defect("V1-B36")
+async def test_what_is_not_the_spec_can_be_edited_and_the_spec_cannot(unanswered: Requests) -> None:
+    for kind in JUDGED:
+        refusals = [
+            await unanswered.send("POST", path(kind), made(kind, "another")),
+            await patch(unanswered, kind, {"spec": {"runPolicy": {"backoffLimit": 1}}}),
+            await patch(unanswered, kind, {"spec": None}),
+        ]
+        for refusal in refusals:
+            assert refusal.code == 500, kind
+            assert (
+                f'failed calling webhook "validator.{kind.lower()}.training-operator.kubeflow.org"' in refusal.message
+            )
+        assert (await patch(unanswered, kind, {"metadata": {"labels": {"a": "b"}}})).code == 200
+        assert (await unanswered.send("DELETE", path(kind, "job"))).code == 200
+        assert (await unanswered.send("GET", path(kind, "job"))).body["metadata"]["deletionTimestamp"]
+        assert (await patch(unanswered, kind, {"metadata": {"finalizers": None}})).code == 200
+        assert (await unanswered.send("GET", path(kind, "job"))).code == 404

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
-from support.brittle_store import BrittleStore
+from support.disk import BrittleStore
 from support.workloads import add_node
 
 from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, PODS, SERVICES

@@ -1,17 +1,21 @@
-"""GPUs of the host: how they are found, and what the shell that starts a cluster says of them.
-
-The driver's library is played here; docs/guides/gpus.md has the commands for a machine that has GPUs.
-"""
+"""The Node object, and GPUs: of the host, and as containers get them."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
+from trainmaster.devcluster.kubelet.device_manager import DeviceManager
 from trainmaster.devcluster.kubelet.gpus import Gpus, find_gpus
+from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
 
 
 def no_library(name: str) -> Any:
@@ -139,3 +143,63 @@ def test_the_device_for_memory_is_there_before_pods_are(
     assert not (devices / "called").exists()
     found(devices, nvml=Nvml(1))
     assert [path.read_text() for path in devices.glob("called")] == ([] if there else ["-u -c=0\n"])
+
+
+def gpu_container(count: str | int) -> JsonObject:
+    return {"name": "c", "resources": {"limits": {"nvidia.com/gpu": count}}}
+
+
+def manager(*ids: str, total: int | None = None, order: str = "PCI_BUS_ID") -> DeviceManager:
+    return DeviceManager(Gpus(ids=ids, total=len(ids) if total is None else total, order=order))
+
+
+def test_no_two_containers_share_a_gpu() -> None:
+    table = manager("0", "1", "GPU-2b1c", order="FASTEST_FIRST")
+    assert table.allocate("a", gpu_container("2")) == {
+        "CUDA_DEVICE_ORDER": "FASTEST_FIRST",
+        "CUDA_VISIBLE_DEVICES": "0,1",
+        "NVIDIA_VISIBLE_DEVICES": "0,1",
+    }
+    assert table.allocate("b", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "GPU-2b1c"
+    # Whoever is bound to the node is to have its GPUs: what holds them is about to end.
+    with pytest.raises(CreateContainerError, match=r"asks for 1 nvidia\.com/gpu, and 0 are free"):
+        table.allocate("c", gpu_container(1))
+    table.release("a")
+    assert table.allocate("c", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "0"
+
+
+def test_a_container_without_a_request_sees_no_gpu() -> None:
+    """Nor does it see those that the shell hides from the whole cluster, whose variables pods do not have."""
+    for table in (manager("0"), manager(total=2)):
+        given = table.allocate("a", {"name": "c"})
+        assert (given["CUDA_VISIBLE_DEVICES"], given["NVIDIA_VISIBLE_DEVICES"]) == ("", "void")
+    assert manager().allocate("a", {"name": "c"}) == {}
+    with pytest.raises(PodRejectedError, match=r"asks for 1 nvidia\.com/gpu, and this node has 0"):
+        manager(total=2).allocate("a", gpu_container(1))
+
+
+NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+LATER = datetime(2026, 11, 20, 13, 0, tzinfo=UTC)
+
+
+def test_gpus_are_listed_only_where_they_are() -> None:
+    assert "nvidia.com/gpu" not in host_capacity(Path(), gpus=0)
+    assert host_capacity(Path(), gpus=2)["nvidia.com/gpu"] == "2"
+
+
+def test_pods_may_ask_for_the_disk_that_their_files_are_on(tmp_path: Path) -> None:
+    """As the launchers of MPIJobs do. The directory of the pods is made later than the node."""
+    told = host_capacity(tmp_path / "not" / "there" / "yet", gpus=0)["ephemeral-storage"]
+    assert Quantity.parse(told) == Quantity.parse(shutil.disk_usage(tmp_path).total // 1024 * 1024)
+
+
+def test_readiness_keeps_what_others_wrote_and_its_own_time() -> None:
+    wanted = node_object("n", capacity={"cpu": "2"})
+    theirs = {"type": "Custom", "status": "True"}
+    node = with_readiness({"metadata": {}, "status": {"conditions": [theirs]}}, wanted=wanted, now=NOW)
+    assert is_ready(node, wanted=wanted)
+    again = with_readiness(node, wanted=wanted, now=LATER)
+    custom, ready = again["status"]["conditions"]
+    assert custom == theirs
+    assert (ready["lastTransitionTime"], ready["lastHeartbeatTime"]) == ("2026-11-20T12:00:00Z", "2026-11-20T13:00:00Z")
+    assert not is_ready(again, wanted=node_object("n", capacity={"cpu": "4"}))

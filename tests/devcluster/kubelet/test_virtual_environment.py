@@ -13,9 +13,9 @@ from typing import Final
 
 import pytest
 from support.commands import eventually
+from support.distributions import build_wheel
 from support.namespaces import FOUND, needs_namespaces
 from support.node import Node, sh, terminated
-from support.wheels import build_wheel
 
 from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.kubelet.kubelet import Kubelet

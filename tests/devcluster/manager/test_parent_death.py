@@ -22,18 +22,24 @@ signal.pause()
 """
 
 
+def start(directory: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a module of a directory so that it ends with its starter."""
+    return subprocess.Popen(
+        [sys.executable, parent_death.__file__, *arguments],
+        env={"PYTHONPATH": str(directory)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
 @pytest.fixture
 def held(tmp_path: Path) -> subprocess.Popen[str]:
     """A process that is to run a module, which says so, as soon as it is let."""
     (tmp_path / "slow.py").write_text("print('imported', flush=True)\n")
     (tmp_path / "program.py").write_text(PROGRAM)
-    return subprocess.Popen(
-        [sys.executable, parent_death.__file__, "--hold", "slow", "program", "a", "b"],
-        env={"PYTHONPATH": str(tmp_path)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    return start(tmp_path, "--hold", "slow", "program", "a", "b")
 
 
 def test_it_is_imported_at_once_and_runs_when_it_is_let(held: subprocess.Popen[str]) -> None:
@@ -60,13 +66,7 @@ def test_it_never_runs_when_its_starter_ends_before(held: subprocess.Popen[str])
 
 def test_a_program_that_is_not_held_runs_at_once(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text("import sys\nprint('runs', *sys.argv[1:], flush=True)\n")
-    with subprocess.Popen(
-        [sys.executable, parent_death.__file__, "program", "a"],
-        env={"PYTHONPATH": str(tmp_path)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with start(tmp_path, "program", "a") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "runs a\n"
         assert process.wait(TIMEOUT) == 0
@@ -75,13 +75,7 @@ def test_a_program_that_is_not_held_runs_at_once(tmp_path: Path) -> None:
 def test_what_cannot_be_imported_is_left_to_the_program(tmp_path: Path) -> None:
     """That fails in its own way, whose last line is told as the reason."""
     (tmp_path / "program.py").write_text("import nothing_of_this_name\n")
-    with subprocess.Popen(
-        [sys.executable, parent_death.__file__, "--hold", "nothing_of_this_name", "program"],
-        env={"PYTHONPATH": str(tmp_path)},
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    with start(tmp_path, "--hold", "nothing_of_this_name", "program") as process:
         assert process.stdin is not None
         assert process.stderr is not None
         process.stdin.write("\n")

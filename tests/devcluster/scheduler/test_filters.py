@@ -1,10 +1,16 @@
-"""Whether a pod fits on a node, and what is said if not."""
+"""Whether a pod fits on a node, and what is said if not; claims that are waited for."""
 
 from __future__ import annotations
 
-import pytest
+from typing import Any
 
+import pytest
+from support.workloads import add_node, scheduling
+
+from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from trainmaster.devcluster.scheduler.filters import explain_insufficiency, filter_node, fit_error
+from trainmaster.devcluster.scheduler.scheduler import Scheduler
+from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 
@@ -69,3 +75,42 @@ def test_what_was_asked_for_and_what_the_largest_node_has_is_told() -> None:
         " The pod asks for 1500m cpu, the largest node has 2, of which other pods use too much."
     )
     assert explain_insufficiency(requests, [["node(s) were unschedulable"]], nodes) == ""
+
+
+CLAIM: dict[str, Any] = {
+    "metadata": {"name": "data", "finalizers": ["example.com/keep"]},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+@pytest.fixture
+async def cluster(cluster: Stepper) -> Stepper:
+    await add_node(cluster, "n", {"pods": "10"})
+    cluster.start(Scheduler(cluster.api))
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+    body = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c", "image": "i"}], "volumes": volumes}}
+    await cluster.api.create(PODS, body, namespace="default")
+    await cluster.settle()
+    return cluster
+
+
+def pod(cluster: Stepper) -> tuple[str | None, str]:
+    found = cluster.api.get(PODS, "default", "p")
+    return found["spec"].get("nodeName"), scheduling(cluster, "p").get("message", "")
+
+
+async def test_a_pod_waits_until_its_claim_exists_and_is_bound(cluster: Stepper) -> None:
+    assert pod(cluster) == (None, '0/1 nodes are available: persistentvolumeclaim "data" not found.')
+    created = await cluster.api.create(PERSISTENT_VOLUME_CLAIMS, CLAIM, namespace="default")
+    await cluster.settle()
+    assert pod(cluster) == (None, "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
+    bound = {**created, "status": {"phase": "Bound"}}
+    await cluster.api.update(PERSISTENT_VOLUME_CLAIMS, bound, subresource="status")
+    await cluster.settle()
+    assert pod(cluster)[0] == "n"
+
+
+async def test_a_claim_that_is_being_deleted_is_none(cluster: Stepper) -> None:
+    await cluster.api.create(PERSISTENT_VOLUME_CLAIMS, CLAIM, namespace="default")
+    await cluster.delete(PERSISTENT_VOLUME_CLAIMS, "data")
+    assert pod(cluster) == (None, '0/1 nodes are available: persistentvolumeclaim "data" is being deleted.')

@@ -59,12 +59,7 @@ async def test_as_few_as_possible_make_room_and_the_one_that_waits_follows_them(
 
 @pytest.mark.parametrize(
     ("cpu", "of_class", "spec"),
-    [
-        ("4", "polite", {}),
-        ("5", "high", {}),
-        ("4", "low", {}),
-        ("4", "high", {"nodeSelector": {"disk": "ssd"}}),
-    ],
+    [("4", "polite", {}), ("5", "high", {}), ("4", "low", {}), ("4", "high", {"nodeSelector": {"disk": "ssd"}})],
     ids=["it may not preempt", "it fits nowhere", "it is no more important", "it selects another node"],
 )
 async def test_nobody_goes_where_that_does_not_help(

@@ -21,12 +21,7 @@ async def cluster(cluster: Stepper) -> Stepper:
 
 def manifest(name: str, limits: JsonObject | None = None, **spec: Any) -> JsonObject:
     container = {"name": "main", "image": "img", "resources": {"limits": limits or {}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {"containers": [container], **spec},
-    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container], **spec}}
 
 
 async def create(cluster: Stepper, name: str, limits: JsonObject | None = None, **spec: Any) -> None:

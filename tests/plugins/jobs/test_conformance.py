@@ -31,7 +31,7 @@ ALL: dict[str, JsonObject] = {
             "standalone": False,
             "nProcPerNode": 2,
             "metrics": [{"type": "Resource"}],
-        },
+        }
     },
     "tfjob": {"successPolicy": "AllWorkers", "enableDynamicWorker": True},
     "mpijob": {"slotsPerWorker": 2, "cleanPodPolicy": "Running", "mainContainer": "mpi"},

@@ -49,11 +49,7 @@ def replicas(draw: st.DrawFn, kind: JobKind) -> JsonObject:
         {"containerPort": st.integers(1, 65535)}, optional={"name": st.sampled_from([kind.port_name or "ssh", "web"])}
     )
     rest = st.fixed_dictionaries(
-        {},
-        optional={
-            "ports": st.lists(ports, max_size=2),
-            "env": st.just([{"name": "RANK", "value": "1"}]),
-        },
+        {}, optional={"ports": st.lists(ports, max_size=2), "env": st.just([{"name": "RANK", "value": "1"}])}
     )
     containers = [
         {"name": name, "image": "train:1", **draw(rest)}

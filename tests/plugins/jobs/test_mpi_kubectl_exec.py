@@ -21,13 +21,10 @@ def test_kubexec_calls_kubectl_exec_with_the_words_of_mpirun(tmp_path: Path) -> 
     script = tmp_path / "kubexec.sh"
     script.write_text(data["kubexec.sh"].replace("/opt/kube", str(tmp_path)))
     run = subprocess.run(
-        ["sh", str(script), "mw-worker-1", "orted", "-mca", "a b"],
-        check=True,
-        capture_output=True,
-        text=True,
+        ["sh", str(script), "mw-worker-1", "orted", "-mca", "a b"], check=True, capture_output=True, text=True
     )
     assert run.stdout.split("\n")[:-1] == [
-        *("[exec]", "[mw-worker-1]", "[--container]", "[work]", "[--]", "[/bin/sh]", "[-c]", "[orted -mca a b]"),
+        *("[exec]", "[mw-worker-1]", "[--container]", "[work]", "[--]", "[/bin/sh]", "[-c]", "[orted -mca a b]")
     ]
 
 

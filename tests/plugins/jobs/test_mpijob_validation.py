@@ -25,9 +25,6 @@ def test_options_choose_the_transport() -> None:
     assert kind.has_services
     (kind,) = load_job_kinds(enabled=["mpijob"])
     assert not kind.has_services
-
-
-def test_a_transport_that_does_not_exist_is_refused() -> None:
     with pytest.raises(PluginInvalid, match='transport: must be "kubectl-exec" or "ssh", got "rsh"'):
         load_job_kinds(enabled=["mpijob"], options={"mpijob": {"transport": "rsh"}})
 

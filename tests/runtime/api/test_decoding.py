@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from support.objects import SUSPENDED, replicated_job
 
 from trainmaster.runtime.api import (
     ApiTypeError,
@@ -22,6 +23,7 @@ from trainmaster.runtime.api import (
 from trainmaster.runtime.api import constants as c
 from trainmaster.runtime.jsontree import JsonObject
 
+PATCHED: JsonObject = {"name": "node", "template": {"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}}}
 TRAINJOB: JsonObject = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
@@ -58,18 +60,7 @@ TRAINJOB: JsonObject = {
             {
                 "manager": "kueue.x-k8s.io/manager",
                 "time": "2026-01-01T00:00:00Z",
-                "trainingRuntimeSpec": {
-                    "template": {
-                        "spec": {
-                            "replicatedJobs": [
-                                {
-                                    "name": "node",
-                                    "template": {"spec": {"template": {"spec": {"nodeSelector": {"zone": "a"}}}}},
-                                }
-                            ]
-                        }
-                    }
-                },
+                "trainingRuntimeSpec": {"template": {"spec": {"replicatedJobs": [PATCHED]}}},
             }
         ],
         "suspend": True,
@@ -77,15 +68,7 @@ TRAINJOB: JsonObject = {
         "managedBy": "kueue.x-k8s.io/multikueue",
     },
     "status": {
-        "conditions": [
-            {
-                "type": "Suspended",
-                "status": "True",
-                "reason": "Suspended",
-                "message": "TrainJob is suspended",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
-        ],
+        "conditions": [SUSPENDED],
         "jobsStatus": [{"name": "node", "ready": 1, "succeeded": 2, "failed": 3, "active": 4, "suspended": 5}],
         "trainerStatus": {"progressPercentage": 7, "metrics": [{"name": "loss", "value": "0.1"}]},
     },
@@ -101,21 +84,7 @@ RUNTIME: JsonObject = {
             "torch": {"envInjection": {"targets": [{"jobName": "helper", "containerNames": ["sidecar"]}]}},
         },
         "podGroupPolicy": {"coscheduling": {"scheduleTimeoutSeconds": 5}},
-        "template": {
-            "metadata": {"labels": {"a": "b"}},
-            "spec": {
-                "replicatedJobs": [
-                    {
-                        "name": "node",
-                        "replicas": 1,
-                        "template": {
-                            "metadata": {"labels": {c.ANCESTOR_LABEL: "trainer"}},
-                            "spec": {"template": {"spec": {"containers": [{"name": "node", "image": "i"}]}}},
-                        },
-                    }
-                ]
-            },
-        },
+        "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"replicatedJobs": [replicated_job(replicas=1)]}},
     },
 }
 

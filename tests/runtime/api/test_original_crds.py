@@ -66,12 +66,7 @@ CLAIM, TEMPLATE = (
     f"(has(self.{field}) && self.{field} != '')" for field in ("resourceClaimName", "resourceClaimTemplateName")
 )
 CLAIMS: dict[str, dict[str, Any]] = {
-    "": {
-        "type": "array",
-        "maxItems": 32,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["name"],
-    },
+    "": {"type": "array", "maxItems": 32, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
     "[]": {
         "type": "object",
         "required": ["name"],

@@ -296,10 +296,7 @@ def test_the_job_of_both_initializers_becomes_two(tmp_path: Path) -> None:
         (trainjob(podSpecOverrides=["a"]), "spec.podSpecOverrides[0]"),
         (trainjob(podSpecOverrides=[{"targetJobs": [{}]}]), "spec.podSpecOverrides[0].targetJobs[0].name"),
         (trainjob(podSpecOverrides=[{"containers": [{}]}]), "spec.podSpecOverrides[0].containers[0].name"),
-        (
-            trainjob(podSpecOverrides=[{"targetJobs": [{"name": "a"}], "nodeSelector": {"a": "b"}}] * 17),
-            "spec",
-        ),
+        (trainjob(podSpecOverrides=[{"targetJobs": [{"name": "a"}], "nodeSelector": {"a": "b"}}] * 17), "spec"),
         (runtime(mlPolicy={"numNodes": "2"}), "spec.mlPolicy.numNodes"),
         (runtime(template={"spec": {"replicatedJobs": [{}]}}), "spec.template.spec.replicatedJobs[0].name"),
     ],

@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import given, settings
-from support.conversions import (
-    JOB_KINDS,
-    built,
-    convert_job,
-    environment,
-    expected_environment,
-    new_host,
-    pods,
-)
+from support.conversions import JOB_KINDS, built, convert_job, environment, expected_environment, new_host, pods
 from support.generated_jobs import jobs
 
 from trainmaster.runtime.jobs.defaulting import parse_job

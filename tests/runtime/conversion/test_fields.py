@@ -141,28 +141,21 @@ def test_a_scheduler_of_the_pods_own_stays() -> None:
 
 def test_metadata_of_the_cluster_stays_behind() -> None:
     old = simple()
-    old["metadata"] |= {
+    kept: JsonObject = {
         "labels": {"kueue.x-k8s.io/queue-name": "q"},
-        "annotations": {"a": "b", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
         "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u"}],
+    }
+    old["metadata"] |= kept | {
+        "annotations": {"a": "b", "kubectl.kubernetes.io/last-applied-configuration": "{}"},
         "uid": "1",
         "resourceVersion": "2",
         "finalizers": ["a/b"],
     }
     old["status"] = {"conditions": []}
     conversion = convert_job(old)
-    assert conversion.objects[1]["metadata"] == {
-        "name": "demo",
-        "namespace": "team",
-        "labels": {"kueue.x-k8s.io/queue-name": "q"},
-        "annotations": {"a": "b"},
-        "ownerReferences": [{"apiVersion": "v1", "kind": "A", "name": "a", "uid": "u"}],
-    }
-    assert conversion.objects[0]["metadata"] == {
-        "name": "demo",
-        "namespace": "team",
-        "labels": {"trainer.kubeflow.org/framework": "jax"},
-    }
+    name = {"name": "demo", "namespace": "team"}
+    assert conversion.objects[1]["metadata"] == name | kept | {"annotations": {"a": "b"}}
+    assert conversion.objects[0]["metadata"] == name | {"labels": {"trainer.kubeflow.org/framework": "jax"}}
     assert lost(conversion) == ["metadata.finalizers"]
     assert {"metadata.uid", "metadata.resourceVersion", "status"} <= set(told(conversion))
 
@@ -219,21 +212,11 @@ def test_the_template_of_the_pods_stays() -> None:
 
 
 def test_what_users_change_from_job_to_job_is_in_the_trainjob() -> None:
-    container: JsonObject = {
-        "command": ["python"],
-        "args": ["a.py"],
-        "env": [{"name": "A", "value": "1"}],
-        "resources": {"limits": {"cpu": "1"}},
-    }
-    trainer = trainjob_of(convert_job(job("JAXJob", {"Worker": replicas("JAXJob", 3, **container)})))["trainer"]
-    assert trainer == {
-        "numNodes": 3,
-        "image": "image:1",
-        "command": ["python"],
-        "args": ["a.py"],
-        "env": [{"name": "A", "value": "1"}],
-        "resourcesPerNode": {"limits": {"cpu": "1"}},
-    }
+    container: JsonObject = {"command": ["python"], "args": ["a.py"], "env": [{"name": "A", "value": "1"}]}
+    resources = {"limits": {"cpu": "1"}}
+    workers = replicas("JAXJob", 3, resources=resources, **container)
+    trainer = trainjob_of(convert_job(job("JAXJob", {"Worker": workers})))["trainer"]
+    assert trainer == {"numNodes": 3, "image": "image:1", **container, "resourcesPerNode": resources}
 
 
 def test_what_a_trainjob_cannot_hold_stays_in_the_runtime() -> None:
@@ -357,8 +340,4 @@ def test_odd_run_policies_are_refused_with_the_field(policy: JsonObject) -> None
 def test_jobs_without_end_or_without_pods_are_refused(count: int, problem: str) -> None:
     with pytest.raises(ConversionError, match=problem):
         convert_job(simple("TFJob", count))
-
-
-def test_a_big_job_is_converted() -> None:
-    conversion = convert_job(simple("TFJob", 2000))
-    assert trainjob_of(conversion)["trainer"]["numNodes"] == 2000
+    assert trainjob_of(convert_job(simple("TFJob", 2000)))["trainer"]["numNodes"] == 2000, "a big one is converted"

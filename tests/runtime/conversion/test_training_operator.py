@@ -25,9 +25,7 @@ VALID = [name for name, case in recorded().items() if not case.get("refused")]
 REFUSED = [name for name, case in recorded().items() if case.get("refused")]
 WITH_ENVIRONMENT = [name for name in VALID if "environment" in recorded()[name]]
 
-REFUSED_BY_V1_ALONE = {
-    "067-xgb-invalid-master-nil-replicas": "one replica is meant, and there is one",
-}
+REFUSED_BY_V1_ALONE = {"067-xgb-invalid-master-nil-replicas": "one replica is meant, and there is one"}
 """Jobs that V1 refuses and the conversion understands."""
 
 

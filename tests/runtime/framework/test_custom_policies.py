@@ -106,50 +106,33 @@ def errors(obj: JsonObject, framework: Framework = FRAMEWORK) -> list[str]:
     ("config", "expected"),
     [
         ({"stages": [{"name": "a"}]}, []),
-        (None, ["spec.mlPolicy.custom.config.stages: Required value"]),
+        (None, ["stages: Required value"]),
         (
             {"stages": [{"name": 7}, {"nam": "b", "gpus": -1}]},
             [
-                "spec.mlPolicy.custom.config.stages[0].name: Invalid value: 7: Input should be a valid string",
-                "spec.mlPolicy.custom.config.stages[1].name: Required value",
-                (
-                    "spec.mlPolicy.custom.config.stages[1].gpus: Invalid value: -1: Input should be greater than or "
-                    "equal to 0"
-                ),
-                'spec.mlPolicy.custom.config.stages[1].nam: Invalid value: "b": Extra inputs are not permitted',
+                "stages[0].name: Invalid value: 7: Input should be a valid string",
+                "stages[1].name: Required value",
+                "stages[1].gpus: Invalid value: -1: Input should be greater than or equal to 0",
+                'stages[1].nam: Invalid value: "b": Extra inputs are not permitted',
             ],
         ),
-        (
-            {"stages": [{"name": "A"}]},
-            ['spec.mlPolicy.custom.config.stages[0].name: Invalid value: "A": must be in lower case'],
-        ),
-        (
-            {"stages": [{"name": "a"}], "stage": 1},
-            ['spec.mlPolicy.custom.config.stage: Invalid value: 1: unknown field (did you mean "stages"?)'],
-        ),
-        (
-            {"stages": [{"name": "a"}, {"name": "a"}]},
-            [
-                (
-                    'spec.mlPolicy.custom.config: Invalid value: {"stages":[{"name":"a"},{"name":"a"}]}: two stages '
-                    "have one name"
-                )
-            ],
-        ),
+        ({"stages": [{"name": "A"}]}, ['stages[0].name: Invalid value: "A": must be in lower case']),
+        ({"stages": [{"name": "a"}], "stage": 1}, ['stage: Invalid value: 1: unknown field (did you mean "stages"?)']),
         # What stands in the place of a file may be the secret itself.
         (
             {"stages": [{"name": "a"}], "token": "hunter2"},
-            [
-                (
-                    "spec.mlPolicy.custom.config.token: Forbidden: must be the absolute path of a file that holds the "
-                    "secret"
-                )
-            ],
+            ["token: Forbidden: must be the absolute path of a file that holds the secret"],
         ),
     ],
 )
 def test_what_does_not_fit_the_model_is_an_error_of_the_field(config: Any, expected: list[str]) -> None:
-    assert errors(runtime(config)) == expected
+    assert errors(runtime(config)) == [f"spec.mlPolicy.custom.config.{each}" for each in expected]
+
+
+def test_what_the_model_says_of_the_whole_is_an_error_of_the_whole() -> None:
+    (error,) = errors(runtime({"stages": [{"name": "a"}, {"name": "a"}]}))
+    value = '{"stages":[{"name":"a"},{"name":"a"}]}'
+    assert error == f"spec.mlPolicy.custom.config: Invalid value: {value}: two stages have one name"
 
 
 def test_policies_of_gang_schedulers_likewise() -> None:

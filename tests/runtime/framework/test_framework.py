@@ -49,8 +49,7 @@ def test_a_plugin_that_raises_is_named_and_keeps_the_cause() -> None:
 
 @pytest.mark.parametrize("phase", [phase for phase in PHASES if phase != "watch_extension"])
 @pytest.mark.parametrize(
-    "error",
-    [SystemExit(3), GeneratorExit(), CancelledError(), BaseExceptionGroup("x", [SystemExit()])],
+    "error", [SystemExit(3), GeneratorExit(), CancelledError(), BaseExceptionGroup("x", [SystemExit()])]
 )
 def test_whatever_a_plugin_raises_is_its_failure_for_that_job(phase: str, error: BaseException) -> None:
     """Neither the process of all TrainJobs nor the task of one ends by it."""

@@ -22,11 +22,6 @@ class Gated(Enforcer):
         super().__init__("gated")
 
 
-def test_a_disabled_plugin_is_not_even_imported() -> None:
-    broken = EntryPoint("broken", "no.such.module:Plugin", "trainmaster.plugins")
-    assert load_plugins([broken], disabled=frozenset({"broken"})) == []
-
-
 def test_a_plugin_behind_a_gate_is_loaded_when_it_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     points = [EntryPoint("gated", "gated_plugin:Gated", "trainmaster.plugins")]
     monkeypatch.setitem(sys.modules, "gated_plugin", sys.modules[__name__])
@@ -35,10 +30,11 @@ def test_a_plugin_behind_a_gate_is_loaded_when_it_is_open(monkeypatch: pytest.Mo
     assert [plugin.name for plugin in load_plugins(points, features=frozenset({"Gate"}))] == ["gated"]
 
 
-def test_a_plugin_that_does_not_load_is_named_with_its_module() -> None:
+def test_a_plugin_that_does_not_load_is_named_with_its_module_and_not_even_imported_if_disabled() -> None:
     broken = EntryPoint("broken", "no.such.module:Plugin", "trainmaster.plugins")
     with pytest.raises(PluginInvalid, match=r"plugin 'broken' \(no.such.module:Plugin, from .*No module named 'no'"):
         load_plugins([broken])
+    assert load_plugins([broken], disabled=frozenset({"broken"})) == []
 
 
 def test_a_plugin_has_the_name_of_its_entry_point() -> None:
@@ -133,11 +129,6 @@ def load_with(make: Any, **options: Any) -> list[Any]:
     return load_plugins([_point_of(point, make)], options={"painter": options})
 
 
-def test_options_reach_the_constructor() -> None:
-    (plugin,) = load_with(Painter, colour="red")
-    assert plugin.colour == "red"
-
-
 @pytest.mark.parametrize(
     ("make", "options", "fault"),
     [
@@ -168,11 +159,12 @@ def test_options_that_are_wrong_are_told_as_what_they_are(make: Any, options: di
         load_with(make, **options)
 
 
-def test_what_takes_any_option_is_given_any() -> None:
+def test_options_reach_the_constructor_and_what_takes_any_is_given_any() -> None:
     class Open(Builder):
         def __init__(self, **options: Any) -> None:
             self.name, self.options = "painter", options
 
+    assert load_with(Painter, colour="red")[0].colour == "red"
     assert load_with(Open, colour="red")[0].options == {"colour": "red"}
 
 
@@ -193,6 +185,10 @@ def _point_of(point: EntryPoint, value: Any) -> Any:
 def generator(self: Any, info: Any, job: Any) -> Any:
     """An enforcing method that never runs."""
     yield
+
+
+async def waiting(self: Any, info: Any, job: Any) -> None:
+    """An enforcing method that nobody awaits."""
 
 
 @pytest.mark.parametrize(
@@ -238,6 +234,14 @@ def generator(self: Any, info: Any, job: Any) -> Any:
             r"""policies must be a list or tuple of names, for instance \("torch",\), not 'torch'""",
         ),
         ({"name": "X", "pre_build": generator}, "nothing of it would run because of its `yield`"),
+        ({"name": "X", "enforce_ml_policy": waiting}, "must be a plain function, not async"),
+        # A text would be taken for a list of letters, none of which is a plugin.
+        (
+            {"name": "X", "build": Builder.build, "before": "jobset"},
+            "before must be a list or tuple of plugin names, not 'jobset'",
+        ),
+        ({"name": "X", "build": Builder.build, "after": [1]}, "after must be a list or tuple of plugin names"),
+        ({"name": "X", "build": Builder.build, "priority": "high"}, "priority must be a whole number, not 'high'"),
     ],
 )
 def test_a_plugin_that_does_not_fit_is_refused_at_start(attributes: dict[str, Any], message: str) -> None:
@@ -271,28 +275,3 @@ def test_none_takes_an_inherited_extension_point_away() -> None:
 
     order = Framework([Quiet()]).order()
     assert (order["build"], order["pre_build"]) == ([], ["Builder"])
-
-
-def test_an_async_plugin_is_refused() -> None:
-    class Waiting:
-        name = "Waiting"
-
-        async def enforce_ml_policy(self, info: Any, job: Any) -> None:
-            """Waits."""
-
-    with pytest.raises(PluginInvalid, match="must be a plain function, not async"):
-        Framework([Waiting()])
-
-
-@pytest.mark.parametrize(
-    ("place", "message"),
-    [
-        ({"before": "jobset"}, r"before must be a list or tuple of plugin names, not 'jobset'"),
-        ({"after": [1]}, r"after must be a list or tuple of plugin names"),
-        ({"priority": "high"}, "priority must be a whole number, not 'high'"),
-    ],
-)
-def test_a_place_that_means_nothing_is_refused(place: dict[str, Any], message: str) -> None:
-    """A text would be taken for a list of letters, none of which is a plugin."""
-    with pytest.raises(PluginInvalid, match=message):
-        Framework([Enforcer("odd", **place)])

@@ -249,9 +249,7 @@ def test_the_steps_as_people_read_them() -> None:
             "env": [env_value("LEVEL", "debug")],
             "resourcesPerNode": {"limits": {"cpu": 2}},
         },
-        initializer={
-            "dataset": {"storageUri": "hf://a/b", "env": [env_value("E", "1")], "secretRef": {"name": "s"}},
-        },
+        initializer={"dataset": {"storageUri": "hf://a/b", "env": [env_value("E", "1")], "secretRef": {"name": "s"}}},
         runtimePatches=[patch("acme.io/team", {"serviceAccountName": "them"}, {"team": "vision"})],
         suspend=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategicpatch import POD_SPEC, containers, finalizers, named, names
+from support.validation import POD_SPEC, containers, finalizers, named, names
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.strategicpatch import strategic_merge_patch

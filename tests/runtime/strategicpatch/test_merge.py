@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.strategicpatch import POD, POD_SPEC, containers, finalizers, named
+from support.validation import POD, POD_SPEC, containers, finalizers, named
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.strategicpatch import (

@@ -1,4 +1,4 @@
-"""What a plugin takes for granted is found."""
+"""What a plugin takes for granted, and calls that take too much time or memory, are found."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from support.suites import GOOD, Good, failure
+from support.suites import GOOD, Good, failure, passes
 
-from trainmaster.runtime.sdk import Info, Listers, StatusReport, TrainJob, Watch
+from trainmaster.runtime.sdk import Info, Listers, Rejected, StatusReport, TrainJob, Watch
 from trainmaster.runtime.testing import trainjob
 
 
@@ -42,25 +42,21 @@ def test_a_label_or_annotation_that_it_takes_for_granted_is_found(
     assert f"the TrainJob {told_of.format(field)}" in told
 
 
-def test_an_object_of_others_that_it_takes_for_granted_is_found() -> None:
+@pytest.mark.parametrize(
+    ("functions", "place"),
+    [
+        ({"jobs": lambda obj: [("team", obj["spec"]["job"])]}, "Watch.jobs: KeyError: 'spec'"),
+        ({"indexes": {"good-by-rank": lambda obj: [obj["spec"]["rank"]]}}, ""),
+    ],
+    ids=["jobs", "indexes"],
+)
+def test_an_object_of_others_that_it_takes_for_granted_is_found(functions: dict[str, Any], place: str) -> None:
     class Sure(Good):
         def watch_extension(self) -> Iterable[Watch]:
-            return [Watch("acme.dev/v1", "Queue", "queues", jobs=lambda obj: [("team", obj["spec"]["job"])])]
+            return [Watch("acme.dev/v1", "Queue", "queues", **functions)]
 
     told = failure("test_it_stands_odd_objects", Sure, **GOOD)
-    assert "Queue (fields: apiVersion, kind, metadata)" in told
-    assert "plugin good failed in Watch.jobs: KeyError: 'spec'" in told
-
-
-def test_an_index_that_takes_fields_for_granted_is_found() -> None:
-    class Sure(Good):
-        def watch_extension(self) -> Iterable[Watch]:
-            return [
-                Watch("acme.dev/v1", "Queue", "queues", indexes={"good-by-rank": lambda obj: [obj["spec"]["rank"]]})
-            ]
-
-    told = failure("test_it_stands_odd_objects", Sure, **GOOD)
-    assert "Queue (fields: apiVersion, kind, metadata): plugin good failed in " in told
+    assert f"Queue (fields: apiVersion, kind, metadata): plugin good failed in {place}" in told
     assert "KeyError: 'spec'" in told
 
 
@@ -72,3 +68,68 @@ def test_a_workload_without_a_status_that_it_takes_for_granted_is_found() -> Non
 
     told = failure("test_it_stands_odd_objects", Sure, **GOOD)
     assert "a workload whose status is {}: plugin good failed in status: KeyError: 'conditions'" in told
+
+
+def test_a_loop_without_an_end_is_found() -> None:
+    class Endless(Good):
+        def pre_build(self) -> None:
+            number = 0
+            while True:
+                number += 1
+
+    told = failure("test_it_stays_in_its_budget", Endless, **GOOD)
+    assert "pre_build takes more than 1,000,000 steps (lines of Python) in one call" in told
+
+
+def test_a_call_that_takes_too_much_memory_is_found() -> None:
+    class Huge(Good):
+        def pre_build(self) -> None:
+            self.kept = bytearray(3 * 1024 * 1024)
+
+    told = failure("test_it_stays_in_its_budget", Huge, **GOOD, most_memory=1024 * 1024)
+    assert "a call holds 3,1" in told
+    assert "more than 1,048,576" in told
+
+
+def test_what_stays_behind_of_each_job_is_found() -> None:
+    class Hoarder(Good):
+        def __init__(self, options: Good.Options) -> None:
+            super().__init__(options)
+            self._seen: list[TrainJob] = []
+
+        def pre_build(self, job: TrainJob) -> None:
+            self._seen.append(job)
+
+    assert "bytes stay behind of each TrainJob" in failure("test_it_stays_in_its_budget", Hoarder, **GOOD)
+
+
+def test_what_is_done_for_each_node_is_found() -> None:
+    class Thorough(Good):
+        def pre_build(self, info: Info) -> None:
+            (pods,) = info.pod_sets
+            for rank in range(pods.size):
+                pods.pod_spec["subdomain"] = f"rank-{rank}"
+
+    told = failure("test_it_stands_hostile_sizes", Thorough, **GOOD)
+    assert "numNodes: 8,388,608: pre_build takes more than 1,000,000 steps" in told
+
+
+def test_what_is_kept_for_each_node_is_found() -> None:
+    class Listing(Good):
+        def pre_build(self, info: Info, job: TrainJob) -> None:
+            nodes = (job.spec.trainer.num_nodes if job.spec.trainer else None) or 1
+            info.trainer_command = ["x" * nodes][:0]
+
+    told = failure("test_it_stands_hostile_sizes", Listing, **GOOD)
+    assert "with numNodes: 8,388,608 a call holds 8,3" in told
+    assert "2,147,483,647" not in told
+
+
+@pytest.mark.nightly
+def test_a_limit_is_no_failure() -> None:
+    class Limited(Good):
+        def pre_build(self, job: TrainJob) -> None:
+            if job.spec.trainer and (job.spec.trainer.num_nodes or 0) > 1000:
+                raise Rejected("spec.trainer.numNodes: is more than 1000")
+
+    passes("test_it_stands_hostile_sizes", Limited, **GOOD)

@@ -25,11 +25,7 @@ JOBS = "spec.runtimePatches[0].trainingRuntimeSpec.template.spec.replicatedJobs"
 
 @pytest.mark.parametrize(
     ("kind", "table"),
-    [
-        ("TrainJob", limits.TRAINJOB),
-        ("TrainingRuntime", limits.RUNTIME),
-        ("ClusterTrainingRuntime", limits.RUNTIME),
-    ],
+    [("TrainJob", limits.TRAINJOB), ("TrainingRuntime", limits.RUNTIME), ("ClusterTrainingRuntime", limits.RUNTIME)],
 )
 def test_the_tables_hold_every_limit_of_the_definitions(
     kind: str, table: Mapping[str, limits.Items | limits.Length]
@@ -73,10 +69,7 @@ def refusal(obj: JsonObject) -> str:
             {"runtimePatches": [patch(pods(), f"acme.io/m{number}") for number in range(17)]},
             "spec.runtimePatches: Too many: 17: must have at most 16 items",
         ),
-        (
-            {"runtimePatches": [patch({"name": "x" * 254})]},
-            f"{JOBS}[0].name: Too long: may not be more than 253 bytes",
-        ),
+        ({"runtimePatches": [patch({"name": "x" * 254})]}, f"{JOBS}[0].name: Too long: may not be more than 253 bytes"),
         (
             {
                 "runtimePatches": [

@@ -71,8 +71,7 @@ CASES = {
         silent=(silent({series(LEADER, **LEASE): then((130, 0), (20, 1), (20, 0), (400, 1))}),),
     ),
     "TrainmasterReconcileErrors": Case(
-        fires=(fires(_reconciles(20), **_CONTROLLER),),
-        silent=(silent(_reconciles(5)), silent(_reconciles(0))),
+        fires=(fires(_reconciles(20), **_CONTROLLER),), silent=(silent(_reconciles(5)), silent(_reconciles(0)))
     ),
     "TrainmasterReconcilePanics": Case(
         fires=(fires(_once("controller_runtime_reconcile_panics_total", **_CONTROLLER), **_CONTROLLER),),

@@ -34,8 +34,7 @@ def _expiry(**moments: float) -> dict[str, str]:
 
 CASES = {
     "TrainmasterWebhookErrors": Case(
-        fires=(fires(_reviews(5), **_WEBHOOK),),
-        silent=(silent(_reviews(0)), silent(_reviews(0.5))),
+        fires=(fires(_reviews(5), **_WEBHOOK),), silent=(silent(_reviews(0)), silent(_reviews(0.5)))
     ),
     "TrainmasterWebhookSlow": Case(
         fires=(

@@ -67,8 +67,7 @@ CASES = {
             ),
             # Counted by a manager that has ended since.
             fires(
-                {series(_FAILURES, cause="NodeLost", exit_class="", **_RUNTIME): "_x140 1+1x15 _x300"},
-                cause="NodeLost",
+                {series(_FAILURES, cause="NodeLost", exit_class="", **_RUNTIME): "_x140 1+1x15 _x300"}, cause="NodeLost"
             ),
         ),
         silent=(

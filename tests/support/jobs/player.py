@@ -11,10 +11,8 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from support.jobs.admitting import admitting_jobs
 from support.jobs.normalising import JOB_KINDS, Normaliser, sorted_events
-from support.jobs.profiles import configuration_of
-from support.jobs.recorded import Case, Stages
+from support.jobs.recorded import Case, Stages, admitting_jobs, configuration_of
 from support.sim.listening import LogEntry
 from support.sim.loop import SimClock, VirtualLoop
 from support.sim.world import World, panics, simulate
@@ -183,13 +181,7 @@ class _Player:
 
     async def _patch(self, resource: GroupResource, name: str, body: JsonObject, subresource: str) -> None:
         await self._api.patch(
-            resource,
-            self._namespace,
-            name,
-            body,
-            patch_type=PatchType.MERGE,
-            subresource=subresource,
-            options=_OPTIONS,
+            resource, self._namespace, name, body, patch_type=PatchType.MERGE, subresource=subresource, options=_OPTIONS
         )
 
     async def _report(self, given: JsonObject) -> None:

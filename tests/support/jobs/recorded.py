@@ -1,18 +1,48 @@
-"""Recorded cases of V1 jobs: what was done on a cluster, and what the Training Operator made of it.
-
-A case is a YAML file. `given` names the settings of the operator (`profile`) and objects that were there before; each
-of the `steps` is a stage with actions; `expect` has by stage the answers of the API server and all objects, once
-nothing changed any more. `varies` lists values that differed between runs of the original.
-"""
+"""Recorded cases of V1 jobs: their cluster with its definitions and webhooks, and the settings of the original."""
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
+from unittest.mock import AsyncMock, patch
+from urllib.parse import urlsplit
 
+from support.admission import job_manifest
 from support.golden import load_yaml
+from support.original_crds import original_job_definitions
+from support.sim.world import jobs_registry, quiet, registry_with
 
+from trainmaster.controller.cli.training_operator_flags import (
+    add_training_operator_flags,
+    overrides_of_environment,
+    overrides_of_flags,
+)
+from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.configuration.overrides import override
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.webhooks.handlers import AdmissionHandlers
+from trainmaster.controller.webhooks.server import review
+from trainmaster.controller.webhooks.workers import Workers
+from trainmaster.devcluster.apiserver.admission.webhook.accessors import WebhookAccessor
+from trainmaster.devcluster.apiserver.admission.webhook.client import LocalServices, WebhookClient
+from trainmaster.devcluster.apiserver.admission.webhook.dispatcher import WebhookDispatcher
+from trainmaster.devcluster.apiserver.registry import Registry
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.resources import CRDS, VALIDATING_WEBHOOKS
+from trainmaster.devcluster.crds.install import (
+    GANG_DEFINITIONS,
+    JOBSET_DEFINITIONS,
+    TRAINER_DEFINITIONS,
+    install_definitions,
+)
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 ABSENT: Final = "<absent>"
@@ -99,3 +129,71 @@ def settled(stages: Stages, varies: list[JsonObject]) -> Stages:
         stage: {section: objects for section, objects in sections.items() if objects or section in ("jobs", "results")}
         for stage, sections in stages.items()
     }
+
+
+_OTHERS: Final = (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *GANG_DEFINITIONS)
+
+
+@cache
+def registry_by(schemas: str) -> Registry:
+    """Return what a cluster serves whose definitions of V1 jobs are `ours`, or `original`."""
+    return jobs_registry() if schemas == "ours" else registry_with(_install_original)
+
+
+async def _install_original(api: Api) -> None:
+    await install_definitions(api, _OTHERS)
+    for definition in original_job_definitions().values():
+        await api.create(CRDS, definition, namespace=None)
+
+
+@asynccontextmanager
+async def admitting_jobs(api: Api, kinds: Sequence[JobKind], clock: Clock) -> AsyncIterator[None]:
+    """Have jobs judged by their webhooks while the block runs."""
+    with closing(Workers()) as workers:
+        # They judge jobs by nothing but the jobs themselves.
+        handlers = AdmissionHandlers(
+            Framework([]), {}, AsyncMock(), job_kinds=kinds, workers=workers, clock=clock
+        ).handlers()
+
+        async def call(_: WebhookClient, webhook: WebhookAccessor, body: bytes) -> bytes:
+            path = urlsplit(webhook.url).path
+            return await review(body, handlers[path], path=path, workers=workers, clock=clock)
+
+        for configuration in job_manifest():
+            await api.create(VALIDATING_WEBHOOKS, configuration, namespace=None)
+        dispatcher = WebhookDispatcher(api, LocalServices())
+        api.admit_by(dispatcher)
+        with patch.object(WebhookClient, "call", call):
+            yield
+        await dispatcher.close()
+
+
+_TEMPLATE: Final = Path(__file__).resolve().parents[2] / "golden/init-container-template.yaml"
+
+FLAGS: Final = MappingProxyType(
+    {
+        "none": (),
+        "volcano": ("--gang-scheduler-name=volcano",),
+        "scheduler-plugins": ("--gang-scheduler-name=scheduler-plugins-scheduler",),
+        "custom": (
+            "--pytorch-init-container-image=registry.example/tools/busybox:9",
+            "--pytorch-init-container-max-tries=7",
+            "--mpi-kubectl-delivery-image=registry.example/kd:v3",
+        ),
+        "template": (f"--pytorch-init-container-template-file={_TEMPLATE}",),
+    }
+)
+"""By profile."""
+
+ENVIRONMENT: Final = MappingProxyType({"custom": {"CUSTOM_CLUSTER_DOMAIN": "corp.example"}})
+
+
+def configuration_of(profile: str) -> Configuration:
+    """Return the configuration of a profile, without servers and election."""
+    parser = argparse.ArgumentParser()
+    add_training_operator_flags(parser)
+    given = (
+        *overrides_of_environment(ENVIRONMENT.get(profile, {})),
+        *overrides_of_flags(parser.parse_args(FLAGS[profile])),
+    )
+    return override(quiet(elects=False), given).configuration

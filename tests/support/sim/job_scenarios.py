@@ -162,13 +162,7 @@ JOB_SCENARIOS = (
         watched=_WATCHED,
         kinds=_ALONE,
     ),
-    Scenario(
-        "job-deadline",
-        _expire,
-        pods={name: [_FOR_EVER] for name in _NAMES},
-        watched=_WATCHED,
-        kinds=_ALONE,
-    ),
+    Scenario("job-deadline", _expire, pods={name: [_FOR_EVER] for name in _NAMES}, watched=_WATCHED, kinds=_ALONE),
     Scenario(
         "job-recreate",
         _recreate,

@@ -86,7 +86,7 @@ class Run:
         return "\n".join(
             [
                 f"{len(self.violations)} violations in the plan: {self.plan}",
-                f'replay: pytest tests/sim/test_replay.py --plan "{self.plan}"',
+                f'replay: pytest tests/sim/test_perturbations.py -k asked_for --plan "{self.plan}"',
                 *(f"  - {violation}" for violation in self.violations),
                 "writes:",
                 *(f"  {line}" for line in writes[:80]),

@@ -17,7 +17,7 @@ from typing import Any
 from unittest.mock import patch
 
 import orjson
-from support.otherworkloads import indexed_job
+from support.plugins import indexed_job
 from support.sim.actors import Fate, GarbageCollector, JobActor, JobSetActor, User
 from support.sim.listening import LogEntry, listening
 from support.sim.loop import PROCESS, Process, SimClock, VirtualLoop
@@ -166,13 +166,7 @@ class World:
         self._plain_jobs = plain_jobs
         self.chooser = random.Random(seed)
         self.uids: list[str] = []
-        api = Api(
-            Store(),
-            registry,
-            clock=SimClock(loop).now,
-            chooser=random.Random(seed),
-            new_uid=self._new_uid,
-        )
+        api = Api(Store(), registry, clock=SimClock(loop).now, chooser=random.Random(seed), new_uid=self._new_uid)
         self.server = SimServer(api, loop, self.chooser, on_accepted=self._accepted)
         self.user = User(self.server)
         self.violations: list[str] = []

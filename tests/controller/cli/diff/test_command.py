@@ -10,10 +10,11 @@ import pytest
 import yaml
 from support.commands import Finished, trainmaster
 from support.objects import runtime_object, trainjob_object
+from support.samples import configmap, owner_reference
 from support.stack import Stack, api_server
 
 from trainmaster.controller.cli.diff.command import unified_diff
-from trainmaster.controller.cli.diff.dry_run import DryRun
+from trainmaster.controller.cli.diff.dry_run import DryRun, ObjectDiff
 from trainmaster.controller.cli.manifests import load_manifests
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES
@@ -39,29 +40,28 @@ def job(**spec: Any) -> JsonObject:
     return obj
 
 
-async def changes(stack: Stack, tmp_path: Path, *objects: JsonObject) -> dict[str, str]:
-    """The texts of all objects that would change, by the first line."""
+async def planned(stack: Stack, tmp_path: Path, *objects: JsonObject) -> list[ObjectDiff]:
+    """What applying objects would change."""
     file = tmp_path / "files.yaml"
     file.write_text(yaml.safe_dump_all(objects))
     dry_run = DryRun(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
-    texts = [unified_diff(change.live, change.merged) for change in await dry_run.run(load_manifests([str(file)]))]
+    return await dry_run.run(load_manifests([str(file)]))
+
+
+async def changes(stack: Stack, tmp_path: Path, *objects: JsonObject) -> dict[str, str]:
+    """The texts of all objects that would change, by the first line."""
+    texts = [unified_diff(change.live, change.merged) for change in await planned(stack, tmp_path, *objects)]
     return {text.partition("\n")[0].removeprefix("--- live/"): text for text in texts if text}
 
 
 async def settle(stack: Stack, tmp_path: Path, obj: JsonObject) -> None:
     """Write a TrainJob and everything that the controller would, as the dry_run says."""
     await stack.client.apply(TRAINJOBS, obj, field_manager="kubectl")
-    file = tmp_path / "settled.yaml"
-    file.write_text(yaml.safe_dump(obj))
-    dry_run = DryRun(stack.client, Framework(load_plugins()), namespace=None, field_manager="kubectl")
-    for change in (await dry_run.run(load_manifests([str(file)])))[1:]:
+    for change in (await planned(stack, tmp_path, obj))[1:]:
         assert change.merged is not None
         resource = {"ConfigMap": CONFIGMAPS, "JobSet": JOBSETS}[change.merged["kind"]]
-        metadata = {
-            field: value
-            for field, value in change.merged["metadata"].items()
-            if field in ("name", "namespace", "ownerReferences")
-        }
+        fields = change.merged["metadata"].keys() & {"name", "namespace", "ownerReferences"}
+        metadata = {field: change.merged["metadata"][field] for field in fields}
         written = {**change.merged, "metadata": metadata}
         await stack.client.apply(resource, written, field_manager=FIELD_MANAGER)
 
@@ -153,17 +153,9 @@ async def test_feature_gates_count_and_the_authority_that_only_the_controller_ha
     assert "+++ merged/ConfigMap/team/demo-tls-config" in new.out
     await settle(stack, tmp_path, job())
     trainer = await stack.client.get(TRAINJOBS, "team", "demo")
-    owner = {"apiVersion": trainer["apiVersion"], "kind": "TrainJob", "name": "demo", "controller": True}
-    written = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "demo-tls-config",
-            "namespace": "team",
-            "ownerReferences": [{**owner, "uid": trainer["metadata"]["uid"], "blockOwnerDeletion": True}],
-        },
-        "data": {"ca.crt": "that of the controller"},
-    }
+    owner = owner_reference(trainer, controller=True, blockOwnerDeletion=True)
+    data = {"ca.crt": "that of the controller"}
+    written = configmap("demo-tls-config", data, namespace="team", ownerReferences=[owner])
     await stack.client.apply(CONFIGMAPS, written, field_manager=FIELD_MANAGER)
     assert await diff(job(), *gates) == Finished(0, "", "")
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.doctor import NAMESPACE, findings, only_finding
+from support.explained import NAMESPACE, findings, only_finding
 from support.processes import account_token
 from support.service_accounts import RBAC, allow
 from support.stack import Stack, api_server

@@ -8,7 +8,7 @@ import datetime as dt
 from pathlib import Path
 
 from support.authorities import Authority
-from support.doctor import NAMESPACE, findings
+from support.explained import NAMESPACE, findings
 from support.stack import Stack
 
 from trainmaster.controller.certificates.webhook_names import VALIDATING

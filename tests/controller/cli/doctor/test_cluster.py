@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from support.doctor import findings, only_finding
-from support.otherworkloads import indexed_job
+from support.explained import findings, only_finding
+from support.plugins import indexed_job
 from support.resolutions import FRAMEWORK
 from support.stack import Stack
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 from support.commands import Ran, trainmaster
-from support.http import listening
 from support.kubeconfigs import write_kubeconfig
 from support.stack import api_server
+from support.web import listening
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.doctor import command

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from support.doctor import NAMESPACE, findings, only_finding
+from support.explained import NAMESPACE, findings, only_finding
 from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
@@ -105,10 +105,7 @@ async def test_managers_are_found_by_name_and_by_labels(stack: Stack) -> None:
     """Charts call them by their release."""
     helm = {"meta.helm.sh/release-name": "mine"}
     by_labels = deployment(f"{GO}:v2.3.0", name="mine-kubeflow-trainer-controller-manager")
-    by_labels["metadata"] |= {
-        "labels": {**SELECTOR, "app.kubernetes.io/name": "kubeflow-trainer"},
-        "annotations": helm,
-    }
+    by_labels["metadata"] |= {"labels": {**SELECTOR, "app.kubernetes.io/name": "kubeflow-trainer"}, "annotations": helm}
     by_name = deployment("other:1", "elsewhere", replicas=0)
     del by_name["metadata"]["labels"]
     other = deployment("other:2", name="other")

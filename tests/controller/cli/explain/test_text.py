@@ -9,19 +9,7 @@ from pathlib import Path
 
 import pytest
 from support.failing_pods import container_status, pod, terminated
-from support.job_views import (
-    NODES,
-    at,
-    condition,
-    event,
-    job,
-    jobset,
-    pending,
-    pytorchjob,
-    running,
-    trainjob,
-    view,
-)
+from support.job_views import NODES, at, condition, event, job, jobset, pending, pytorchjob, running, trainjob, view
 
 from trainmaster.controller.cli.explain.machine import to_json
 from trainmaster.controller.cli.explain.text import lines_of

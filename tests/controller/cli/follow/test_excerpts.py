@@ -1,4 +1,4 @@
-"""What is shown of the end of a log: the traceback in which the user's code occurs, without the frames of libraries."""
+"""What is shown of a log that ends with a failure: no frames of libraries, no report of torchrun, nothing twice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from trainmaster.controller.cli.follow.excerpts import excerpt
+from trainmaster.controller.cli.follow.torchrun_report import exit_code_of_program, without_report, without_verdict
+from trainmaster.controller.cli.follow.tracebacks import Tracebacks
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 BEGINNING = "Traceback (most recent call last):"
@@ -133,3 +135,67 @@ def test_of_what_is_too_long_both_ends_are_shown() -> None:
     shown = excerpt(lines)
     assert shown == [*lines[:19], "[66 lines are left out here]", *lines[-20:]]
     assert len(shown) == 40
+
+
+PROGRAM = [
+    "Traceback (most recent call last):",
+    '  File "/home/me/train.py", line 7, in <module>',
+    "ValueError: my loss is NaN",
+]
+AT = "1123 09:22:45.690000 27321 torch/distributed/elastic/multiprocessing/api.py:1002]"
+STOPPING = f"W{AT} Sending process 27541 closing signal SIGTERM"
+FAILED = f"E{AT} failed (exitcode: 1) local_rank: 0 (pid: 27540) of binary: /venv/bin/python"
+REPORT = [
+    "Traceback (most recent call last):",
+    '  File "/venv/bin/torchrun", line 6, in <module>',
+    "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: ",
+    "train.py FAILED",
+]
+
+
+def test_the_last_lines_are_those_of_the_program() -> None:
+    assert without_report([*PROGRAM, STOPPING, FAILED, *REPORT]) == [*PROGRAM, FAILED]
+
+
+def test_without_a_report_of_torchrun_nothing_is_left_out() -> None:
+    """Not even what torchrun prints when somebody else stops it."""
+    for lines in ([], PROGRAM, [*PROGRAM, STOPPING], [*PROGRAM, *REPORT]):
+        assert without_report(lines) == lines
+
+
+def test_how_the_program_ended_is_told() -> None:
+    killed = FAILED.replace("exitcode: 1)", "exitcode: -9)")
+    assert exit_code_of_program([*PROGRAM, FAILED]) == 1
+    assert exit_code_of_program([*PROGRAM, killed]) == -9
+    for lines in ([], PROGRAM, [*PROGRAM, STOPPING]):
+        assert exit_code_of_program(lines) is None
+    assert without_verdict([*PROGRAM, killed]) == PROGRAM
+
+
+BLOCK = ["Traceback (most recent call last):", '  File "train.py", line 11, in <module>', "    barrier()"]
+
+
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "[default0]:[rank0]: "])
+def test_a_traceback_is_printed_in_full_once(prefix: str) -> None:
+    tracebacks = Tracebacks()
+    first = [prefix + line for line in ("starting", *BLOCK, "RuntimeError: peer 1234", "bye")]
+    assert tracebacks.shorten(first) == first
+    again = [prefix + line for line in ("starting", *BLOCK, "RuntimeError: peer 5678", "bye")]
+    assert tracebacks.shorten(again) == [
+        f"{prefix}starting",
+        f"[3 lines of a traceback as before] {prefix}RuntimeError: peer 5678",
+        f"{prefix}bye",
+    ]
+
+
+def test_another_traceback_is_printed_in_full_and_what_never_ends_is_released() -> None:
+    tracebacks = Tracebacks()
+    tracebacks.shorten([*BLOCK, "RuntimeError: a"])
+    other = [BLOCK[0], '  File "train.py", line 12, in <module>', "    loss()", "ValueError: NaN"]
+    assert tracebacks.shorten(other[:2]) == []
+    assert tracebacks.is_holding
+    assert tracebacks.shorten(other[2:]) == other
+    assert not tracebacks.is_holding
+    assert tracebacks.shorten(["before", *BLOCK[:2]]) == ["before"]
+    assert tracebacks.release() == BLOCK[:2]
+    assert tracebacks.shorten(["    later"]) == ["    later"]

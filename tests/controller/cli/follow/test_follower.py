@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from support.commands import TIMEOUT, eventually, started, trainmaster
 from support.embedded import embedded
-from support.shelljobs import runtime, trainjob, write
+from support.running_jobs import runtime, trainjob, write
 from support.team import Team
 
 from trainmaster.controller.cli.follow.follower import Follower
@@ -178,7 +178,9 @@ async def test_a_job_that_has_ended_is_told_with_its_logs(mine: Team) -> None:
     assert not [line for line in reporter.told if line.startswith("  |")]
 
 
-async def test_what_happened_to_a_predecessor_of_the_same_name_is_not_told(quiet: tuple[Team, Cluster]) -> None:
+async def test_what_happened_is_told_unless_it_was_to_a_predecessor_of_the_same_name(
+    quiet: tuple[Team, Cluster],
+) -> None:
     """Its events and pods may be there for a while, and even be made after the new job was."""
     team, _ = quiet
     client = team.client
@@ -195,25 +197,18 @@ async def test_what_happened_to_a_predecessor_of_the_same_name_is_not_told(quiet
     await client.create(PODS, pod, namespace="research")
     await event(client, "again-node-0", kind="Job", uid="gone", note="the old one")
     await event(client, "again", kind="TrainJob", uid=old["metadata"]["uid"], note="the old one")
-    await event(client, "again", kind="TrainJob", uid=job["metadata"]["uid"], note="the new one")
+    uid = job["metadata"]["uid"]
+    await event(client, "again", kind="TrainJob", uid=uid, note="the new one")
     await eventually(lambda: bool(reporter.told))
+    # That a job is given up is told where no failure was seen.
+    await event(client, "again", kind="TrainJob", uid=uid, note="pods are gone", reason="BackoffLimitExceeded")
+    await eventually(lambda: len(reporter.told) > 1)
     await client.delete(TRAINJOBS, team.name, "again")
     await following
-    assert reporter.told == ["warning: TrainJob again: Odd: the new one"]
-
-
-async def test_a_job_that_is_given_up_is_told_where_no_failure_was_seen(quiet: tuple[Team, Cluster]) -> None:
-    team, _ = quiet
-    client = team.client
-    job = await team.submit("lost", "true")
-    reporter = Report()
-    following = asyncio.create_task(Follower(client, [followed_job(job)], reporter).run())
-    uid = job["metadata"]["uid"]
-    await event(client, "lost", kind="TrainJob", uid=uid, note="pods are gone", reason="BackoffLimitExceeded")
-    await eventually(lambda: bool(reporter.told))
-    await client.delete(TRAINJOBS, team.name, "lost")
-    await following
-    assert reporter.told == ["warning: TrainJob lost: BackoffLimitExceeded: pods are gone"]
+    assert reporter.told == [
+        "warning: TrainJob again: Odd: the new one",
+        "warning: TrainJob again: BackoffLimitExceeded: pods are gone",
+    ]
 
 
 async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str, reason: str = "Odd") -> None:

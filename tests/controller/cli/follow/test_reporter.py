@@ -1,14 +1,15 @@
-"""Where output goes decides what it looks like: a display only where somebody sees what is drawn over."""
+"""Where output goes decides what it looks like, and what is said when jobs have ended."""
 
 from __future__ import annotations
 
 import sys
 
 import pytest
-from support.followed_jobs import condition, job_status
+from support.followed_jobs import condition, failure, job_status, numbered, pods
 
 from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter
-from trainmaster.controller.cli.follow.display.summary import Commands
+from trainmaster.controller.cli.follow.display.summary import Commands, closing_summary
+from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
 
 OF_TERMINALS = ("TERM", "CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "MPLBACKEND")
@@ -74,3 +75,142 @@ def test_plain_lines_are_logs_on_standard_output_and_all_else_on_standard_error(
         "  logs:   trainmaster logs mnist --all",
         "  delete: trainmaster delete mnist",
     ]
+
+
+STARTED, ENDED = "2024-01-01T00:00:00Z", "2024-01-01T00:01:23Z"
+
+
+def told(*jobs: JobStatus, commands: Commands | None = None) -> list[str]:
+    return [line.text for line in closing_summary(jobs, commands or Commands())]
+
+
+def complete(name: str = "mnist") -> JobStatus:
+    return job_status(name, started=STARTED, conditions=condition("Complete", at=ENDED))
+
+
+def failed(name: str = "mnist") -> JobStatus:
+    ended = condition("Failed", at=ENDED, reason="JobSetFailed", message="jobset failed")
+    return job_status(
+        name,
+        started=STARTED,
+        conditions=ended,
+        failures=[failure("Traceback (most recent call last):", "ValueError: \x1b[31mmy loss is NaN\x1b[0m")],
+    )
+
+
+def test_a_job_that_is_complete_or_failed_says_who_why_and_what_to_do_next() -> None:
+    assert told(complete()) == [
+        "TrainJob default/mnist: Complete after 1:23",
+        "  logs:   trainmaster logs mnist --all",
+        "  delete: trainmaster delete mnist",
+    ]
+    # A job that failed says who why and what to do next.
+    status = failed()
+    status.failures.append(failure("gloo: connection reset", rank=0, at="2024-01-01T00:00:09Z"))
+    status.failures.append(failure(rank=None, exit_code=137, at="2024-01-01T00:00:09Z"))
+    assert told(status) == [
+        "TrainJob default/mnist: Failed after 1:23: JobSetFailed: jobset failed",
+        "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p",
+        "  its last lines:",
+        "  | Traceback (most recent call last):",
+        "  | ValueError: my loss is NaN",
+        "  after it failed: rank 0 (exit code 1), container dataset-initializer (exit code 137)",
+        "  logs:   trainmaster logs mnist --all",
+        "  again:  trainmaster restart mnist",
+        "  delete: trainmaster delete mnist",
+    ]
+
+
+def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
+    status = failed()
+    message = (
+        "jobset failed; attempt 0, restart 1: rank 1 (pod a, container node) failed with exit code 1: my loss is NaN"
+    )
+    status.conditions = condition("Failed", at=ENDED, reason="FailedJobs", message=message)
+    assert told(status)[0] == "TrainJob default/mnist: Failed after 1:23: FailedJobs: jobset failed"
+    status.failures = []
+    assert told(status)[0] == f"TrainJob default/mnist: Failed after 1:23: FailedJobs: {message}"
+    # Without a failure that was seen the condition tells.
+    status = failed()
+    status.failures = []
+    assert told(status)[:2] == [
+        "TrainJob default/mnist: Failed after 1:23: JobSetFailed: jobset failed",
+        "  logs:   trainmaster logs mnist --all",
+    ]
+
+
+def test_attempts_are_counted_and_who_failed_again_and_again_is_named_once() -> None:
+    status = failed()
+    status._restarts = 2
+    status.failures = [failure("one", attempt=0), failure("three", attempt=2, at="2024-01-01T00:00:09Z")]
+    lines = told(status)
+    assert lines[0].startswith("TrainJob default/mnist: Failed after 1:23, 2 restarts: ")
+    assert lines[1] == "  rank 1 failed: exit code 1; attempt 2, pod mnist-node-0-1-x7k2p"
+    assert lines[3] == "  | three"
+    # A rank that failed in place again and again is named once.
+    status = failed()
+    status.failures = [failure(run=run, at=f"2024-01-01T00:00:0{run}Z") for run in range(3)]
+    assert not [line for line in told(status) if "after it failed" in line]
+    # Many that failed are counted.
+    status = failed()
+    status.failures += [failure(rank=rank, at="2024-01-01T00:00:09Z") for rank in range(2, 40)]
+    (line,) = [line for line in told(status) if "after it failed" in line]
+    assert line.endswith("rank 6 (exit code 1) and 33 more")
+
+
+def test_what_can_be_done_depends_on_the_state() -> None:
+    # A job that goes on can be followed again.
+    status = job_status(pods=pods("Running", "Pending"), nodes=2)
+    assert told(status) == [
+        "TrainJob default/mnist: still Running, 1/2 running, 1 pending",
+        "  logs:   trainmaster logs mnist --all",
+        "  follow: trainmaster attach mnist",
+        "  delete: trainmaster delete mnist",
+    ]
+    # A job that is suspended can be resumed.
+    status = job_status(conditions=condition("Suspended", reason="Suspended", message="TrainJob is suspended"))
+    lines = told(status)
+    assert lines[0] == "TrainJob default/mnist: still Suspended: Suspended: TrainJob is suspended"
+    assert "  resume: trainmaster resume mnist" in lines
+    # Nothing can be done with a job that is gone.
+    assert told(job_status(deleted=True)) == ["TrainJob default/mnist: Deleted"]
+    assert told(complete(), commands=Commands(deletes=True)) == ["TrainJob default/mnist: Complete after 1:23"]
+
+
+def test_commands_name_what_they_need() -> None:
+    elsewhere = job_status(namespace="team a", conditions=condition("Complete"))
+    commands = Commands(namespace="default", kubeconfig="my config")
+    assert "  delete: trainmaster delete mnist -n 'team a' --kubeconfig 'my config'" in told(
+        elsewhere, commands=commands
+    )
+    assert "  delete: trainmaster delete mnist -n default" in told(complete(), commands=Commands(namespace="team"))
+    assert "  delete: trainmaster delete JOB -n NAMESPACE" in told(complete(), elsewhere)
+
+
+def test_of_several_jobs_those_that_failed_come_last() -> None:
+    assert told(failed("b"), complete("a"), job_status("c", pods=pods("Running"))) == [
+        "TrainJob default/a: Complete after 1:23",
+        "TrainJob default/c: still Running, 1/1 running",
+        "TrainJob default/b: Failed after 1:23: JobSetFailed: jobset failed",
+        "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p",
+        "  its last lines:",
+        "  | Traceback (most recent call last):",
+        "  | ValueError: my loss is NaN",
+        "  logs:   trainmaster logs JOB --all",
+        "  follow: trainmaster attach JOB",
+        "  again:  trainmaster restart JOB",
+        "  delete: trainmaster delete JOB",
+    ]
+
+
+def test_of_many_jobs_little_is_told() -> None:
+    # A hundred jobs do not fill the terminal with what went well.
+    lines = told(
+        *[complete(name) for name in numbered("job", 50)], *[job_status(name) for name in numbered("late", 50)]
+    )
+    assert lines[0] == "50 of 100 TrainJobs: Complete"
+    assert lines[11] == "and 40 more TrainJobs: 40 Pending"
+    # Of many failures three are explained.
+    lines = told(*[failed(name) for name in numbered("job", 5)])
+    assert lines.count("  its last lines:") == 3
+    assert lines.count("  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p") == 5

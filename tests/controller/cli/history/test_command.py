@@ -13,8 +13,8 @@ import pytest
 from aiohttp import web
 from support.commands import Finished, trainmaster
 from support.history import record
-from support.http import listening
 from support.kubeconfigs import write_kubeconfig
+from support.web import listening
 
 from trainmaster.controller.history.access import NamespaceAccess
 from trainmaster.controller.history.handlers import add_history_handlers

@@ -30,7 +30,7 @@ async def owners(team: Team, name: str) -> list[str]:
 
 
 @pytest.mark.nightly
-async def test_the_new_job_says_what_the_old_one_said(quiet: tuple[Team, Cluster]) -> None:
+async def test_the_new_job_says_what_the_old_one_said_and_a_copy_is_made_beside_it(quiet: tuple[Team, Cluster]) -> None:
     team, _ = quiet
     manifest = team.manifest("digits", "echo 1", nodes=2)
     manifest["metadata"] |= {"labels": {"team": "a"}, "annotations": {"note": "b"}}
@@ -48,18 +48,13 @@ async def test_the_new_job_says_what_the_old_one_said(quiet: tuple[Team, Cluster
     )
     assert await owners(team, "digits-script") == [new["metadata"]["uid"]]
     assert await owners(team, "digits-runtime-snapshot") == [old["metadata"]["uid"]]  # the garbage collector's
-
-
-@pytest.mark.nightly
-async def test_a_copy_is_made_beside_it(quiet: tuple[Team, Cluster]) -> None:
-    team, _ = quiet
-    old = await team.submit("digits", "echo 1", suspend=True)
-    await team.client.create(CONFIGMAPS, owned("digits-script", old))
+    # A copy is made beside it.
+    await team.client.patch(TRAINJOBS, team.name, "digits", {"spec": {"suspend": True}})
     done = await team.cli("restart", "digits", "--name", "digits-2", code=0)
     assert "created, a copy of digits; it is suspended, as it was: trainmaster resume digits-2" in done.err
-    new = await team.client.get(TRAINJOBS, team.name, "digits-2")
-    assert (await team.client.get(TRAINJOBS, team.name, "digits"))["metadata"]["uid"] == old["metadata"]["uid"]
-    assert await owners(team, "digits-script") == [old["metadata"]["uid"], new["metadata"]["uid"]]
+    copy = await team.client.get(TRAINJOBS, team.name, "digits-2")
+    assert (await team.client.get(TRAINJOBS, team.name, "digits"))["metadata"]["uid"] == new["metadata"]["uid"]
+    assert await owners(team, "digits-script") == [new["metadata"]["uid"], copy["metadata"]["uid"]]
     done = await team.cli("restart", "digits", "--name", "digits-2", code=2)
     assert "TrainJob research/digits-2 exists already; take another name, or delete that one" in done.err
 

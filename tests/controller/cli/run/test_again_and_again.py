@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.commands import run_program
 from support.team import Team
 
 pytestmark = pytest.mark.nightly
@@ -36,15 +37,11 @@ async def by_run(mine: Team) -> None:
 
 async def by_kubectl(mine: Team) -> None:
     """`kubectl delete` that waits, and `kubectl apply` after it."""
-    file = write(mine, "by-kubectl")
+    file = str(mine.directory / write(mine, "by-kubectl"))
 
     async def kubectl(*words: str) -> None:
-        command = ["kubectl", "--kubeconfig", str(mine.kubeconfig), *words]
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=mine.directory, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
-        )
-        printed, _ = await process.communicate()
-        assert process.returncode == 0, printed
+        done = await run_program("kubectl", "--kubeconfig", str(mine.kubeconfig), *words)
+        assert done.code == 0, done.err
 
     for _ in range(RUNS):
         await kubectl("apply", "--server-side", "-f", file)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.commands import eventually, trainmaster
-from support.shelljobs import runtime, trainjob, write
+from support.running_jobs import runtime, trainjob, write
 from support.team import Team
 from support.training import conditions_of
 from support.webhooks import Configurer, WebhookServer, rule, serve_webhooks

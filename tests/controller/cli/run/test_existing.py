@@ -8,6 +8,7 @@ import sys
 import pytest
 import yaml
 from support.commands import eventually
+from support.samples import configmap, owner_reference
 from support.team import Team
 from support.terminals import Terminal
 
@@ -55,15 +56,13 @@ async def test_another_one_takes_its_place(quiet: tuple[Team, Cluster]) -> None:
     """What belongs to it is not lost: it may be applied again a moment later, before the garbage collector comes."""
     team, _ = quiet
     old = await team.submit("digits", "true")
-    metadata = old["metadata"]
-    owner = {"apiVersion": old["apiVersion"], "kind": "TrainJob", "name": "digits", "uid": metadata["uid"]}
-    script = {"name": "script", "namespace": team.name, "ownerReferences": [owner]}
-    await team.client.create(CONFIGMAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": script})
+    script = configmap("script", namespace=team.name, ownerReferences=[owner_reference(old)])
+    await team.client.create(CONFIGMAPS, script)
     file = write(team, team.manifest("digits", "echo new"))
     done = await team.cli("run", file, "--if-exists", "replace", "--no-follow", code=0)
     assert done.err.splitlines() == ["TrainJob research/digits deleted", "TrainJob research/digits created"]
     new = await team.client.get(TRAINJOBS, team.name, "digits")
-    assert new["metadata"]["uid"] != metadata["uid"]
+    assert new["metadata"]["uid"] != old["metadata"]["uid"]
     assert new["spec"]["trainer"]["command"][-1] == "echo new"
     assert "ownerReferences" not in (await team.client.get(CONFIGMAPS, team.name, "script"))["metadata"]
 

@@ -5,24 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.shelljobs import trainjob, write
+from support.running_jobs import trainjob, write
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.run import command
 from trainmaster.controller.cli.run.usage import advice
 
-OPTIONS = (
-    "-m",
-    "--nodes",
-    "--nproc",
-    "--gpus",
-    "--retries",
-    "--name",
-    "--output",
-    "--namespace",
-    "--runtime",
-    "--timeout",
-)
+LONG = ("nodes", "nproc", "gpus", "retries", "name", "output", "namespace", "runtime", "timeout")
+OPTIONS = ("-m", *(f"--{name}" for name in LONG))
 BEHIND = "what is meant for a program stands behind --"
 
 

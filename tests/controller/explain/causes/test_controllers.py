@@ -82,11 +82,7 @@ def bare_jobset() -> JsonObject:
 def test_a_jobset_that_nobody_looks_at_lacks_its_controller() -> None:
     # A jobset without a status lacks its controller.
     (found,) = explain(view(jobsets=[bare_jobset()], jobs=[], pods=[])).findings
-    assert (found.cause, found.certainty, found.since) == (
-        Cause.JOBSET_CONTROLLER_ABSENT,
-        Certainty.LIKELY,
-        moment(1),
-    )
+    assert (found.cause, found.certainty, found.since) == (Cause.JOBSET_CONTROLLER_ABSENT, Certainty.LIKELY, moment(1))
     (found,) = explain(view(jobsets=[bare_jobset()], jobs=[], pods=[], jobset_controllers=[deployment(0)])).findings
     assert found.certainty is Certainty.CERTAIN
     # Where jobsets are not served jobset is absent.

@@ -74,10 +74,7 @@ def test_a_webhook_that_refuses_is_told_with_whose_it_is() -> None:
         ([slices(True, False)], "in namespace acme has 1 ready endpoints of 2"),
         ([slices(False)], "in namespace acme has 0 ready endpoints of 1"),
         ([], NOBODY),
-        (
-            [slices(True, of="others"), slices(True, namespace="b")],
-            NOBODY,
-        ),
+        ([slices(True, of="others"), slices(True, namespace="b")], NOBODY),
     ],
 )
 def test_of_one_that_does_not_answer_its_endpoints_are_told(known: list[JsonObject], told: str) -> None:

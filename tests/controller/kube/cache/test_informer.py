@@ -292,10 +292,7 @@ async def test_a_missing_kind_is_waited_for(server: Any, client: KubeClient, clo
     assert set(clock.slept) == {10.0}
     assert len(server.requests("list")) == 1, "what is not served to a watch is not asked for by a list"
     told = [(entry["log_level"], entry["event"]) for entry in logs if entry["log_level"] != "debug"]
-    assert told == [
-        ("warning", "collection cannot be read, trying again"),
-        ("info", "collection can be read again"),
-    ]
+    assert told == [("warning", "collection cannot be read, trying again"), ("info", "collection can be read again")]
 
 
 @pytest.mark.guarantee("E-7")

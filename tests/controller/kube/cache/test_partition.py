@@ -1,4 +1,4 @@
-"""Informers of named namespaces: a reflector for each, and one store."""
+"""What one reflector reads and how it fares, what is told of a change, and what is logged of an outage."""
 
 from __future__ import annotations
 
@@ -9,15 +9,28 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from structlog.testing import capture_logs
 from support.informers import Ear, Script, bookmark, event, pod, running
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.listwatch import Collection, failure_of
+from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
-from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
+from trainmaster.controller.kube.rest.errors import (
+    Forbidden,
+    KubeError,
+    NotConnected,
+    NotFound,
+    RequestTimeout,
+    ServerError,
+    Unauthorized,
+)
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, PODS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -242,3 +255,99 @@ async def test_a_cache_that_nobody_has_begun_to_fill_is_not_waited_for(server: S
     async with running(informer):
         await clock.advance(9)
         assert cache_metrics("dormant") == (0, 9, 0)
+
+
+NAMES = st.sampled_from(["a", "status", "resourceVersion", "spec"])
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.sampled_from(["", "1", "2", ',"status":{', '"resourceVersion":"1"', 1, None, {}]),
+    lambda below: st.lists(below, max_size=2) | st.dictionaries(NAMES, below, max_size=2),
+    max_leaves=5,
+)
+
+OBJECTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "labels": st.dictionaries(NAMES, st.sampled_from(["1", "2"]), max_size=2),
+        "spec": st.dictionaries(NAMES, VALUES, max_size=2),
+        "status": st.dictionaries(NAMES, VALUES, max_size=2),
+        "zone": VALUES,
+    },
+)
+
+
+def built(parts: JsonObject, version: str) -> JsonObject:
+    """As an API server writes it: keys in their order, and what is peculiar to a kind among them."""
+    metadata = {"labels": parts.get("labels", {}), "name": "a", "resourceVersion": version, "uid": "u"}
+    return {"metadata": metadata, **{name: value for name, value in parts.items() if name != "labels"}}
+
+
+def changed(before: JsonObject, after: JsonObject) -> Delta:
+    store = Store()
+    store.put(built(before, "1"))
+    return store.put(built(after, "2"))
+
+
+@given(before=OBJECTS, after=OBJECTS)
+@example(before={"spec": {"status": {"a": 1}}}, after={"spec": {"status": {"a": 2}}})
+@example(before={"spec": {"a": 1}, "status": {"status": {"a": 1}}}, after={"spec": {"a": 1}, "status": {"a": 2}})
+@example(before={"labels": {"resourceVersion": "1"}}, after={"labels": {"resourceVersion": "2"}})
+def test_where_statuses_are_told_nothing_else_has_changed(before: JsonObject, after: JsonObject) -> None:
+    statuses = changed(before, after).statuses()
+    rest_of = [{name: value for name, value in each.items() if name != "status"} for each in (before, after)]
+    for each in rest_of:
+        each.setdefault("labels", {})
+    if statuses is not None:
+        assert rest_of[0] == rest_of[1]
+        assert statuses == (before.get("status") or {}, after.get("status") or {})
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [({}, {"a": 1}), ({"a": 1}, {"a": 2}), ({"a": {"status": {}}}, {"a": {"status": "x"}})]
+)
+def test_statuses_are_told_of_objects_as_api_servers_write_them(before: Any, after: Any) -> None:
+    spec = {"template": {"resourceVersion": "1", "status": "of no interest"}}
+    delta = changed({"spec": spec, **({"status": before} if before else {})}, {"spec": spec, "status": after})
+    assert delta.statuses() == (before, after)
+
+
+def test_of_what_came_or_went_no_statuses_are_told() -> None:
+    store = Store()
+    came = store.put(built({"status": {"a": 1}}, "1"))
+    went = store.delete("a")
+    assert came.statuses() is went.statuses() is None
+    assert (came.is_addition, came.is_deletion, went.is_addition, went.is_deletion) == (True, False, False, True)
+
+
+REFUSED = NotConnected("GET https://a/b: refused")
+
+
+def tells(outages: Outages, who: str, error: KubeError) -> bool:
+    return outages.note(who, failure_of(error, Collection(resource=CONFIGMAPS), "list"))
+
+
+@pytest.mark.guarantee("E-8")
+def test_of_a_reason_that_all_have_the_first_one_tells() -> None:
+    outages = Outages()
+    assert [tells(outages, name, REFUSED) for name in "abc"] == [True, False, False]
+    later = [tells(outages, name, RequestTimeout("GET https://a/b: no answer")) for name in "abc"]
+    assert later == [True, False, False], "the server is away all the same, and the same one tells"
+    assert outages.note("b", None)
+    assert outages.note("a", None)
+    assert tells(outages, "b", REFUSED), "another outage is news"
+
+
+@pytest.mark.guarantee("E-8")
+def test_another_reason_is_told_and_ends_the_one_before() -> None:
+    outages = Outages()
+    assert tells(outages, "a", REFUSED)
+    assert tells(outages, "a", Unauthorized(status=401))
+    assert tells(outages, "b", REFUSED)
+    assert not tells(outages, "b", Unauthorized(status=401))
+    assert tells(outages, "b", ServerError(status=500))
+
+
+@pytest.mark.guarantee("E-8")
+@pytest.mark.parametrize("error", [Forbidden(status=403), NotFound(status=404)])
+def test_what_one_collection_lacks_is_told_by_itself(error: KubeError) -> None:
+    outages = Outages()
+    assert [tells(outages, name, error) for name in "ab"] == [True, True]

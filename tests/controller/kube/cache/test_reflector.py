@@ -318,9 +318,7 @@ class Unwatchable:
 
 @pytest.mark.guarantee("R-24", "R-27")
 @pytest.mark.parametrize("error", [None, ServerError(status=500, reason="InternalError")])
-async def test_collections_whose_watches_open_and_end_do_not_wake_each_other(
-    error: KubeError | None,
-) -> None:
+async def test_collections_whose_watches_open_and_end_do_not_wake_each_other(error: KubeError | None) -> None:
     """A stream that opened says nothing of a server that was away: each collection keeps its own backoff."""
     client: Any = Unwatchable(error)
     virtual = VirtualClock()

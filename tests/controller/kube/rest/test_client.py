@@ -1,18 +1,29 @@
-"""Requests on the wire, and what becomes of the answers."""
+"""The client: requests, credentials, metrics."""
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
 import pytest
-from support.requests import OBJECT
+from aiohttp import web
+from support.requests import OBJECT, WRITES, open_connections
+from support.series import value_of
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.errors import MalformedResponse, ResponseTooLarge, StreamBroken
+from trainmaster.controller.kube.rest.errors import (
+    MalformedResponse,
+    NotLeading,
+    ResponseTooLarge,
+    ServerError,
+    StreamBroken,
+    Unauthorized,
+)
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
@@ -162,3 +173,163 @@ def test_objects_are_plain_json() -> None:
         "sys.exit(any(name.startswith('kubernetes_asyncio') for name in sys.modules))"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.guarantee("K-10")
+async def test_connections_are_counted_by_pool(server: Any, client: KubeClient, until: Any) -> None:
+    server.on("list", server.reply(200, OBJECT))
+    await client.get(CONFIGMAPS, "ns", "a")
+    async with client.watch(PODS, resource_version="5", timeout_seconds=300):
+        assert (open_connections("request"), open_connections("watch")) == (1, 1)
+    await until(lambda: open_connections("watch") == 0)
+
+
+@pytest.mark.guarantee("K-10")
+async def test_all_series_exist_before_the_first_request() -> None:
+    KubeClient(RestConfig(server="https://fresh.example:6443"), user_agent="test")
+    host = {"host": "fresh.example:6443"}
+    for method in ("GET", "POST", "PUT", "PATCH", "DELETE"):
+        for code in ("403", "429", "<error>"):
+            labels = {"code": code, "method": method, **host}
+            assert value_of("rest_client_requests_total", labels) == 0
+        labels = {"verb": method, **host}
+        for name in (
+            "request_duration_seconds", "rate_limiter_duration_seconds", "request_size_bytes", "response_size_bytes",
+        ):  # fmt: skip
+            assert value_of(f"rest_client_{name}_count", labels) == 0
+        assert value_of("rest_client_request_retries_total", {"code": "429", **labels}) == 0
+
+
+@pytest.mark.guarantee("K-10")
+async def test_sizes_durations_and_retries(server: Any, client: KubeClient) -> None:
+    host = {"host": server.url.removeprefix("http://")}
+    server.on("POST", server.status(429, "TooManyRequests", Retry_After="1"), server.reply(201, OBJECT))
+    await client.create(CONFIGMAPS, OBJECT)
+    size = len(orjson.dumps(OBJECT))
+    labels = {"verb": "POST", **host}
+    assert value_of("rest_client_request_size_bytes_sum", labels) == 2 * size
+    assert value_of("rest_client_response_size_bytes_sum", labels) == size
+    assert value_of("rest_client_request_duration_seconds_count", labels) == 2
+    assert value_of("rest_client_request_retries_total", {"code": "429", **labels}) == 1
+    for code, count in (("201", 1), ("429", 1), ("<error>", 0)):
+        labels = {"code": code, "method": "POST", **host}
+        assert value_of("rest_client_requests_total", labels) == count
+
+
+@pytest.mark.guarantee("K-10")
+async def test_a_write_that_is_refused_counts_as_sent_again_only_if_the_server_asked_for_that(
+    server: Any, client: KubeClient
+) -> None:
+    """As in client-go: without Retry-After, 503 is given to the caller, and its queue tries again."""
+    labels = {"code": "503", "verb": "POST", "host": server.url.removeprefix("http://")}
+    server.on("POST", server.status(503, "ServiceUnavailable"))
+    with pytest.raises(ServerError):
+        await client.create(CONFIGMAPS, OBJECT)
+    assert value_of("rest_client_request_retries_total", labels) == 0
+    server.on("POST", server.status(503, "ServiceUnavailable", Retry_After="1"), server.reply(201, OBJECT))
+    await client.create(CONFIGMAPS, OBJECT)
+    assert value_of("rest_client_request_retries_total", labels) == 1
+
+
+@pytest.mark.guarantee("K-10")
+async def test_name_resolution_is_measured(server: Any, clock: Any) -> None:
+    server.on("list", server.reply(200, OBJECT))
+    count = "rest_client_dns_resolution_duration_seconds_count"
+    before = value_of(count, {"host": "localhost"}) or 0
+    config = RestConfig(server=server.url.replace("127.0.0.1", "localhost"))
+    async with KubeClient(config, user_agent="test", clock=clock) as client:
+        await client.get(CONFIGMAPS, "ns", "a")
+    assert value_of(count, {"host": "localhost"}) == before + 1
+
+
+class Changing:
+    """Credentials of which the first are stale."""
+
+    def __init__(self, *tokens: str) -> None:
+        self.tokens = list(tokens)
+
+    async def headers(self) -> Mapping[str, str]:
+        return {"Authorization": f"Bearer {self.tokens[0]}"}
+
+    async def renew(self) -> bool:
+        if len(self.tokens) == 1:
+            return False
+        self.tokens.pop(0)
+        return True
+
+
+async def test_stale_credentials_are_renewed_once(server: Any, clock: Any) -> None:
+    refusal = server.status(401, "Unauthorized")
+    server.on("list", refusal, server.reply(200, OBJECT), refusal)
+    config = RestConfig(server=server.url, credentials=Changing("old", "new"))
+    async with KubeClient(config, user_agent="test", clock=clock) as client:
+        assert await client.get(CONFIGMAPS, "ns", "a") == OBJECT
+        with pytest.raises(Unauthorized):
+            await client.get(CONFIGMAPS, "ns", "a")
+    assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer old", "Bearer new", "Bearer new"]
+
+
+async def test_a_late_refusal_of_stale_credentials_finds_those_that_another_request_brought(
+    server: Any, clock: Any
+) -> None:
+    """There is nothing left to renew then, and still no reason to fail."""
+    renewed = asyncio.Event()
+
+    async def refuse_late(request: web.Request) -> Any:
+        await renewed.wait()
+        return await server.status(401, "Unauthorized")(request)
+
+    server.on("list", refuse_late, server.status(401, "Unauthorized"), *[server.reply(200, OBJECT)] * 2)
+    config = RestConfig(server=server.url, credentials=Changing("old", "new"))
+    async with KubeClient(config, user_agent="test", clock=clock) as client:
+        late = asyncio.create_task(client.get(CONFIGMAPS, "ns", "a"))
+        while not server.seen:
+            await asyncio.sleep(0)
+        assert await client.get(CONFIGMAPS, "ns", "a") == OBJECT
+        renewed.set()
+        assert await late == OBJECT
+
+
+async def test_guard_is_asked_before_each_attempt_of_a_write(server: Any, clock: Any) -> None:
+    """Whoever loses the lease while a request waits for its second try does not send it."""
+    asked: list[int] = []
+
+    def guard() -> None:
+        asked.append(len(server.seen))
+        if len(asked) == 2:
+            raise NotLeading("the lease is lost")
+
+    server.on("POST", server.status(429, "TooManyRequests", Retry_After="1"), server.reply(201, OBJECT))
+    server.on("list", server.reply(200, OBJECT))
+    async with KubeClient(RestConfig(server=server.url), user_agent="test", clock=clock, guard=guard) as client:
+        with pytest.raises(NotLeading):
+            await client.create(CONFIGMAPS, OBJECT)
+        assert asked == [0, 1]
+        await client.get(CONFIGMAPS, "ns", "a")
+    assert asked == [0, 1]
+    assert [seen.method for seen in server.seen] == ["POST", "GET"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+async def test_guard_holds_every_write_back(server: Any, clock: Any, method: str) -> None:
+    def guard() -> None:
+        raise NotLeading("the lease is lost")
+
+    async with KubeClient(RestConfig(server=server.url), user_agent="test", clock=clock, guard=guard) as client:
+        with pytest.raises(NotLeading):
+            await WRITES[method](client)
+        with pytest.raises(NotLeading):
+            await client.raw(method, "/api/v1/namespaces/ns/configmaps")
+    assert server.seen == []
+    assert clock.slept == []
+
+
+async def test_stale_credentials_of_a_watch_are_renewed(server: Any, clock: Any) -> None:
+    server.on("watch", server.status(401, "Unauthorized"), server.stream())
+    config = RestConfig(server=server.url, credentials=Changing("old", "new"))
+    async with (
+        KubeClient(config, user_agent="test", clock=clock) as client,
+        client.watch(PODS, resource_version="5", timeout_seconds=300),
+    ):
+        pass
+    assert [seen.headers["Authorization"] for seen in server.seen] == ["Bearer old", "Bearer new"]

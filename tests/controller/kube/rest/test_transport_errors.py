@@ -16,12 +16,7 @@ from support.virtualtime import settle
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.errors import (
-    CertificateRejected,
-    KubeError,
-    NotConnected,
-    TransportError,
-)
+from trainmaster.controller.kube.rest.errors import CertificateRejected, KubeError, NotConnected, TransportError
 from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.runtime.jsontree import JsonObject

@@ -1,18 +1,26 @@
-"""Indexes that plugins declare, and who finds what by them."""
+"""One informer for each kind, wide enough for everyone, and the indexes that plugins declare."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
-from support.caches import QUEUE, Cluster, Recorder, running
+from structlog.testing import capture_logs
+from support.caches import GANG, PODGROUPS, QUEUE, Cluster, Recorder, Watching, keep_waiting, running
+from support.commands import eventually
 from support.informers import bookmark, event
 from support.objects import trainjob_object
-from support.virtualtime import VirtualClock
+from support.series import value_of
+from support.virtualtime import VirtualClock, settle
 
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.framework import Framework
+from trainmaster.controller.resources import RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.listener import free_port
+from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, NoSuchIndex, Watch
 
@@ -102,3 +110,102 @@ async def test_an_index_function_is_called_with_what_its_plugin_declared_and_not
     whole.store.put(foreign)
     assert [obj["type"] for obj in seen] == ["Opaque"]
     assert [obj["type"] for obj in caches.listers().by_index("v1", "Secret", "type", "Opaque")] == ["Opaque"]
+
+
+@pytest.mark.guarantee("S-18", "S-19", "S-21")
+@pytest.mark.parametrize(
+    ("watch", "opened"),
+    [
+        (Watch("v1", "Secret", "secrets", label_selector="acme=1"), [(True, None), (False, "acme=1")]),
+        (Watch("v1", "Secret", "secrets"), [(False, None)]),
+        (Watch("v1", "ConfigMap", "configmaps", metadata_only=True), [(False, None), (True, None)]),
+    ],
+)
+async def test_a_plugins_watch_does_not_widen_what_others_declared(
+    cluster: Cluster, clock: VirtualClock, watch: Watch, opened: list[tuple[bool, str | None]]
+) -> None:
+    """Metadata stays metadata and a selector stays: only a plugin that declares all Secrets whole has them read so."""
+    watches = Framework([*load_plugins(), Watching("acme", watch)]).watches()
+    async with running(Caches(cluster, watches, clock=clock)):
+        name = Resource("", "v1", watch.kind, watch.plural, watch.namespaced).name
+        asked = [(each["metadata_only"], each["label_selector"]) for each in cluster.kinds[name].opened]
+    assert sorted(asked, key=str) == sorted(opened, key=str)
+
+
+async def test_two_informers_of_one_kind_have_metrics_of_their_own(cluster: Cluster, clock: VirtualClock) -> None:
+    watches = [Watch(*GANG, label_selector=selector) for selector in ("a", "b")]
+    async with running(Caches(cluster, watches, clock=clock)):
+        pass
+    for name in (PODGROUPS, f"{PODGROUPS}[b]"):
+        assert value_of("trainmaster_informer_objects", {"resource": name}) == 0
+
+
+def test_a_watch_that_contradicts_the_controller_itself_is_refused(cluster: Cluster, clock: VirtualClock) -> None:
+    watch = Watch("v1", "ConfigMap", "configmaps", namespaced=False, declared_by="acme")
+    with pytest.raises(PluginInvalid, match=r"about ConfigMap .*the controller itself says .*, acme says .*cluster"):
+        Caches(cluster, [watch], clock=clock)
+
+
+@pytest.mark.guarantee("S-21")
+async def test_a_kind_of_the_controller_itself_is_shared_with_plugins(cluster: Cluster, clock: VirtualClock) -> None:
+    own = [Watch(each.api_version, each.kind, each.plural) for each in (TRAINJOBS, CONFIGMAPS, TRAINING_RUNTIMES)]
+    caches = Caches(cluster, own, clock=clock)
+    assert caches.stores()[TRAINJOBS.api_version, TRAINJOBS.kind][1] is caches.trainjobs.store
+    async with running(caches):
+        assert {name: len(script.opened) for name, script in cluster.kinds.items()} == dict.fromkeys(cluster.kinds, 1)
+
+
+@pytest.mark.guarantee("S-19")
+@pytest.mark.defect("S1")
+@pytest.mark.parametrize(("fields", "whole"), [({}, True), ({"writes": True}, False), ({"label_selector": "a"}, False)])
+async def test_only_a_plugin_that_reads_all_config_maps_gets_them_whole(
+    cluster: Cluster, clock: VirtualClock, fields: dict[str, Any], whole: bool
+) -> None:
+    """Otherwise of those that are no TrainJob's, and match no selector, hardly anything is kept."""
+    caches = Caches(cluster, [Watch("v1", "ConfigMap", "configmaps", **fields)], clock=clock)
+    foreign = {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ns", "resourceVersion": "2"}, "data": {}}
+    async with running(caches):
+        await cluster.send(CONFIGMAPS, event("ADDED", foreign), bookmark(3, end=True))
+    stored = caches.stores()["v1", "ConfigMap"][1].get("ns/a")
+    assert stored is not None
+    assert ("data" in stored) == whole
+
+
+@pytest.mark.guarantee("E-8")
+async def test_an_api_server_that_is_away_is_told_once_by_all_caches() -> None:
+    """Thirteen collections have one reason; each of them would bury what else is in the log."""
+    with capture_logs() as logged:
+        async with KubeClient(RestConfig(server=f"http://127.0.0.1:{free_port()}"), user_agent="tests") as client:
+            caches = Caches(client, Framework(load_plugins()).watches(), clock=VirtualClock())
+            async with running(caches):
+                await eventually(lambda: all(informer.failure for informer in caches.informers()))
+    assert len(caches.informers()) > 10
+    (told,) = [entry for entry in logged if entry["log_level"] == "warning"]
+    assert told["event"] == "collection cannot be read, trying again"
+    assert "refused the connection" in told["reason"]
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "served", "asked"),
+    [((), (), [None]), (("b", "a"), (), ["a", "b"]), (("b", "a"), ("a", "c"), ["a"]), (("b",), ("a",), [])],
+)
+async def test_of_a_kind_only_the_namespaces_are_read_that_somebody_chose(
+    cluster: Cluster, clock: VirtualClock, namespaces: tuple[str, ...], served: tuple[str, ...], asked: list[str]
+) -> None:
+    """And that are served; if there is none, nothing is read, and the kind is empty."""
+    caches = Caches(cluster, [Watch(*QUEUE, namespaces=namespaces)], namespaces=served, clock=clock)
+    async with running(caches):
+        await settle()
+        opened = cluster.kinds["queues.acme.io"].opened if "queues.acme.io" in cluster.kinds else []
+    assert sorted((each.get("namespace") for each in opened), key=str) == asked
+    assert list(caches.listers().list("acme.io/v1", "Queue")) == []
+    assert caches.listers().is_served("acme.io/v1", "Queue")
+
+
+async def test_namespaces_that_only_a_plugin_chose_are_waited_for(cluster: Cluster, clock: VirtualClock) -> None:
+    caches = Caches(cluster, [Watch(*QUEUE, namespaces=("a", "b"))], clock=clock)
+    async with running(caches):
+        for kind in (TRAINJOBS, CONFIGMAPS, *RUNTIMES.values()):
+            await cluster.send(kind, bookmark(1, end=True))
+        assert caches.not_synced() == ["queues.acme.io"]
+        assert await keep_waiting(caches)

@@ -17,6 +17,17 @@ from trainmaster.runtime.jsontree import JsonObject
 RUNNING = {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 1}]}
 
 
+async def running_world() -> World:
+    world = world_with()
+    await world.work()
+    world.change("JobSet", status=RUNNING)
+    world.clock.step(1)
+    await world.work()
+    await world.clock.advance(1)
+    await world.work()
+    return world
+
+
 async def catch_up(world: World) -> int:
     """Have the caches show what they lack, and count the reconciles that follow."""
     world.lagging = False
@@ -45,13 +56,7 @@ async def test_a_new_trainjob_is_reconciled_once(lagging: bool, suspend: bool) -
 
 @pytest.mark.parametrize("lagging", [True, False], ids=["late", "before-the-answer"])
 async def test_each_report_of_a_jobset_is_one_reconcile(lagging: bool) -> None:
-    world = world_with()
-    await world.work()
-    world.change("JobSet", status=RUNNING)
-    world.clock.step(1)
-    await world.work()
-    await world.clock.advance(1)
-    await world.work()
+    world = await running_world()
     world.lagging = lagging
     world.show(world.store({**world.find("JobSet"), "status": JOBSET_COMPLETED}))
     assert await world.work() == 1
@@ -132,13 +137,7 @@ async def test_what_admission_made_of_an_object_is_looked_at() -> None:
 
 
 async def test_a_workload_that_is_built_again_is_looked_at_again() -> None:
-    world = world_with()
-    await world.work()
-    world.change("JobSet", status=RUNNING)
-    world.clock.step(1)
-    await world.work()
-    await world.clock.advance(1)
-    await world.work()
+    world = await running_world()
     world.remove("JobSet")
     world.queue.add("team/demo")
     assert await world.work() == 2

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import structlog
-from support.failing_pods import pod
-from support.failing_worlds import COMPLETED, FAILED, TOLD, FailingWorld, failing
+from support.failing_pods import COMPLETED, FAILED, TOLD, FailingWorld, failing, pod
 
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter

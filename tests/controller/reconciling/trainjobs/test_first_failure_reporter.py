@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from support.failing_pods import BACKING_OFF, RUNNING, container_status, pod, terminated
-from support.failing_worlds import FAILED, NAN, TOLD, FailingWorld, failing
-from support.objects import replicated_job
+from support.failing_pods import (
+    BACKING_OFF,
+    FAILED,
+    NAN,
+    RUNNING,
+    TOLD,
+    FailingWorld,
+    container_status,
+    failing,
+    pod,
+    terminated,
+)
+from support.objects import SUSPENDED, replicated_job
 from support.world import KEY
 
 from trainmaster.controller.kube.rest.errors import ServerError
@@ -177,13 +187,7 @@ async def test_conditions_of_others_and_their_order_stay() -> None:
     world = await FailingWorld.running()
     world.show_pods(pod(0), failing())
     trainjob = world.find("TrainJob")
-    mine = {
-        "type": "Mine",
-        "status": "False",
-        "reason": "R",
-        "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z",
-    }
+    mine = {**SUSPENDED, "type": "Mine", "status": "False"}
     world.store({**trainjob, "status": {**trainjob["status"], "conditions": [mine]}})
     await world.report(active=1)
     assert list(world.conditions) == ["Mine", "ContainerFailed"]

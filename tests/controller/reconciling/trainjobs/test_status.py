@@ -84,6 +84,7 @@ def test_the_first_end_counts() -> None:
     assert follow(failed, report=StatusReport(conditions=[COMPLETE])) == failed
     complete = {"conditions": [COMPLETE]}
     assert follow(complete, deadline_exceeded=True) == complete
+    assert follow(complete, problem=BLOCKED) == complete
 
 
 @pytest.mark.defect("B1")
@@ -158,19 +159,10 @@ def test_a_job_that_fails_says_why_after_the_words_of_its_workload() -> None:
 def test_a_job_that_completes_says_nothing_of_what_it_has_overcome() -> None:
     before = follow({}, first_failures=failures("attempt 0: NaN"))
     assert types(before) == [("ContainerFailed", "True")]
+    assert follow(before) == before, "while nothing is known of failures, what was told stays"
     report = StatusReport(conditions=[COMPLETE])
     status = follow(before, report=report, first_failures=failures("attempt 0: NaN", is_open=False))
     assert status == {"conditions": [COMPLETE]}
-
-
-def test_while_nothing_is_known_of_failures_what_was_told_stays() -> None:
-    before = follow({}, first_failures=failures("attempt 0: NaN"))
-    assert follow(before) == before
-
-
-def test_a_finished_job_is_not_blocked() -> None:
-    complete = {"conditions": [COMPLETE]}
-    assert follow(complete, problem=BLOCKED) == complete
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from support.failing_pods import pod
-from support.failing_worlds import COMPLETED, FAILED, FailingWorld, failing
+from support.failing_pods import COMPLETED, FAILED, FailingWorld, failing, pod
 from support.job_views import condition
 from support.objects import replicated_job
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from support.objects import runtime_object, trainjob_object
-from support.otherworkloads import WorkerSet, choosing, indexed_job
+from support.plugins import WorkerSet, choosing, indexed_job
 from support.world import World, jobset_of
 
 from trainmaster.controller.kube.rest.errors import Invalid

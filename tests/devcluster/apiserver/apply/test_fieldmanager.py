@@ -96,12 +96,15 @@ def names(tree: Any) -> list[str]:
     return [container["name"] for container in tree["spec"]["containers"]]
 
 
-def test_fields_that_are_no_longer_applied_go() -> None:
+def test_fields_that_are_no_longer_applied_go_and_maps_with_their_last_field() -> None:
     live = applied(None, obj({"replicas": 1, "suspend": True}, labels={"l": "v", "m": "w"}))
     after = applied(live, obj({"replicas": 1}, labels={"m": "w"}), now="t2")
     assert after["spec"] == {"replicas": 1}
     assert after["metadata"]["labels"] == {"m": "w"}
     assert after["metadata"]["managedFields"][0]["time"] == "t2"
+    last = applied(after, obj({"replicas": 1}))
+    assert last == {**obj({"replicas": 1}), "metadata": last["metadata"]}
+    assert "labels" not in last["metadata"]
 
 
 def test_fields_that_an_updater_owns_too_stay() -> None:
@@ -110,26 +113,14 @@ def test_fields_that_an_updater_owns_too_stay() -> None:
     assert applied(live, obj())["spec"] == {"replicas": 1, "suspend": True}
 
 
-def test_a_map_goes_with_its_last_field() -> None:
-    live = applied(None, obj({"replicas": 1}, labels={"l": "v"}))
-    after = applied(live, obj({"replicas": 1}))
-    assert after == {**obj({"replicas": 1}), "metadata": after["metadata"]}
-    assert "labels" not in after["metadata"]
-
-
-def test_a_field_of_the_schema_goes_with_what_was_defaulted_in_it() -> None:
+def test_a_field_of_the_schema_goes_with_what_was_defaulted_in_it_and_stays_with_what_another_owns() -> None:
     """Half a probe would be refused, as it once was when another release of a Deployment was applied."""
     live = applied(None, obj({"containers": [{"name": "c", "image": "i", "probe": {"path": "/"}}]}))
+    shared = applied(live, obj({"containers": [{"name": "c", "probe": {"period": 5}}]}), "b")
     live["spec"]["containers"][0]["probe"]["period"] = 10  # a default
-    after = applied(live, obj({"containers": [{"name": "c", "image": "i"}]}))
-    assert after["spec"]["containers"] == [{"name": "c", "image": "i"}]
-
-
-def test_a_field_of_the_schema_stays_with_what_another_owns_in_it() -> None:
-    live = applied(None, obj({"containers": [{"name": "c", "image": "i", "probe": {"path": "/"}}]}))
-    live = applied(live, obj({"containers": [{"name": "c", "probe": {"period": 5}}]}), "b")
-    after = applied(live, obj({"containers": [{"name": "c", "image": "i"}]}))
-    assert after["spec"]["containers"] == [{"name": "c", "image": "i", "probe": {"period": 5}}]
+    config = obj({"containers": [{"name": "c", "image": "i"}]})
+    assert applied(live, config)["spec"]["containers"] == [{"name": "c", "image": "i"}]
+    assert applied(shared, config)["spec"]["containers"] == [{"name": "c", "image": "i", "probe": {"period": 5}}]
 
 
 def test_a_map_that_the_schema_names_goes_with_what_nobody_owns_in_it() -> None:

@@ -48,11 +48,8 @@ class Access:
         given: JsonObject = {"kind": kind, "name": who, "apiGroup": "rbac.authorization.k8s.io"}
         if kind == "ServiceAccount":
             given = {"kind": kind, "namespace": who.split("/")[0], "name": who.split("/")[1]}
-        reference = {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": role.split("/", maxsplit=1)[0],
-            "name": role.split("/")[1],
-        }
+        kind_of_role, name_of_role = role.split("/")
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": kind_of_role, "name": name_of_role}
         resource, own = (ROLE_BINDINGS, "RoleBinding") if namespace else (CLUSTER_ROLE_BINDINGS, "ClusterRoleBinding")
         body = {
             "apiVersion": _VERSION,

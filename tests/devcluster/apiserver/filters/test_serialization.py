@@ -1,7 +1,13 @@
-"""The last form of a response: YAML, or JSON for people."""
+"""The last form of a response: YAML, JSON for people, and what clients see of defects of the server."""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
 import orjson
 import pytest
 from aiohttp import web
@@ -10,6 +16,8 @@ from aiohttp.typedefs import Handler
 
 from trainmaster.devcluster.apiserver.filters.serialization import with_serialization
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response
+from trainmaster.devcluster.apiserver.resources import PODS
+from trainmaster.devcluster.testing.envtest import start_environment
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -77,3 +85,46 @@ async def test_people_get_lines(path: str, headers: dict[str, str], expected: bo
     assert isinstance(body, bytes)
     assert orjson.loads(body) == {"a": {"b": 1}}
     assert (b"\n" in body) is expected
+
+
+_PATH = "/api/v1/namespaces/default/pods/p/log"
+
+
+class _Defective:
+    def __init__(self, *, halfway: bool) -> None:
+        self._halfway = halfway
+
+    async def read(self, **_: Any) -> AsyncIterator[bytes]:
+        if not self._halfway:
+            raise RuntimeError("secret detail")
+        return self._break()
+
+    async def _break(self) -> AsyncIterator[bytes]:
+        yield b"begun\n"
+        raise RuntimeError("secret detail")
+
+
+@pytest.mark.parametrize("halfway", [False, True])
+async def test_a_defect_is_logged_and_its_details_stay_here(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, halfway: bool
+) -> None:
+    """Halfway through an answer the client must not take what it has for the whole: the connection breaks."""
+    async with (
+        start_environment(tmp_path, log_source=_Defective(halfway=halfway)) as server,
+        server.session() as session,
+    ):
+        spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
+        await server.api.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, namespace="default")
+        with caplog.at_level(logging.ERROR):
+            if halfway:
+                with pytest.raises(aiohttp.ClientError):
+                    async with session.get(_PATH) as response:
+                        await response.read()
+            else:
+                async with session.get(_PATH) as response:
+                    document = await response.json()
+                assert (response.status, document["reason"]) == (500, "InternalError")
+                assert "secret" not in document["message"]
+        async with session.get("/healthz") as response:
+            assert await response.text() == "ok", "other requests go on"
+    assert "RuntimeError: secret detail" in caplog.text

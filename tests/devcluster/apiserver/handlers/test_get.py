@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
+from support.apiserver import CONFIGMAPS_PATH, configmap, send
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
 from trainmaster.devcluster.testing.envtest import Environment
@@ -21,10 +23,7 @@ async def _fill(server: Environment, count: int) -> None:
 
 
 async def _get(server: Environment, path: str, *, accept: str = "application/json", **query: str) -> tuple[int, Any]:
-    async with (
-        server.session() as session,
-        session.get(path, params=query, headers={"Accept": accept}) as response,
-    ):
+    async with server.session() as session, session.get(path, params=query, headers={"Accept": accept}) as response:
         return response.status, await response.json()
 
 
@@ -109,3 +108,77 @@ async def test_what_is_not_served(devcluster_server: Environment, method: str, p
             assert (await response.json())["code"] == code
         else:
             assert await response.text() == "404 page not found\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "code", "text"),
+    [
+        (b'{"kind": "ConfigMap",}', "application/json", 400, "line 1 column"),
+        (b"[1]", "application/json", 400, "must be an object, not an array"),
+        (b"null", "application/json", 400, "must be an object, not null"),
+        (b"a: [", "application/yaml", 400, "not valid YAML"),
+        (b"{" * 100_000, "application/yaml", 400, "nested more than"),
+        (b"[" * 100_000, "application/json", 400, "not valid JSON"),
+        (b'{"a":' * 200 + b"1" + b"}" * 200, "application/json", 400, "nested more than 150 levels"),
+        (b'{"a":' * 200 + b"1" + b"}" * 200, "application/yaml", 400, "nested more than 150 levels"),
+        (b"k8s\x00", "application/vnd.kubernetes.protobuf", 415, "kubectl create -f"),
+    ],
+)
+async def test_bodies_that_cannot_be_read(
+    devcluster_server: Environment, body: bytes, content_type: str, code: int, text: str
+) -> None:
+    status, document, _ = await send(devcluster_server, "POST", CONFIGMAPS_PATH, body, content_type=content_type)
+    assert (status, document["kind"], document["code"]) == (code, "Status", code)
+    assert text in document["message"]
+
+
+APPLY = "application/apply-patch+yaml"
+PATH = f"{CONFIGMAPS_PATH}/a"
+
+
+def entry(fields: Any, **changes: Any) -> dict[str, Any]:
+    """An entry of managedFields with some fields."""
+    known = {"manager": "odd", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z"}
+    return {**known, "fieldsType": "FieldsV1", "fieldsV1": fields, **changes}
+
+
+def nested(element: str, levels: int) -> dict[str, Any]:
+    """A path of one element over and over."""
+    fields: dict[str, Any] = {}
+    for _ in range(levels):
+        fields = {element: fields}
+    return fields
+
+
+NO_FIELDS: list[Any] = [None, 0, "x", [], {"f:data": 0}, {"f:data": None}, {"f:data": []}, {"": {}}]
+ODD: list[Any] = [
+    *(None, 0, "x", {}, [], [None], ["x"], [[]], [{}, {}], [{"manager": 1}]),
+    *([entry(fields)] for fields in NO_FIELDS),
+    *([entry({"f:data": {element: {}}})] for element in (".", "f:", "f:k", "k:", "k:{", "k:[]", "k:{}", 'k:{"a":{}}')),
+    *([entry({"f:data": {element: {}}})] for element in ("v:", "v:x", "v:1e999", "i:0", "i:-1", "i:x", "x:y", "\x00")),
+    *([entry({"f:data": {f"{kind}:{'[' * 300}{']' * 300}": {}}})] for kind in "kvf"),
+    *([entry({"f:data": nested("f:k", levels)})] for levels in (1, 50, 140)),
+    [entry({"f:metadata": {"f:managedFields": {}, "f:name": {}}, "f:nowhere": {"f:b": {}}, "f:data": {}})],
+    *([entry({"f:data": {"f:k": {}}}, **{name: 7})] for name in ("manager", "operation", "apiVersion", "time")),
+    [entry({"f:data": {"f:k": {}}}, operation="Apply", apiVersion="nowhere/v9", subresource="odd")],
+    [entry({"f:data": {"f:k": {}}}, manager="m" * 5000, time="never")],
+    [entry({"f:data": {"f:k": {}}}, manager=f"m{number}") for number in range(50)],
+]
+
+
+@pytest.mark.parametrize("odd", ODD, ids=lambda odd: orjson.dumps(odd).decode()[:40])
+async def test_managed_fields_of_any_shape_break_no_write(devcluster_server: Environment, odd: Any) -> None:
+    server = devcluster_server
+    _, created, _ = await send(server, "POST", CONFIGMAPS_PATH, configmap(k="v"))
+    created["metadata"]["managedFields"] = odd
+    status, answer, _ = await send(server, "PUT", PATH, {**created, "data": {"k": "w"}})
+    assert status in (200, 400, 422), answer
+    wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "x", "l": "y"}}
+    for data in ({"k": "x", "l": "y"}, {"k": "x"}):
+        wanted["data"] = data
+        body = orjson.dumps(wanted)
+        query = {"fieldManager": "me", "force": "true"}
+        status, applied, _ = await send(server, "PATCH", PATH, body, content_type=APPLY, **query)
+        assert (status, applied["data"]["k"]) == (200, "x"), applied
+    status, answer, _ = await send(server, "PUT", PATH, {**configmap(k="z"), "metadata": {"name": "a"}})
+    assert (status, answer["data"]["k"]) == (200, "z")

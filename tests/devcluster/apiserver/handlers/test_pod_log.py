@@ -1,4 +1,4 @@
-"""The log endpoint: which container, which options, how it streams."""
+"""Subresources of pods over HTTPS: the log endpoint, and eviction."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.apiserver import send
 
 from trainmaster.devcluster.apiserver.errors import bad_request
-from trainmaster.devcluster.apiserver.resources import PODS
+from trainmaster.devcluster.apiserver.resources import POD_DISRUPTION_BUDGETS, PODS
 from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 
@@ -88,3 +89,92 @@ async def test_without_a_kubelet_there_are_no_logs(devcluster_server: Environmen
     spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
     await devcluster_server.api.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, namespace="default")
     assert (await _log(devcluster_server, "p"))[0] == 501
+
+
+PATH = "/api/v1/namespaces/default/pods/p/eviction"
+EVICTION = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "p", "namespace": "default"}}
+
+
+@pytest.fixture
+async def evicting_server(devcluster_server: Environment) -> Environment:
+    spec = {"nodeName": "n", "containers": [{"name": "c", "image": "i"}]}
+    body = {"metadata": {"name": "p", "labels": {"app": "web"}}, "spec": spec}
+    created = await devcluster_server.api.create(PODS, body, namespace="default")
+    running = {**created, "status": {"phase": "Running"}}
+    await devcluster_server.api.update(PODS, running, subresource="status")
+    return devcluster_server
+
+
+async def budget(evicting_server: Environment, name: str = "web", **status: Any) -> None:
+    body = {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
+    created = await evicting_server.api.create(POD_DISRUPTION_BUDGETS, body, namespace="default")
+    counts = {"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0, "expectedPods": 1}
+    new = {**created, "status": {**counts, "observedGeneration": 1, **status}}
+    await evicting_server.api.update(POD_DISRUPTION_BUDGETS, new, subresource="status")
+
+
+def pod(evicting_server: Environment) -> Any:
+    return evicting_server.api.get(PODS, "default", "p")
+
+
+async def test_an_evicted_pod_says_why_it_is_deleted(evicting_server: Environment) -> None:
+    code, answer, _ = await send(
+        evicting_server, "POST", PATH, {**EVICTION, "deleteOptions": {"gracePeriodSeconds": 7}}
+    )
+    assert (code, answer["kind"], answer["status"]) == (201, "Status", "Success")
+    condition = next(
+        each for each in pod(evicting_server)["status"]["conditions"] if each["type"] == "DisruptionTarget"
+    )
+    assert (condition["status"], condition["reason"]) == ("True", "EvictionByEvictionAPI")
+    assert condition["message"] == "Eviction API: evicting"
+    assert pod(evicting_server)["metadata"]["deletionGracePeriodSeconds"] == 7
+
+
+async def test_a_budget_that_is_used_up_refuses(evicting_server: Environment) -> None:
+    await budget(evicting_server)
+    code, answer, _ = await send(evicting_server, "POST", PATH, EVICTION)
+    assert (code, answer["reason"]) == (429, "TooManyRequests")
+    assert answer["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
+    causes = answer["details"]["causes"]
+    text = "The disruption budget web needs 1 healthy pods and has 1 currently"
+    assert causes == [{"reason": "DisruptionBudget", "message": text}]
+    assert "deletionTimestamp" not in pod(evicting_server)["metadata"]
+
+
+async def test_an_eviction_takes_from_the_budget_at_once(evicting_server: Environment) -> None:
+    await budget(evicting_server, disruptionsAllowed=1)
+    code, _, _ = await send(evicting_server, "POST", PATH, EVICTION)
+    assert code == 201
+    status = evicting_server.api.get(POD_DISRUPTION_BUDGETS, "default", "web")["status"]
+    assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p"])
+
+
+async def test_a_dry_run_changes_nothing(evicting_server: Environment) -> None:
+    await budget(evicting_server, disruptionsAllowed=1)
+    code, _, _ = await send(evicting_server, "POST", PATH, {**EVICTION, "deleteOptions": {"dryRun": ["All"]}})
+    assert code == 201
+    assert "deletionTimestamp" not in pod(evicting_server)["metadata"]
+    assert evicting_server.api.get(POD_DISRUPTION_BUDGETS, "default", "web")["status"]["disruptionsAllowed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "code"),
+    [
+        (PATH, {**EVICTION, "metadata": {"name": "other"}}, 400),
+        (PATH, {"kind": "Pod"}, 400),
+        (PATH, {**EVICTION, "deleteOptions": "now"}, 400),
+        (PATH, {**EVICTION, "deleteOptions": {"preconditions": {"uid": "another"}}}, 409),
+        (PATH.replace("/p/", "/missing/"), {"kind": "Eviction"}, 404),
+    ],
+)
+async def test_wrong_evictions(evicting_server: Environment, path: str, body: Any, code: int) -> None:
+    assert (await send(evicting_server, "POST", path, body))[0] == code
+    assert "deletionTimestamp" not in pod(evicting_server)["metadata"]
+
+
+async def test_two_budgets_cannot_be_kept(evicting_server: Environment) -> None:
+    await budget(evicting_server, disruptionsAllowed=1)
+    await budget(evicting_server, "second", disruptionsAllowed=1)
+    code, answer, _ = await send(evicting_server, "POST", PATH, EVICTION)
+    assert code == 500
+    assert answer["message"].startswith("This pod has more than one PodDisruptionBudget")

@@ -132,6 +132,9 @@ async def test_a_request_is_passed_on_and_its_response_back(server: Environment,
     assert (pod.seen[0].method, pod.seen[0].path) == ("GET", "/a/b?c=d&e=%2F")
     assert headers["X-Pod"] == "yes"
     assert [each.partition(";")[0] for each in headers.getall("Set-Cookie")] == ["a=1", "b=2"]
+    # What concerns one connection or other sites is not passed back.
+    assert "Keep-Alive" not in headers
+    assert "Access-Control-Allow-Origin" not in headers
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
@@ -193,12 +196,6 @@ async def test_credentials_stay_and_other_headers_go(server: Environment, pod: P
     assert headers["X-Forwarded-Uri"] == path_of("web", "/x")
 
 
-async def test_what_concerns_one_connection_or_other_sites_is_not_passed_back(server: Environment) -> None:
-    _, _, headers = await ask(server, path_of("web", "/x"))
-    assert "Keep-Alive" not in headers
-    assert "Access-Control-Allow-Origin" not in headers
-
-
 async def test_errors_of_the_pod_are_its_own(server: Environment) -> None:
     status, body, _ = await ask(server, path_of("web", "/refused"))
     assert (status, body) == (418, b"I am a pod")
@@ -235,15 +232,12 @@ async def test_who_cannot_be_asked(server: Environment, what: str, status: int, 
     assert text in body["message"]
 
 
-async def test_a_port_at_which_nobody_listens_is_503(server: Environment) -> None:
+async def test_a_port_at_which_nobody_listens_or_without_tls_is_503(server: Environment, pod: Pod) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     status, body, _ = await ask(server, path_of(f"web:{port}", "/x"))
     assert (status, body["reason"]) == (503, "ServiceUnavailable")
     assert body["message"] == (f"error trying to reach service: dial tcp 127.0.0.1:{port}: connect: connection refused")
-
-
-async def test_tls_where_there_is_none_is_503(server: Environment, pod: Pod) -> None:
     status, body, _ = await ask(server, path_of(f"https:web:{pod.port}", "/x"))
     assert (status, body["reason"]) == (503, "ServiceUnavailable")
     assert body["message"].startswith("error trying to reach service: tls: ")

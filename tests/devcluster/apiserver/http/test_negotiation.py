@@ -1,4 +1,4 @@
-"""What a client accepts, without a server."""
+"""What requests ask for: paths, methods, formats."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from trainmaster.devcluster.apiserver.http.negotiation import (
     negotiate_media_type,
     prefers_yaml,
 )
+from trainmaster.devcluster.apiserver.http.request_info import RequestInfo, parse_request_info, verb_of
 
 _KUBECTL_TABLES = (
     "application/json;as=Table;v=v1;g=meta.k8s.io,application/json;as=Table;v=v1beta1;g=meta.k8s.io,application/json"
@@ -83,3 +84,51 @@ def test_routes_know_no_family_of_media_types() -> None:
 )
 def test_yaml_is_for_those_who_prefer_it(accept: str, expected: bool) -> None:
     assert prefers_yaml(accept) is expected
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/api/v1/pods", RequestInfo("", "v1", "pods")),
+        ("/api/v1/namespaces", RequestInfo("", "v1", "namespaces")),
+        ("/api/v1/namespaces/a", RequestInfo("", "v1", "namespaces", name="a")),
+        ("/api/v1/namespaces/a/finalize", RequestInfo("", "v1", "namespaces", name="a", subresource="finalize")),
+        ("/api/v1/namespaces/a/status", RequestInfo("", "v1", "namespaces", name="a", subresource="status")),
+        ("/api/v1/namespaces/a/pods", RequestInfo("", "v1", "pods", namespace="a")),
+        ("/api/v1/namespaces/a/pods/p/log", RequestInfo("", "v1", "pods", "a", "p", "log")),
+        ("/apis/batch/v1/namespaces/a/jobs/j", RequestInfo("batch", "v1", "jobs", "a", "j")),
+        ("/api/v1/nodes/n/proxy/some/page", RequestInfo("", "v1", "nodes", name="n", subresource="proxy")),
+        ("/apis/x.io/v1/things/a%2Fb", RequestInfo("x.io", "v1", "things", name="a/b")),
+        ("/apis/x.io/v1/namespaces/status/things", RequestInfo("x.io", "v1", "things", namespace="status")),
+    ],
+)
+def test_a_path_names_its_target(path: str, target: RequestInfo) -> None:
+    assert parse_request_info(path) == target
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/api", "/api/v1", "/apis/batch/v1", "/healthz", "/api/v1//pods", "/apis//v1/pods"]
+)
+def test_other_paths_name_nothing(path: str) -> None:
+    assert parse_request_info(path) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "named", "watching", "verb"),
+    [
+        ("GET", True, False, "get"),
+        ("GET", False, False, "list"),
+        ("GET", False, True, "watch"),
+        ("GET", True, True, "watch"),
+        ("POST", False, False, "create"),
+        ("POST", True, False, None),
+        ("PUT", True, False, "update"),
+        ("PUT", False, False, None),
+        ("PATCH", True, False, "patch"),
+        ("DELETE", True, False, "delete"),
+        ("DELETE", False, False, "deletecollection"),
+        ("TRACE", True, False, None),
+    ],
+)
+def test_a_method_becomes_a_verb(method: str, named: bool, watching: bool, verb: str | None) -> None:
+    assert verb_of(method, named=named, watching=watching) == verb

@@ -20,20 +20,15 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
 
 
 def test_each_write_gets_the_next_revision_and_carries_it() -> None:
-    store = Store()
-    first = store.put(key("a"), config_map("a"), expect=0)
-    second = store.put(key("b"), config_map("b"), expect=0)
-    assert (first.revision, second.revision, store.revision) == (1, 2, 2)
-    assert second.object["metadata"]["resourceVersion"] == "2"
-    assert store.get(key("b")) is second
-
-
-def test_the_given_tree_is_not_changed() -> None:
     """The caller may pass parts of an older record on; stamping must not reach into them."""
     store = Store()
-    obj = config_map("a")
-    store.put(key("a"), obj, expect=0)
-    assert "resourceVersion" not in obj["metadata"]
+    first = store.put(key("a"), config_map("a"), expect=0)
+    given = config_map("b")
+    second = store.put(key("b"), given, expect=0)
+    assert (first.revision, second.revision, store.revision) == (1, 2, 2)
+    assert second.object["metadata"]["resourceVersion"] == "2"
+    assert "resourceVersion" not in given["metadata"]
+    assert store.get(key("b")) is second
 
 
 @pytest.mark.parametrize("expect", [0, 7])

@@ -28,11 +28,7 @@ def owner_of(obj: JsonObject, *, block: bool = True, **changed: Any) -> JsonObje
 
 
 async def make(
-    cluster: Stepper,
-    name: str,
-    *owners: JsonObject,
-    namespace: str = "default",
-    finalizers: list[str] | None = None,
+    cluster: Stepper, name: str, *owners: JsonObject, namespace: str = "default", finalizers: list[str] | None = None
 ) -> JsonObject:
     metadata = {"name": name, "ownerReferences": list(owners), "finalizers": finalizers or []}
     obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}

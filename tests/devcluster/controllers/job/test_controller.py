@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
@@ -12,6 +14,7 @@ from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF, Exponent
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
 from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER
 from trainmaster.devcluster.controllers.job.controller import JobController
+from trainmaster.devcluster.controllers.job.indexes import format_indexes, parse_indexes, parse_ranges
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -308,10 +311,7 @@ async def test_jobs_of_another_controller_are_left_alone(cluster: Stepper) -> No
     assert status(cluster) == {}
 
 
-FAIL_RULE = {
-    "action": "FailJob",
-    "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]},
-}
+FAIL_RULE = {"action": "FailJob", "onExitCodes": {"containerName": "main", "operator": "In", "values": [42]}}
 IGNORE_RULE = {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
 
 
@@ -421,3 +421,26 @@ async def test_a_refused_pod_is_told_and_retried(cluster: Stepper) -> None:
     await cluster.advance(1)
     assert len(active(cluster)) == 1
     assert status(cluster)["active"] == 1
+
+
+@pytest.mark.parametrize(
+    ("indexes", "text"),
+    [(set(), ""), ({0}, "0"), ({0, 1}, "0,1"), ({0, 1, 2}, "0-2"), ({0, 2, 3, 4, 7, 8}, "0,2-4,7,8")],
+)
+def test_the_compressed_form(indexes: set[int], text: str) -> None:
+    assert format_indexes(indexes) == text
+
+
+@given(st.sets(st.integers(min_value=0, max_value=60)))
+def test_reading_is_the_inverse_of_writing(indexes: set[int]) -> None:
+    assert parse_indexes(format_indexes(indexes)) == indexes
+
+
+def test_huge_ranges_are_not_expanded() -> None:
+    assert parse_ranges("0-2147483646") == [range(2147483647)]
+
+
+@pytest.mark.parametrize("text", ["a", "1-", "-1", "1-b"])
+def test_nonsense_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_indexes(text)

@@ -20,9 +20,7 @@ PREFIX = "jobset.sigs.k8s.io/"
 
 def start(cluster: Stepper) -> None:
     cluster.start(
-        GarbageCollector(cluster.api),
-        JobController(cluster.api, pod_backoff=NO_BACKOFF),
-        JobSetController(cluster.api),
+        GarbageCollector(cluster.api), JobController(cluster.api, pod_backoff=NO_BACKOFF), JobSetController(cluster.api)
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.refusals import assert_refused
 from support.workloads import add_node, bound, scheduling
 
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -243,13 +244,9 @@ async def test_a_restart_makes_no_second_claim(cluster: Stepper) -> None:
     ],
 )
 async def test_what_would_never_be_allocated_is_not_accepted(cluster: Stepper, spec: JsonObject) -> None:
-    with pytest.raises(StatusError) as caught:
-        await claim(cluster, **spec)
-    assert caught.value.code == 501
+    await assert_refused(claim(cluster, **spec), 501)
     expression = 'device.attributes["gpu.example.com"].model == "fake"'
-    with pytest.raises(StatusError) as caught:
-        await cluster.api.create(DEVICE_CLASSES, device_class(expression, name="fake"))
-    assert caught.value.code == 501
+    await assert_refused(cluster.api.create(DEVICE_CLASSES, device_class(expression, name="fake")), 501)
 
 
 @pytest.mark.parametrize(
@@ -266,10 +263,7 @@ async def test_what_would_never_be_allocated_is_not_accepted(cluster: Stepper, s
     ],
 )
 async def test_malformed_claims_are_refused(cluster: Stepper, spec: JsonObject, complaint: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        await claim(cluster, **spec)
-    assert caught.value.code == 422
-    assert complaint in caught.value.message
+    await assert_refused(claim(cluster, **spec), 422, complaint)
 
 
 async def test_a_claim_never_changes_its_wish(cluster: Stepper) -> None:

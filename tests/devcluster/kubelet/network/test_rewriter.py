@@ -15,10 +15,7 @@ def pod(**spec: Any) -> JsonObject:
         "metadata": {
             "name": "train-node-0-1-x7k2p",
             "namespace": "team",
-            "labels": {
-                "jobset.sigs.k8s.io/jobset-name": "train",
-                "batch.kubernetes.io/job-name": "train-node-0",
-            },
+            "labels": {"jobset.sigs.k8s.io/jobset-name": "train", "batch.kubernetes.io/job-name": "train-node-0"},
         },
         "spec": {"hostname": "train-node-0-1", "subdomain": "train", "containers": [{"name": "node"}], **spec},
     }

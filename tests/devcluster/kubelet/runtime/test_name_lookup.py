@@ -38,9 +38,7 @@ def test_nslookup_gives_each_address_once(name: str, capsys: pytest.CaptureFixtu
     assert answer == "".join(lines) + "\n"
 
 
-def test_nslookup_gives_the_name_of_an_address_or_says_that_it_is_not_known(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_nslookup_gives_the_name_of_an_address_or_says_that_it_is_not_known(capsys: pytest.CaptureFixture[str]) -> None:
     assert nslookup(["-type=ptr", "127.16.0.1"]) == 0
     assert "Name:\tmaster.default.svc\nAddress: 127.16.0.1\n" in capsys.readouterr().out
     assert nslookup(["127.16.0.9"]) == nslookup(["worker"]) == 1

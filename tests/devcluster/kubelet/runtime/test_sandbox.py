@@ -40,12 +40,7 @@ class Inside:
         return str(path)
 
     def run(self, look: Callable[[], Any], *binds: tuple[str, str, bool], user: int | None = None) -> Any:
-        settings = {
-            "root": str(self.root),
-            "user_namespace": self.user_namespace,
-            "hostname": "pod-0",
-            "binds": binds,
-        }
+        settings = {"root": str(self.root), "user_namespace": self.user_namespace, "hostname": "pod-0", "binds": binds}
 
         def work() -> Any:
             if user is not None:
@@ -101,8 +96,7 @@ def test_hosts_and_host_name_are_private(inside: Inside) -> None:
 
 
 @pytest.mark.parametrize(
-    "target",
-    ["/tm-none/deep/file", "/usr/tm-none/file", "/etc/tm-none", "/var/run/tm-none/x", "/dev/termination-log"],
+    "target", ["/tm-none/deep/file", "/usr/tm-none/file", "/etc/tm-none", "/var/run/tm-none/x", "/dev/termination-log"]
 )
 def test_mount_points_that_the_host_lacks_are_not_made_there(inside: Inside, target: str) -> None:
     source = inside.file("volume/file")

@@ -41,10 +41,7 @@ class Server:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.process = subprocess.Popen(
-            supervisor.command_line(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,
+            supervisor.command_line(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
         )
 
     def send(self, **command: Any) -> None:

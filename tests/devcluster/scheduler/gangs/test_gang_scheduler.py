@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.refusals import assert_refused
 from support.workloads import GPU, bound, scheduling
 
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -348,7 +349,4 @@ async def test_a_group_waits_for_its_queue(cluster: Stepper) -> None:
     ],
 )
 async def test_malformed_groups_are_refused(cluster: Stepper, volcano: bool, spec: JsonObject, complaint: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        await group(cluster, volcano=volcano, **spec)
-    assert caught.value.code == 422
-    assert complaint in caught.value.message
+    await assert_refused(group(cluster, volcano=volcano, **spec), 422, complaint)

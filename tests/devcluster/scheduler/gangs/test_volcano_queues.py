@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from support.brittle_store import BrittleStore
+from support.disk import BrittleStore
 from support.workloads import GPU, add_node, bound
 
 from trainmaster.devcluster.apiserver.errors import StatusError

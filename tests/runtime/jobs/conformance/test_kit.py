@@ -82,74 +82,41 @@ def test_a_kind_that_keeps_to_the_interface_is_fine() -> None:
         ({"port": 0}, "port 0: must be between 1 and 65535"),
         ({"replica_types": ("Boss", "Worker", "worker")}, "must differ in more than case"),
         ({"default_restart_policy": "Sometimes"}, "default_restart_policy 'Sometimes': must be one of Never, "),
-    ],
-)
-def test_attributes_that_nobody_would_take_are_found(attributes: JsonObject, expected: str) -> None:
-    assert any(expected in problem for problem in found(acme(**attributes)))
-
-
-counter = itertools.count()
-
-
-def _rename(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
-    pod["metadata"]["name"] += "-x"
-
-
-def _relabel(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
-    pod["metadata"]["labels"] = {"app": "acme"}
-
-
-def _disown(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
-    pod["metadata"]["ownerReferences"] = []
-
-
-def _restart(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
-    pod["spec"]["restartPolicy"] = "Always"
-
-
-def _replace(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
-    pod["spec"]["containers"][0]["image"] = "acme:1"
-
-
-def _drop(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
-    pod["spec"]["containers"] = []
-
-
-def _share(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
-    job.replica_specs[replica_type].template["spec"]["hostNetwork"] = True
-
-
-def _guess(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
-    append_env_of_all(pod["spec"], [env_value("ID", next(counter))])
-
-
-@pytest.mark.parametrize(
-    ("method", "expected"),
-    [
-        (_rename, "set_cluster_spec changes the name of the pod 0 of Boss"),
-        (_relabel, "set_cluster_spec changes labels of the pod 0 of Boss by which it is found"),
-        (_disown, "set_cluster_spec changes namespace or owner of the pod 0 of Boss"),
-        (_restart, "set_cluster_spec changes the restart policy of the pod 0 of Boss"),
-        (_replace, "set_cluster_spec changes name or image of the container 'acme' of the pod 0 of Boss"),
-        (_drop, "set_cluster_spec takes containers from the pod 0 of Boss"),
-        (_share, "set_cluster_spec changes the job, which others use at the same time"),
-        (_guess, "set_cluster_spec makes something else of the same each time"),
-    ],
-)
-def test_pods_that_are_changed_too_much_are_found(method: Callable[..., None], expected: str) -> None:
-    assert any(expected in problem for problem in found(acme(set_cluster_spec=method)))
-
-
-@pytest.mark.parametrize(
-    ("attributes", "expected"),
-    [
         ({"pod_name": lambda *_: "one"}, "pod_name gives the pod 0 of Worker the name of the pod 0 of Boss, 'one'"),
         ({"pod_name": lambda *_: "One_"}, "pod_name of the pod 0 of Boss, 'One_': "),
         ({"is_master_role": lambda *_: False}, "is_master_role is true of no pod"),
     ],
 )
-def test_names_and_roles_of_pods_are_looked_at(attributes: JsonObject, expected: str) -> None:
+def test_attributes_names_and_roles_that_nobody_would_take_are_found(attributes: JsonObject, expected: str) -> None:
     assert any(expected in problem for problem in found(acme(**attributes)))
+
+
+counter = itertools.count()
+CHANGES: dict[str, Callable[[Job, JsonObject], Any]] = {
+    "changes the name of the pod 0 of Boss": lambda _, pod: pod["metadata"].update(name="x"),
+    "changes labels of the pod 0 of Boss by which it is found": lambda _, pod: pod["metadata"].update(labels={}),
+    "changes namespace or owner of the pod 0 of Boss": lambda _, pod: pod["metadata"].update(ownerReferences=[]),
+    "changes the restart policy of the pod 0 of Boss": lambda _, pod: pod["spec"].update(restartPolicy="Always"),
+    "changes name or image of the container 'acme' of the pod 0 of Boss": (
+        lambda _, pod: pod["spec"]["containers"][0].update(image="acme:1")
+    ),
+    "takes containers from the pod 0 of Boss": lambda _, pod: pod["spec"].update(containers=[]),
+    "changes the job, which others use at the same time": (
+        lambda job, _: job.replica_specs["Worker"].template["spec"].update(hostNetwork=True)
+    ),
+    "makes something else of the same each time": (
+        lambda _, pod: append_env_of_all(pod["spec"], [env_value("ID", next(counter))])
+    ),
+}
+
+
+@pytest.mark.parametrize("expected", CHANGES)
+def test_pods_that_are_changed_too_much_are_found(expected: str) -> None:
+    def set_cluster_spec(self: JobKind, job: Job, pod: JsonObject, replica_type: str, index: int) -> None:
+        CHANGES[expected](job, pod)
+
+    problems = found(acme(set_cluster_spec=set_cluster_spec))
+    assert any(f"set_cluster_spec {expected}" in problem for problem in problems)
 
 
 CONFIG_MAP = Watch("v1", "ConfigMap", "configmaps", writes=True)
@@ -252,8 +219,7 @@ def test_samples_have_to_be_of_the_kind_and_admitted() -> None:
 
 def test_all_problems_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "trainmaster.runtime.jobs.conformance.kit.load_job_kinds",
-        lambda **_: [acme(port=0, group="Acme")()],
+        "trainmaster.runtime.jobs.conformance.kit.load_job_kinds", lambda **_: [acme(port=0, group="Acme")()]
     )
     with pytest.raises(AssertionError) as error:
         check_job_kind("acmejob", [])

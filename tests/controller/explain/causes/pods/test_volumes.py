@@ -1,17 +1,23 @@
-"""Claims that do not exist or are not bound, and whose storage class is at fault."""
+"""Pods that cannot start: claims, containers as they are written, init containers, and ranks that do not fit."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from support.pod_views import claim, event, pod, unscheduled, view, waiting
 
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.pods.container_config import container_config_error
+from trainmaster.controller.explain.causes.pods.init_containers import init_container_runs
 from trainmaster.controller.explain.causes.pods.volumes import volume_pending
+from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.findings import Certainty
+from trainmaster.controller.explain.times import parse_time
 from trainmaster.runtime.jsontree import JsonObject
 
-MOUNTS: JsonObject = {
-    "containers": [],
-    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
-}
+MOUNTS: JsonObject = {"containers": [], "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}
 UNBOUND = unscheduled("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
 STANDARD = {"metadata": {"name": "standard"}, "provisioner": "example.com/disks"}
 
@@ -74,3 +80,89 @@ def test_a_volume_that_cannot_be_mounted() -> None:
     assert "exit status 32" in finding.evidence[0].text
     missing = [event("Pod", "t-node-0-0", "FailedMount", 'MountVolume.SetUp failed: configmap "a" not found')]
     assert not list(volume_pending(view(pod(**waiting("ContainerCreating")), events=missing)))
+
+
+@pytest.mark.parametrize(
+    ("message", "advice"),
+    [
+        ('secret "token" not found', "create the Secret token in the namespace ns"),
+        ("couldn't find key HF_TOKEN in Secret ns/token", "put the key HF_TOKEN into the Secret token"),
+        ("container has runAsNonRoot and image will run as root", "correct what the message names"),
+    ],
+)
+def test_what_is_missing_and_where(message: str, advice: str) -> None:
+    (finding,) = container_config_error(view(pod(**waiting("CreateContainerConfigError", message))))
+    assert finding.cause is Cause.CONTAINER_CONFIG_ERROR
+    assert message in finding.evidence[0].text
+    assert advice in finding.what_next[0]
+
+
+def test_a_volume_that_cannot_be_mounted_otherwise_is_another_cause() -> None:
+    told = [event("Pod", "t-node-0-0", "FailedMount", "MountVolume.SetUp failed: mount.nfs: Connection timed out")]
+    assert not list(container_config_error(view(pod(**waiting("ContainerCreating")), events=told)))
+    note = 'MountVolume.SetUp failed for volume "cfg" : configmap "settings" not found'
+    told = [event("Pod", "t-node-0-0", "FailedMount", note)]
+    (finding,) = container_config_error(view(pod(**waiting("ContainerCreating")), events=told))
+    assert "create the ConfigMap settings" in finding.what_next[0]
+    assert not list(container_config_error(view(pod(phase="Running"), events=told))), "it came in the meantime"
+
+
+LONG_AGO, JUST_NOW = "2026-11-23T11:50:05Z", "2026-11-23T11:59:45Z"
+
+
+def initializing(rank: int = 0, *, started: str = LONG_AGO, **container: Any) -> JsonObject:
+    status = {"name": "wait-for-data", "restartCount": 0, "state": {"running": {"startedAt": started}}}
+    spec = {"initContainers": [{"name": "wait-for-data", "image": "busybox", **container}]}
+    return pod(rank, spec={"nodeName": "n1", **spec}, initContainerStatuses=[status])
+
+
+def test_an_init_container_that_does_not_end_is_named_with_what_it_said_last() -> None:
+    logs = {("t-node-0-0", "wait-for-data"): ("waiting for /data/READY", "")}
+    (found,) = explain(view(initializing(0), initializing(1), logs=logs)).findings
+    assert (found.cause, found.certainty) == (Cause.INIT_CONTAINER_FAILED, Certainty.LIKELY)
+    assert [each.text for each in found.evidence] == [
+        "rank 0 and 1 other: init container wait-for-data still runs, and the others start when it has ended",
+        "it said last: waiting for /data/READY",
+    ]
+    assert found.evidence[0].at == found.since == parse_time(LONG_AGO)
+    assert found.what_next == ("see what it waits for: kubectl logs t-node-0-0 -c wait-for-data -n ns",)
+
+
+def test_one_that_has_just_started_and_one_that_goes_on_beside_the_others_are_well() -> None:
+    assert not list(init_container_runs(view(initializing(started=JUST_NOW))))
+    assert not list(init_container_runs(view(initializing(restartPolicy="Always"))))
+
+
+def told(rank: int, **variables: str) -> JsonObject:
+    env: list[JsonObject] = [{"name": name, "value": value} for name, value in variables.items()]
+    env.append({"name": "PET_NODE_RANK", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}})
+    return pod(rank, phase="Running", spec={"containers": [{"name": "node", "image": "i", "env": env}]})
+
+
+def jobset(nodes: int) -> JsonObject:
+    job = {"name": "node", "replicas": 1, "template": {"spec": {"parallelism": nodes}}}
+    return {"kind": "JobSet", "metadata": {"name": "t", "namespace": "ns"}, "spec": {"replicatedJobs": [job]}}
+
+
+def test_ranks_that_disagree_with_each_other_or_with_the_number_of_pods() -> None:
+    # Ranks that disagree.
+    pods = [told(0, WORLD_SIZE="4"), told(1, WORLD_SIZE="4"), told(2, WORLD_SIZE="2")]
+    (finding,) = world_size_mismatch(view(*pods))
+    assert finding.cause is Cause.WORLD_SIZE_MISMATCH
+    assert finding.evidence[0].text == "WORLD_SIZE=4 in rank 0 and 1 other; WORLD_SIZE=2 in rank 2"
+    assert "WORLD_SIZE" in finding.what_next[0]
+    # Another number than there are pods.
+    (finding,) = world_size_mismatch(view(told(0, PET_NNODES="4"), told(1, PET_NNODES="4"), jobsets=[jobset(2)]))
+    assert finding.evidence[0].text == "PET_NNODES=4 in rank 0 and 1 other, while the job has 2 pods that train"
+
+
+@pytest.mark.parametrize("nodes", ["2", "1:4", "$(NODES)"])
+def test_what_agrees_or_is_a_range_is_as_it_should_be(nodes: str) -> None:
+    pods = [told(rank, PET_NNODES=nodes, WORLD_SIZE="2") for rank in range(2)]
+    assert not list(world_size_mismatch(view(*pods, jobsets=[jobset(2)])))
+
+
+def test_pods_of_an_attempt_that_is_over_are_not_compared() -> None:
+    old = told(0, WORLD_SIZE="2")
+    old["metadata"]["deletionTimestamp"] = "2026-11-23T11:59:00Z"
+    assert not list(world_size_mismatch(view(old, told(0, WORLD_SIZE="4"), told(1, WORLD_SIZE="4"))))

@@ -190,8 +190,7 @@ def test_a_job_that_was_resumed_before_its_status_told_of_it_waits_no_longer(job
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "is_wait"),
-    [({"generation": 1, "suspend": True}, 2, True), ({"generation": 4}, 4, False)],
+    ("before", "after", "is_wait"), [({"generation": 1, "suspend": True}, 2, True), ({"generation": 4}, 4, False)]
 )
 def test_what_began_before_a_restart_of_the_manager_is_counted_whole(
     runtime: str, before: dict[str, Any], after: int, is_wait: bool

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from support.apiserver import create_pod, refusal
+from support.refusals import assert_refused
 
-from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
@@ -38,11 +38,7 @@ async def test_defaults_of_limits_follow_from_each_other(cluster: Stepper) -> No
 @pytest.mark.parametrize(
     ("item", "resources", "complaint"),
     [
-        (
-            {"max": {"cpu": "1"}},
-            {"limits": {"cpu": "2"}},
-            "maximum cpu usage per Container is 1, but limit is 2",
-        ),
+        ({"max": {"cpu": "1"}}, {"limits": {"cpu": "2"}}, "maximum cpu usage per Container is 1, but limit is 2"),
         (
             {"min": {"cpu": "1"}},
             {"requests": {"cpu": "500m"}},
@@ -53,11 +49,7 @@ async def test_defaults_of_limits_follow_from_each_other(cluster: Stepper) -> No
             {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}},
             "cpu max limit to request ratio per Container is 2, but provided ratio is 4.000000",
         ),
-        (
-            {"type": "Pod", "max": {"cpu": "1"}},
-            {},
-            "maximum cpu usage per Pod is 1.  No limit is specified",
-        ),
+        ({"type": "Pod", "max": {"cpu": "1"}}, {}, "maximum cpu usage per Pod is 1.  No limit is specified"),
         (
             {"type": "Pod", "min": {"cpu": "1"}},
             {"requests": {"memory": "1Gi"}},
@@ -69,20 +61,16 @@ async def test_pods_out_of_bounds_are_refused(
     cluster: Stepper, item: JsonObject, resources: JsonObject, complaint: str
 ) -> None:
     await limits(cluster, **item)
-    with pytest.raises(StatusError) as caught:
-        await create_pod(cluster, resources=resources)
-    assert refusal(caught) == (403, f'pods "p" is forbidden: {complaint}')
+    assert await refusal(create_pod(cluster, resources=resources)) == (403, f'pods "p" is forbidden: {complaint}')
 
 
 async def test_claims_out_of_bounds_are_refused(cluster: Stepper) -> None:
     await limits(cluster, type="PersistentVolumeClaim", max={"storage": "1Gi"})
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
-    with pytest.raises(StatusError) as caught:
-        await cluster.api.create(
-            PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": spec}, namespace="default"
-        )
     text = "maximum storage usage per PersistentVolumeClaim is 1Gi, but request is 2Gi"
-    assert refusal(caught) == (403, f'persistentvolumeclaims "data" is forbidden: {text}')
+    assert await refusal(
+        cluster.api.create(PERSISTENT_VOLUME_CLAIMS, {"metadata": {"name": "data"}, "spec": spec}, namespace="default")
+    ) == (403, f'persistentvolumeclaims "data" is forbidden: {text}')
 
 
 @pytest.mark.parametrize(
@@ -98,7 +86,4 @@ async def test_claims_out_of_bounds_are_refused(cluster: Stepper) -> None:
     ],
 )
 async def test_senseless_limits_are_refused(cluster: Stepper, item: JsonObject, complaint: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        await limits(cluster, **item)
-    assert caught.value.code == 422
-    assert complaint in caught.value.message
+    await assert_refused(limits(cluster, **item), 422, complaint)

@@ -1,18 +1,21 @@
-"""What a new pod gets from its service account."""
+"""What new pods get: from their service account, priority class and runtime class."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from support.apiserver import create_pod, refusal
 
 from trainmaster.devcluster.apiserver.admission.plugins import serviceaccount
 from trainmaster.devcluster.apiserver.admission.plugins.serviceaccount import TOKEN_DIRECTORY
+from trainmaster.devcluster.apiserver.bootstrap import add_system_priority_classes
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
+from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
 from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.resource_requirements import pod_requests
 
 
 @pytest.fixture
@@ -58,13 +61,7 @@ async def test_a_container_with_something_in_its_place_is_left_alone(cluster: St
 
 @pytest.mark.parametrize(
     ("pod", "account", "mounted"),
-    [
-        (False, None, False),
-        (None, False, False),
-        (True, False, True),
-        (False, True, False),
-        (None, True, True),
-    ],
+    [(False, None, False), (None, False, False), (True, False, True), (False, True, False), (None, True, True)],
 )
 async def test_pod_and_account_may_refuse_and_the_pod_has_the_last_word(
     cluster: Stepper, pod: bool | None, account: bool | None, mounted: bool
@@ -92,3 +89,73 @@ async def test_an_account_that_does_not_exist(cluster: Stepper, monkeypatch: pyt
     assert refused.value.message == (
         'pods "p" is forbidden: error looking up service account default/you: serviceaccount "you" not found'
     )
+
+
+async def priority_class(cluster: Stepper, name: str, value: int, **fields: Any) -> None:
+    await cluster.api.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value, **fields})
+
+
+async def test_a_class_becomes_a_priority(cluster: Stepper) -> None:
+    await priority_class(cluster, "high", 100, preemptionPolicy="Never")
+    created = await create_pod(cluster, priorityClassName="high")
+    assert (created["spec"]["priority"], created["spec"]["preemptionPolicy"]) == (100, "Never")
+    # Clients send what they first wrote; what was resolved stays.
+    spec = {key: value for key, value in created["spec"].items() if key not in ("priority", "preemptionPolicy")}
+    updated = await cluster.api.update(PODS, {**created, "spec": spec})
+    assert updated["spec"] == created["spec"]
+
+
+async def test_without_a_class_the_default_counts(cluster: Stepper) -> None:
+    assert (await create_pod(cluster, "a"))["spec"]["priority"] == 0
+    await priority_class(cluster, "usual", 7, globalDefault=True)
+    created = await create_pod(cluster, "b")
+    assert (created["spec"]["priority"], created["spec"]["priorityClassName"]) == (7, "usual")
+
+
+async def test_an_unknown_class_or_a_priority_of_one_s_own_is_refused(cluster: Stepper) -> None:
+    text = 'pods "p" is forbidden: no PriorityClass with name high was found'
+    assert await refusal(create_pod(cluster, priorityClassName="high")) == (403, text)
+    text = (
+        'pods "p" is forbidden: the integer value of priority (10) must not be provided in pod spec; '
+        "priority admission controller computed 0 from the given PriorityClass name"
+    )
+    assert await refusal(create_pod(cluster, priority=10)) == (403, text)
+
+
+async def test_rules_of_priority_classes(cluster: Stepper) -> None:
+    assert (await create_pod(cluster, priorityClassName="system-node-critical"))["spec"]["priority"] == 2_000_001_000
+    await priority_class(cluster, "usual", 7, globalDefault=True)
+    with pytest.raises(StatusError, match="PriorityClass usual is already marked as default"):
+        await priority_class(cluster, "other", 8, globalDefault=True)
+    with pytest.raises(StatusError, match="maximum allowed value of a user defined priority is 1000000000"):
+        await priority_class(cluster, "huge", 1_000_000_001)
+    with pytest.raises(StatusError, match="system-mine is not a known system priority class"):
+        await priority_class(cluster, "system-mine", 1)
+    await add_system_priority_classes(cluster.api)  # a restart changes nothing
+
+
+async def test_a_runtime_class_adds_what_its_pods_need(cluster: Stepper) -> None:
+    toleration = {"key": "sandbox", "operator": "Exists"}
+    body = {
+        "metadata": {"name": "kata"},
+        "handler": "kata",
+        "overhead": {"podFixed": {"cpu": "250m"}},
+        "scheduling": {"nodeSelector": {"sandbox": "yes"}, "tolerations": [toleration]},
+    }
+    await cluster.api.create(RUNTIME_CLASSES, body)
+    spec = (await create_pod(cluster, runtimeClassName="kata", resources={"requests": {"cpu": "1"}}))["spec"]
+    assert spec["overhead"] == {"cpu": "250m"}
+    assert str(pod_requests(spec)["cpu"]) == "1250m"
+    assert spec["nodeSelector"] == {"sandbox": "yes"}
+    assert toleration in spec["tolerations"]
+    with pytest.raises(StatusError, match=r"conflict: runtimeClass\.scheduling\.nodeSelector\[sandbox\] = yes"):
+        await create_pod(cluster, "q", runtimeClassName="kata", nodeSelector={"sandbox": "no"})
+    with pytest.raises(StatusError, match="Pod's Overhead doesn't match RuntimeClass's defined Overhead"):
+        await create_pod(cluster, "q", runtimeClassName="kata", overhead={"cpu": "1"})
+
+
+async def test_unknown_runtime_classes_are_refused(cluster: Stepper) -> None:
+    text = 'pods "p" is forbidden: pod rejected: RuntimeClass "kata" not found'
+    assert await refusal(create_pod(cluster, runtimeClassName="kata")) == (403, text)
+    with pytest.raises(StatusError, match="Pod Overhead set without corresponding RuntimeClass defined Overhead"):
+        await create_pod(cluster, overhead={"cpu": "1"})

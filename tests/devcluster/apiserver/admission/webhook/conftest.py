@@ -6,17 +6,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from support.webhooks import Configurer, WebhookServer, serve_webhooks
+from support.webhooks import HookedServer, serve_webhooks
 
 from trainmaster.devcluster.testing.envtest import Environment
 
 
 @pytest.fixture
-async def hooks(tmp_path: Path) -> AsyncIterator[WebhookServer]:
-    async with serve_webhooks(tmp_path / "hooks") as server:
-        yield server
-
-
-@pytest.fixture
-def configure(devcluster_server: Environment, hooks: WebhookServer) -> Configurer:
-    return Configurer(devcluster_server, hooks)
+async def hooked(devcluster_server: Environment, tmp_path: Path) -> AsyncIterator[HookedServer]:
+    async with serve_webhooks(tmp_path / "hooks") as hooks:
+        yield HookedServer(devcluster_server, hooks)

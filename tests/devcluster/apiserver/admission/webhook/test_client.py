@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from support.webhooks import SERVICE_HOST, Configurer, WebhookServer, patch, serve_webhooks
+from support.webhooks import SERVICE_HOST, HookedServer, patch, serve_webhooks
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
@@ -29,16 +29,14 @@ async def _failure(served: Environment) -> StatusError:
     return caught.value
 
 
-async def test_the_question_has_all_that_the_real_server_puts_into_it(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
-    hooks.on("/hook", {})
-    await configure.validating(configure.webhook(timeoutSeconds=7))
-    async with devcluster_server.session() as session:
+async def test_the_question_has_all_that_the_real_server_puts_into_it(hooked: HookedServer) -> None:
+    hooked.hooks.on("/hook", {})
+    await hooked.validating(hooked.webhook(timeoutSeconds=7))
+    async with hooked.server.session() as session:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "1"}}
         async with session.post(_PATH, json=body, params={"fieldManager": "me", "dryRun": "All"}) as response:
             assert response.status == 201
-    (_, review) = hooks.asked[0]
+    (_, review) = hooked.hooks.asked[0]
     request = review["request"]
     assert (review["apiVersion"], review["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     obj = request.pop("object")
@@ -64,37 +62,33 @@ async def test_the_question_has_all_that_the_real_server_puts_into_it(
             "dryRun": ["All"],
         },
     }
-    assert hooks.queries == ["timeout=7s"]
-    assert hooks.headers[0]["Content-Type"] == "application/json"
+    assert hooked.hooks.queries == ["timeout=7s"]
+    assert hooked.hooks.headers[0]["Content-Type"] == "application/json"
 
 
-async def test_a_service_is_called_where_it_is_registered_under_its_own_name(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
+async def test_a_service_is_called_where_it_is_registered_under_its_own_name(hooked: HookedServer) -> None:
     service = {"namespace": "kube-system", "name": "hooks", "path": "/hook"}
-    client = {"service": service, "caBundle": hooks.authority}
-    hooks.on("/hook", {})
-    await configure.validating(configure.webhook(clientConfig=client))
+    client = {"service": service, "caBundle": hooked.hooks.authority}
+    hooked.hooks.on("/hook", {})
+    await hooked.validating(hooked.webhook(clientConfig=client))
     url = f"https://{SERVICE_HOST}:443/hook?timeout=10s"
-    error = await _failure(devcluster_server)
+    error = await _failure(hooked.server)
     assert error.message.endswith(f'Post "{url}": service "hooks" not found')
-    forget = devcluster_server.services.register(
-        namespace="kube-system", name="hooks", address="127.0.0.1", local_port=hooks.port
+    forget = hooked.server.services.register(
+        namespace="kube-system", name="hooks", address="127.0.0.1", local_port=hooked.hooks.port
     )
-    await _create(devcluster_server)
-    assert hooks.headers[0]["Host"] == f"{SERVICE_HOST}:443"
+    await _create(hooked.server)
+    assert hooked.hooks.headers[0]["Host"] == f"{SERVICE_HOST}:443"
     forget()
-    assert "not found" in (await _failure(devcluster_server)).message
+    assert "not found" in (await _failure(hooked.server)).message
 
 
-async def test_a_refused_connection_fails_the_request_in_the_words_of_the_api_server(
-    devcluster_server: Environment, configure: Configurer
-) -> None:
+async def test_a_refused_connection_fails_the_request_in_the_words_of_the_api_server(hooked: HookedServer) -> None:
     with socket.socket() as reserved:
         reserved.bind(("127.0.0.1", 0))
         port = reserved.getsockname()[1]
-        await configure.validating(configure.webhook(clientConfig={"url": f"https://127.0.0.1:{port}/hook"}))
-        error = await _failure(devcluster_server)
+        await hooked.validating(hooked.webhook(clientConfig={"url": f"https://127.0.0.1:{port}/hook"}))
+        error = await _failure(hooked.server)
     reason = (
         'failed calling webhook "hook.example.com": failed to call webhook: '
         f'Post "https://127.0.0.1:{port}/hook?timeout=10s": dial tcp 127.0.0.1:{port}: connect: connection refused'
@@ -103,46 +97,38 @@ async def test_a_refused_connection_fails_the_request_in_the_words_of_the_api_se
     assert error.details == {"causes": [{"message": reason}]}
 
 
-async def test_failures_can_be_ignored(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
-    hooks.on("/hook", lambda _: web.Response(status=500))
-    await configure.mutating(configure.webhook(failurePolicy="Ignore"))
-    await configure.validating(configure.webhook(failurePolicy="Ignore"))
-    assert await _create(devcluster_server)
-    assert len(hooks.asked) == 2
+async def test_failures_can_be_ignored(hooked: HookedServer) -> None:
+    hooked.hooks.on("/hook", lambda _: web.Response(status=500))
+    await hooked.mutating(hooked.webhook(failurePolicy="Ignore"))
+    await hooked.validating(hooked.webhook(failurePolicy="Ignore"))
+    assert await _create(hooked.server)
+    assert len(hooked.hooks.asked) == 2
 
 
-async def test_the_certificate_is_verified(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, tmp_path: Path
-) -> None:
+async def test_the_certificate_is_verified(hooked: HookedServer, tmp_path: Path) -> None:
     unknown = "tls: failed to verify certificate: x509: certificate signed by unknown authority"
-    url = f"https://127.0.0.1:{hooks.port}/hook"
-    await configure.validating(configure.webhook(clientConfig={"url": url}), name="system")
-    assert (await _failure(devcluster_server)).message.endswith(unknown)
+    url = f"https://127.0.0.1:{hooked.hooks.port}/hook"
+    await hooked.validating(hooked.webhook(clientConfig={"url": url}), name="system")
+    assert (await _failure(hooked.server)).message.endswith(unknown)
     async with serve_webhooks(tmp_path / "others") as others:
         other = {"url": url, "caBundle": others.authority}
-        await configure.validating(configure.webhook(clientConfig=other), name="another")
-        assert (await _failure(devcluster_server)).message.endswith(unknown)
-    assert hooks.asked == []
+        await hooked.validating(hooked.webhook(clientConfig=other), name="another")
+        assert (await _failure(hooked.server)).message.endswith(unknown)
+    assert hooked.hooks.asked == []
 
 
-async def test_the_certificate_must_be_for_the_service(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
-    client = {"service": {"namespace": "kube-system", "name": "others"}, "caBundle": hooks.authority}
-    devcluster_server.services.register(
-        namespace="kube-system", name="others", address="127.0.0.1", local_port=hooks.port
+async def test_the_certificate_must_be_for_the_service(hooked: HookedServer) -> None:
+    client = {"service": {"namespace": "kube-system", "name": "others"}, "caBundle": hooked.hooks.authority}
+    hooked.server.services.register(
+        namespace="kube-system", name="others", address="127.0.0.1", local_port=hooked.hooks.port
     )
-    await configure.validating(configure.webhook(clientConfig=client))
-    message = (await _failure(devcluster_server)).message
+    await hooked.validating(hooked.webhook(clientConfig=client))
+    message = (await _failure(hooked.server)).message
     assert 'Post "https://others.kube-system.svc:443/?timeout=10s": tls: failed to verify certificate' in message
     assert "others.kube-system.svc" in message.rpartition("x509")[2]
 
 
-async def test_a_webhook_that_takes_too_long_fails(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
+async def test_a_webhook_that_takes_too_long_fails(hooked: HookedServer) -> None:
     cancelled = asyncio.Event()
 
     async def never(_: object) -> dict[str, Any]:
@@ -152,55 +138,47 @@ async def test_a_webhook_that_takes_too_long_fails(
             cancelled.set()
         return {}
 
-    hooks.on("/hook", never)
-    await configure.validating(configure.webhook(timeoutSeconds=1))
-    assert (await _failure(devcluster_server)).message.endswith('/hook?timeout=1s": context deadline exceeded')
+    hooked.hooks.on("/hook", never)
+    await hooked.validating(hooked.webhook(timeoutSeconds=1))
+    assert (await _failure(hooked.server)).message.endswith('/hook?timeout=1s": context deadline exceeded')
     await cancelled.wait()
 
 
-async def test_a_kept_connection_that_was_closed_does_not_fail_a_call(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
+async def test_a_kept_connection_that_was_closed_does_not_fail_a_call(hooked: HookedServer) -> None:
     """A webhook server may restart, or close what is idle, between two calls."""
-    hooks.on("/hook", {})
-    hooks.cut_off = {2}
-    await configure.validating(configure.webhook())
-    await _create(devcluster_server, "a")
-    await _create(devcluster_server, "b")
-    assert len(hooks.asked) == 3
+    hooked.hooks.on("/hook", {})
+    hooked.hooks.cut_off = {2}
+    await hooked.validating(hooked.webhook())
+    await _create(hooked.server, "a")
+    await _create(hooked.server, "b")
+    assert len(hooked.hooks.asked) == 3
 
 
 @pytest.mark.parametrize("status", [429, 503])
-async def test_a_webhook_that_says_when_to_come_again_is_called_again(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, status: int
-) -> None:
-    hooks.on("/hook", lambda _: {} if len(hooks.asked) == 3 else _busy(status))
-    await configure.validating(configure.webhook())
-    assert await _create(devcluster_server)
-    assert len(hooks.asked) == 3
-    assert hooks.asked[0] == hooks.asked[2], "it is one call, so its uid stays"
+async def test_a_webhook_that_says_when_to_come_again_is_called_again(hooked: HookedServer, status: int) -> None:
+    hooked.hooks.on("/hook", lambda _: {} if len(hooked.hooks.asked) == 3 else _busy(status))
+    await hooked.validating(hooked.webhook())
+    assert await _create(hooked.server)
+    assert len(hooked.hooks.asked) == 3
+    assert hooked.hooks.asked[0] == hooked.hooks.asked[2], "it is one call, so its uid stays"
 
 
-async def test_a_webhook_is_called_again_ten_times_at_most(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
-    hooks.on("/hook", lambda _: _busy(429))
-    await configure.validating(configure.webhook())
-    error = await _failure(devcluster_server)
-    assert (error.code, len(hooks.asked)) == (500, 11)
+async def test_a_webhook_is_called_again_ten_times_at_most(hooked: HookedServer) -> None:
+    hooked.hooks.on("/hook", lambda _: _busy(429))
+    await hooked.validating(hooked.webhook())
+    error = await _failure(hooked.server)
+    assert (error.code, len(hooked.hooks.asked)) == (500, 11)
     assert error.message.endswith(
         'failed calling webhook "hook.example.com": failed to call webhook: '
         "the server has received too many requests and has asked us to try again later"
     )
 
 
-async def test_all_attempts_together_end_with_the_timeout_of_the_webhook(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
-    hooks.on("/hook", lambda _: _busy(429, after="3600"))
-    await configure.validating(configure.webhook(timeoutSeconds=1))
-    assert (await _failure(devcluster_server)).message.endswith('/hook?timeout=1s": context deadline exceeded')
-    assert len(hooks.asked) == 1
+async def test_all_attempts_together_end_with_the_timeout_of_the_webhook(hooked: HookedServer) -> None:
+    hooked.hooks.on("/hook", lambda _: _busy(429, after="3600"))
+    await hooked.validating(hooked.webhook(timeoutSeconds=1))
+    assert (await _failure(hooked.server)).message.endswith('/hook?timeout=1s": context deadline exceeded')
+    assert len(hooked.hooks.asked) == 1
 
 
 @pytest.mark.parametrize(
@@ -212,13 +190,11 @@ async def test_all_attempts_together_end_with_the_timeout_of_the_webhook(
     ],
     ids=["says not when", "a date", "no overload"],
 )
-async def test_any_other_failure_is_final(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, answer: web.Response
-) -> None:
-    hooks.on("/hook", answer)
-    await configure.validating(configure.webhook())
-    assert (await _failure(devcluster_server)).code == 500
-    assert len(hooks.asked) == 1
+async def test_any_other_failure_is_final(hooked: HookedServer, answer: web.Response) -> None:
+    hooked.hooks.on("/hook", answer)
+    await hooked.validating(hooked.webhook())
+    assert (await _failure(hooked.server)).code == 500
+    assert len(hooked.hooks.asked) == 1
 
 
 def _busy(status: int, *, after: str = "0") -> web.Response:
@@ -252,11 +228,11 @@ _INVALID = "received invalid webhook response: "
     ],
 )
 async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, answer: Any, told: str
+    hooked: HookedServer, answer: Any, told: str
 ) -> None:
-    hooks.on("/hook", answer)
-    await configure.validating(configure.webhook())
-    error = await _failure(devcluster_server)
+    hooked.hooks.on("/hook", answer)
+    await hooked.validating(hooked.webhook())
+    error = await _failure(hooked.server)
     assert error.code == 500
     assert error.message.startswith(f'Internal error occurred: failed calling webhook "hook.example.com": {told}')
 
@@ -277,26 +253,23 @@ async def test_an_answer_that_breaks_the_protocol_counts_as_a_failed_call(
     ],
 )
 async def test_a_patch_that_cannot_be_read_counts_as_a_failed_call(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer, answer: Any, told: str
+    hooked: HookedServer, answer: Any, told: str
 ) -> None:
-    hooks.on("/hook", answer)
-    await configure.mutating(configure.webhook())
-    error = await _failure(devcluster_server)
+    hooked.hooks.on("/hook", answer)
+    await hooked.mutating(hooked.webhook())
+    error = await _failure(hooked.server)
     assert error.message.startswith(f'Internal error occurred: failed calling webhook "hook.example.com": {told}')
 
 
-async def test_a_patch_that_does_not_fit_fails_the_request_whatever_the_policy(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
+@pytest.mark.parametrize("policy", ["Fail", "Ignore"])
+@pytest.mark.parametrize(
+    "operation", [{"op": "remove", "path": "/data/missing"}, {"op": "add", "path": "/data", "value": "no map"}]
+)
+async def test_a_patch_that_does_not_fit_or_breaks_the_object_fails_the_request(
+    hooked: HookedServer, operation: dict[str, Any], policy: str
 ) -> None:
-    hooks.on("/hook", patch({"op": "remove", "path": "/data/missing"}))
-    await configure.mutating(configure.webhook(failurePolicy="Ignore"))
-    error = await _failure(devcluster_server)
+    """Whatever the policy: it is not the fault of the client."""
+    hooked.hooks.on("/hook", patch(operation))
+    await hooked.mutating(hooked.webhook(failurePolicy=policy))
+    error = await _failure(hooked.server)
     assert (error.code, error.reason) == (500, "InternalError")
-
-
-async def test_a_patch_that_breaks_the_object_is_not_the_fault_of_the_client(
-    devcluster_server: Environment, hooks: WebhookServer, configure: Configurer
-) -> None:
-    hooks.on("/hook", patch({"op": "add", "path": "/data", "value": "no map"}))
-    await configure.mutating(configure.webhook())
-    assert (await _failure(devcluster_server)).code == 500

@@ -5,20 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.refusals import assert_refused
 
-from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS
-from trainmaster.devcluster.apiserver.storage import Store
-
-
-@pytest.fixture
-async def api() -> Api:
-    api = Api(Store(), builtin_registry())
-    await create_system_namespaces(api)
-    return api
 
 
 def _webhook(**more: Any) -> dict[str, Any]:
@@ -146,11 +137,7 @@ async def test_the_generation_counts_changes_of_webhooks(api: Api) -> None:
     ],
 )
 async def test_rules(api: Api, change: dict[str, Any], problem: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        await _create(api, _webhook(**change))
-    assert caught.value.code == 422
-    assert "webhooks[0]." in caught.value.message
-    assert problem in caught.value.message
+    await assert_refused(_create(api, _webhook(**change)), 422, "webhooks[0].", problem)
 
 
 async def test_names_are_unique_within_a_configuration(api: Api) -> None:
@@ -176,6 +163,4 @@ async def test_an_update_must_name_the_version_it_replaces(api: Api) -> None:
 async def test_what_cannot_be_done_is_refused_when_it_is_asked_for(api: Api) -> None:
     may = [{"name": "may", "expression": 'authorizer.group("").check("create").allowed()'}]
     for change in ({"admissionReviewVersions": ["v1beta1"]}, {"matchConditions": may}):
-        with pytest.raises(StatusError) as caught:
-            await _create(api, _webhook(**change))
-        assert caught.value.code == 501
+        await assert_refused(_create(api, _webhook(**change)), 501)

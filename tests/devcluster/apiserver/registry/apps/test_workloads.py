@@ -5,19 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.refusals import assert_refused
 from support.workloads import deployment, replicaset, template
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.generic.scale import Scaler
 from trainmaster.devcluster.apiserver.resources import DEPLOYMENTS, REPLICA_SETS
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
-
-
-@pytest.fixture
-def api(cluster: Stepper) -> Api:
-    return cluster.api
 
 
 async def made(api: Api, **spec: Any) -> JsonObject:
@@ -29,10 +24,7 @@ async def test_a_deployment_gets_its_defaults(api: Api) -> None:
     del body["spec"]["replicas"]
     spec = (await api.create(DEPLOYMENTS, body, namespace="default"))["spec"]
     assert spec["replicas"] == 1
-    assert spec["strategy"] == {
-        "type": "RollingUpdate",
-        "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
-    }
+    assert spec["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}}
     assert (spec["revisionHistoryLimit"], spec["progressDeadlineSeconds"]) == (10, 600)
     assert spec["template"]["spec"]["restartPolicy"] == "Always"
 
@@ -86,10 +78,7 @@ def rolling(**fields: Any) -> JsonObject:
     ],
 )
 async def test_what_makes_no_sense_is_refused(api: Api, spec: JsonObject, problem: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        await made(api, **spec)
-    assert caught.value.code == 422
-    assert problem in caught.value.message
+    await assert_refused(made(api, **spec), 422, problem)
 
 
 @pytest.mark.parametrize(("resource", "body"), [(DEPLOYMENTS, deployment()), (REPLICA_SETS, replicaset())])
@@ -115,10 +104,12 @@ async def test_a_change_of_spec_or_annotations_is_a_new_generation_of_a_deployme
 async def test_a_status_that_contradicts_itself_is_refused(api: Api) -> None:
     live = await made(api)
     status = {"replicas": 1, "readyReplicas": 2, "availableReplicas": 3}
-    with pytest.raises(StatusError) as caught:
-        await api.update(DEPLOYMENTS, {**live, "status": status}, namespace="default", subresource="status")
-    assert "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas" in caught.value.message
-    assert "status.availableReplicas: Invalid value: 3: cannot be greater than readyReplicas" in caught.value.message
+    await assert_refused(
+        api.update(DEPLOYMENTS, {**live, "status": status}, namespace="default", subresource="status"),
+        422,
+        "status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas",
+        "status.availableReplicas: Invalid value: 3: cannot be greater than readyReplicas",
+    )
 
 
 async def test_it_is_scaled_by_its_subresource(api: Api) -> None:

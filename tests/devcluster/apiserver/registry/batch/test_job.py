@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.refusals import mistakes_of
+from support.refusals import assert_refused, mistakes_of
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.batch.job_policy_validation import IndexesMalformed, count_indexes
@@ -81,10 +81,7 @@ def success(**rule: Any) -> JsonObject:
     ],
 )
 async def test_a_job_with_a_senseless_policy_is_refused(api: Api, spec: JsonObject, complaint: str) -> None:
-    with pytest.raises(StatusError) as caught:
-        await api.create(JOBS, manifest(**spec), namespace="default")
-    assert caught.value.code == 422
-    assert complaint in caught.value.message
+    await assert_refused(api.create(JOBS, manifest(**spec), namespace="default"), 422, complaint)
 
 
 @pytest.mark.parametrize(("text", "count"), [("", 0), ("0", 1), ("0,2-4", 4), ("1-2,5-9", 7), ("3-3", 1)])
@@ -127,10 +124,8 @@ async def test_a_status_that_contradicts_itself_or_the_past_is_refused(
 ) -> None:
     await api.create(JOBS, manifest(), namespace="default")
     await write_status(api, startTime=T0, failed=1, active=1, ready=1)
-    with pytest.raises(StatusError) as caught:
-        await write_status(api, **{key: value for key, value in status.items() if value is not None})
-    assert caught.value.code == 422
-    assert complaint in caught.value.message
+    given = {key: value for key, value in status.items() if value is not None}
+    await assert_refused(write_status(api, **given), 422, complaint)
 
 
 async def test_a_suspended_job_may_forget_its_start(api: Api) -> None:
@@ -146,13 +141,6 @@ async def test_where_pods_run_cannot_change_before_a_suspension_is_reported(api:
     job["spec"]["template"]["spec"]["nodeSelector"] = {"zone": "a"}
     with pytest.raises(StatusError, match=r"spec\.template: Invalid value: .*: field is immutable"):
         await api.update(JOBS, job)
-
-
-async def refused(api: Api, obj: JsonObject) -> set[tuple[str, str]]:
-    """Return the mistakes for which a Job is refused."""
-    with pytest.raises(StatusError) as caught:
-        await api.create(JOBS, obj, namespace="default")
-    return mistakes_of(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +182,7 @@ async def test_what_a_real_server_refuses_in_a_spec_is_refused(
 ) -> None:
     job = manifest(**spec)
     job["spec"] = {field: value for field, value in job["spec"].items() if value is not None}
-    assert await refused(api, job) == mistakes
+    assert await mistakes_of(api.create(JOBS, job, namespace="default")) == mistakes
 
 
 async def test_a_job_with_labels_of_its_own_gets_no_others(api: Api) -> None:
@@ -217,6 +205,4 @@ async def test_what_of_a_job_may_change(api: Api, change: JsonObject, mistakes: 
     if not mistakes:
         await api.update(JOBS, job)
         return
-    with pytest.raises(StatusError) as caught:
-        await api.update(JOBS, job)
-    assert mistakes_of(caught.value) == mistakes
+    assert await mistakes_of(api.update(JOBS, job)) == mistakes

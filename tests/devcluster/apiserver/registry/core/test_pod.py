@@ -1,4 +1,4 @@
-"""Pods as a whole: whatever is sent, the answer is an object or a refusal."""
+"""Pods as a whole: the answer is an object or a refusal; what is warned of, and what a PodSpec gets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from support.podlifecycle import container, pod_spec
 from support.verdicts.cases import case, case_names, in_namespace
 
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces, register_plugins
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.core.pod_qos import qos_class
+from trainmaster.devcluster.apiserver.registry.core.pod_warnings import pod_warnings
+from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod_spec
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 from trainmaster.devcluster.apiserver.storage import Store
@@ -74,3 +78,184 @@ async def test_an_odd_pod_is_refused_or_stored_and_never_an_error_of_the_server(
         except StatusError as error:
             answers.add(error.code)
     assert {201, 400, 422} <= answers <= {201, 400, 403, 422}
+
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ARCH = 'deprecated since v1.14; use "kubernetes.io/arch" instead'
+NULL = "a null labelSelector results in matching no pod"
+
+
+@pytest.mark.parametrize(
+    ("fields", "texts"),
+    [
+        ({"nodeSelector": {"beta.kubernetes.io/arch": "amd64"}}, [f"nodeSelector[beta.kubernetes.io/arch]: {ARCH}"]),
+        (
+            {"topologySpreadConstraints": [{"topologyKey": "beta.kubernetes.io/arch"}]},
+            [
+                f"topologySpreadConstraints[0].topologyKey: beta.kubernetes.io/arch is {ARCH}",
+                f"topologySpreadConstraints[0].labelSelector: {NULL}",
+            ],
+        ),
+        (
+            {"affinity": {"podAffinity": {REQUIRED: [{}]}}},
+            [f"affinity.podAffinity.{REQUIRED}[0].labelSelector: {NULL}"],
+        ),
+        ({"hostAliases": [{"ip": "1.1.1.1"}] * 2}, ['hostAliases[1].ip: duplicate ip "1.1.1.1"']),
+        (
+            {"terminationGracePeriodSeconds": -1},
+            ["terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"],
+        ),
+        (
+            {"volumes": [{"name": "v", "glusterfs": {}}]},
+            ["volumes[0].glusterfs: deprecated in v1.25, non-functional in v1.26+"],
+        ),
+        (
+            {
+                "volumes": [
+                    {
+                        "name": "v",
+                        "projected": {
+                            "sources": [
+                                {"serviceAccountToken": {"path": "t"}},
+                                {"secret": {"name": "s", "items": [{"key": "k", "path": "t"}]}},
+                            ]
+                        },
+                    }
+                ]
+            },
+            ['volumes[0].projected.sources.secrets[0]: has duplicated path with ServiceAccountToken "t"'],
+        ),
+        ({"containers": [container(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "$(A)2"}])]}, []),
+        (
+            {"containers": [container(ports=[{"containerPort": 1}, {"containerPort": 1, "hostPort": 2}])]},
+            ["containers[0].ports[1]: overlapping port definition with spec.containers[0].ports[0]"],
+        ),
+        (
+            {
+                "containers": [
+                    container(
+                        ports=[
+                            {"containerPort": 1, "hostPort": 2},
+                            {"containerPort": 1, "hostPort": 2, "hostIP": "::1"},
+                        ]
+                    )
+                ]
+            },
+            ["containers[0].ports[1]: dangerously ambiguous port definition with spec.containers[0].ports[0]"],
+        ),
+    ],
+)
+def test_what_is_legal_and_probably_meant_otherwise(fields: Any, texts: list[str]) -> None:
+    assert pod_warnings({"spec": pod_spec(**fields)}) == [f"spec.{text}" for text in texts]
+
+
+def test_warnings_about_a_template_name_its_place() -> None:
+    text = 'non-functional in v1.16+; use the "priorityClassName" field instead'
+    key = "scheduler.alpha.kubernetes.io/critical-pod"
+    template = {"metadata": {"annotations": {key: ""}}, "spec": pod_spec(imagePullSecrets=[{}])}
+    assert pod_warnings(template, "spec.template.") == [
+        f"spec.template.metadata.annotations[{key}]: {text}",
+        'spec.template.spec.imagePullSecrets[0].name: invalid empty name ""',
+    ]
+
+
+def _asking(limits: Any = None, requests: Any = None, **fields: Any) -> Any:
+    sides = {"limits": limits, "requests": requests}
+    return container(resources={side: amounts for side, amounts in sides.items() if amounts}, **fields)
+
+
+@pytest.mark.parametrize(("image", "policy"), [("a", "Always"), ("registry:5000/a:1", "IfNotPresent")])
+def test_images_that_may_change_are_pulled_always(image: str, policy: str) -> None:
+    spec = pod_spec(containers=[container(image=image)], volumes=[{"name": "v", "image": {"reference": image}}])
+    assert spec["containers"][0]["imagePullPolicy"] == policy
+    assert spec["volumes"][0]["image"]["pullPolicy"] == policy
+
+
+@pytest.mark.parametrize(
+    ("source", "completed"),
+    [
+        ({"projected": {}}, {"projected": {"defaultMode": 0o644}}),
+        ({"rbd": {}}, {"rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}}),
+        ({"iscsi": {}}, {"iscsi": {"iscsiInterface": "default"}}),
+        (
+            {"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"clusterTrustBundle": {"path": "x"}}]}},
+            {
+                "projected": {
+                    "defaultMode": 0o644,
+                    "sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}, {}],
+                }
+            },
+        ),
+    ],
+)
+def test_volumes_are_completed(source: Any, completed: Any) -> None:
+    assert pod_spec(volumes=[{"name": "v", **source}])["volumes"] == [{"name": "v", **completed}]
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    spec = pod_spec(
+        hostNetwork=False,
+        hostname="",
+        nodeSelector={},
+        volumes=[],
+        shareProcessNamespace=False,
+        automountServiceAccountToken=False,
+        priority=0,
+        containers=[container(env=[{"name": "A", "value": ""}], stdin=False, args=[], workingDir="")],
+    )
+    assert spec.keys().isdisjoint({"hostNetwork", "hostname", "nodeSelector", "volumes"})
+    assert (spec["shareProcessNamespace"], spec["automountServiceAccountToken"], spec["priority"]) == (False, False, 0)
+    assert spec["containers"][0]["env"] == [{"name": "A"}]
+    assert spec["containers"][0].keys().isdisjoint({"stdin", "args", "workingDir"})
+
+
+def test_what_a_pod_asks_for_as_a_whole_is_completed_by_its_containers() -> None:
+    spec = pod_spec(resources={"limits": {"cpu": "4", "memory": "1Gi"}}, containers=[_asking(requests={"cpu": "1"})])
+    assert spec["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}
+    assert "requests" not in pod_spec(resources={"limits": {}})["resources"]
+
+
+def test_a_template_keeps_its_requests_and_ports() -> None:
+    spec: Any = {"hostNetwork": True, "containers": [_asking({"cpu": "1"}, ports=[{"containerPort": 80}])]}
+    default_pod_spec(spec)
+    assert spec["containers"][0]["resources"] == {"limits": {"cpu": "1"}}
+    assert spec["containers"][0]["ports"] == [{"containerPort": 80, "protocol": "TCP"}]
+    assert pod_spec(**spec)["containers"][0]["ports"][0]["hostPort"] == 80
+
+
+def test_keys_of_labels_become_part_of_selectors() -> None:
+    selector: Any = {"matchLabels": {"app": "x"}}
+    term: Any = {"labelSelector": selector, "matchLabelKeys": ["v", "absent"], "mismatchLabelKeys": ["w"]}
+    spec: Any = {
+        "affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}},
+        "topologySpreadConstraints": [{"labelSelector": selector, "matchLabelKeys": ["v"]}, {"matchLabelKeys": ["v"]}],
+    }
+    add_label_keys(spec, {"v": "1", "w": "2"})
+    by_v = {"key": "v", "operator": "In", "values": ["1"]}
+    assert term["labelSelector"] == {
+        **selector,
+        "matchExpressions": [by_v, {"key": "w", "operator": "NotIn", "values": ["2"]}],
+    }
+    assert spec["topologySpreadConstraints"] == [
+        {"labelSelector": {**selector, "matchExpressions": [by_v]}, "matchLabelKeys": ["v"]},
+        {"matchLabelKeys": ["v"]},
+    ]
+
+
+BOTH: Any = {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"containers": [_asking({"nvidia.com/gpu": "1"})]}, "BestEffort"),
+        ({"containers": [_asking({"cpu": "0"})]}, "BestEffort"),
+        ({"containers": [_asking(BOTH, {"cpu": "1000m", "memory": "1024Mi"})]}, "Guaranteed"),
+        ({"containers": [_asking(BOTH, BOTH), _asking()]}, "Burstable"),
+        ({"containers": [_asking(BOTH, BOTH)], "initContainers": [_asking(requests={"cpu": "1"})]}, "Burstable"),
+        ({"containers": [_asking()], "resources": {"limits": BOTH, "requests": BOTH}}, "Guaranteed"),
+        ({"containers": [_asking(BOTH, BOTH)], "resources": {"limits": {"cpu": "1"}}}, "Burstable"),
+    ],
+)
+def test_the_quality_of_service_follows_from_what_is_asked_for(spec: Any, expected: str) -> None:
+    assert qos_class(spec) == expected

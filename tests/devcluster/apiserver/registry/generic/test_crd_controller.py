@@ -1,4 +1,4 @@
-"""The life of custom resource definitions."""
+"""Custom resource definitions, and the rules that they contain."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.crds import definitions
+from support.refusals import assert_refused
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.resources import CRDS, NAMESPACES, GroupResource
+from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
+from trainmaster.devcluster.apiserver.resources import CRDS, JOBSETS, NAMESPACES, GroupResource
 from trainmaster.devcluster.apiserver.storage import Journal, Store
+from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS
 from trainmaster.runtime.jsontree import copy_tree
 
 WIDGETS = GroupResource("example.com", "widgets")
@@ -152,8 +155,69 @@ async def test_definitions_that_cannot_be_served_are_refused(
         del crd[field]
     crd["metadata"] = {"name": "widgets.example.com"}
     change(crd)
-    with pytest.raises(StatusError) as caught:
-        await api.create(CRDS, crd)
-    assert caught.value.code == code
-    assert text in caught.value.message
+    await assert_refused(api.create(CRDS, crd), code, text)
     assert not api.registry.serves(WIDGETS)
+
+
+def replicated(name: str = "node", **more: Any) -> dict[str, Any]:
+    pod = {"containers": [{"name": "node", "image": "registry.test/train:1"}]}
+    return {"name": name, "template": {"spec": {"template": {"spec": pod}}}, **more}
+
+
+def dependent(status: str) -> dict[str, Any]:
+    dependency = [{"name": "a", "status": status}]
+    return {"replicatedJobs": [replicated("a"), replicated(dependsOn=dependency)]}
+
+
+def causes(error: StatusError) -> dict[str, str]:
+    assert error.code == 422
+    assert error.details is not None
+    return {cause["field"]: cause["message"] for cause in error.details["causes"]}
+
+
+async def test_jobsets_have_rules_too(api: Api) -> None:
+    for definition in definitions(JOBSET_DEFINITIONS):
+        await api.create(CRDS, definition)
+    ordered = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "demo"},
+        "spec": {"startupPolicy": {"startupPolicyOrder": "InOrder"}, **dependent("Ready")},
+    }
+    with pytest.raises(StatusError) as caught:
+        await api.create(JOBSETS, ordered, namespace="default")
+    assert causes(caught.value) == {"spec": "Invalid value: StartupPolicy and DependsOn APIs are mutually exclusive"}
+
+
+def with_rule(crd: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    changed: dict[str, Any] = copy_tree(crd)
+    schema = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["x-kubernetes-validations"] = [entry]
+    return changed
+
+
+async def test_a_rule_that_came_later_only_warns_of_what_is_there(api: Api, define: Any) -> None:
+    """Ratcheting: an object stays usable when its definition gets stricter."""
+    crd = await define()
+    widget = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {"size": 9}}
+    await api.create(WIDGETS, widget, namespace="default")
+    await api.update(CRDS, with_rule(crd, {"rule": "self.size < 5", "message": "too big"}))
+    options = WriteOptions()
+    label = {"metadata": {"labels": {"a": "b"}}}
+    await api.patch(WIDGETS, "default", "w", label, patch_type=PatchType.MERGE, options=options)
+    assert options.warnings == ["spec: Invalid value: too big"]
+    with pytest.raises(StatusError, match="spec: Invalid value: too big"):
+        await api.patch(WIDGETS, "default", "w", {"spec": {"size": 8}}, patch_type=PatchType.MERGE)
+
+
+async def test_a_rule_that_does_not_compile_is_the_definition_s_error(api: Api, define: Any) -> None:
+    crd = await define()
+    entry = {"rule": "self.colour == 'red'", "message": "paint it"}
+    with pytest.raises(StatusError) as caught:
+        await api.update(CRDS, with_rule(crd, entry))
+    assert causes(caught.value) == {
+        "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule": "Invalid value: "
+        '{"rule":"self.colour == \'red\'","message":"paint it"}: compilation failed: '
+        "ERROR: <input>:1:5: undefined field 'colour'\n | self.colour == 'red'\n | ....^"
+    }
+    assert api.get(CRDS, None, "widgets.example.com") == crd

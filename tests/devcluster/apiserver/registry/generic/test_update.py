@@ -1,10 +1,11 @@
-"""Changes: PUT, subresources, generations, conflicts, finalizers."""
+"""Updates and patches."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from support.refusals import assert_refused
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
@@ -84,14 +85,11 @@ async def test_an_unconditional_write_survives_another_writer(api: Api) -> None:
     assert patched["data"] == {"x": "mine"}
     assert intrusions == 0
     intrusions = 99
-    with pytest.raises(StatusError) as caught:
-        await api.update(CONFIGMAPS, config_map(x="mine"), namespace="default")
-    assert caught.value.code == 409
+    await assert_refused(api.update(CONFIGMAPS, config_map(x="mine"), namespace="default"), 409)
 
 
 @pytest.mark.parametrize(
-    "sent",
-    [None, [{"manager": "x"}], [{"manager": "x", "operation": "Odd", "apiVersion": "v1", "fieldsV1": {}}]],
+    "sent", [None, [{"manager": "x"}], [{"manager": "x", "operation": "Odd", "apiVersion": "v1", "fieldsV1": {}}]]
 )
 async def test_managed_fields_that_cannot_be_read_are_not_an_edit(api: Api, sent: Any) -> None:
     made = copy_tree(await api.create(CONFIGMAPS, config_map(x="1"), namespace="default"))
@@ -110,9 +108,7 @@ async def test_an_unsound_change_is_refused_before_it_is_compared(api: Api, fiel
     job = {"metadata": {"name": "j"}, "spec": {"template": template, "suspend": True}}
     made = copy_tree(await api.create(JOBS, job, namespace="default"))
     del made["spec"]["template"]["spec"][field]
-    with pytest.raises(StatusError) as caught:
-        await api.update(JOBS, made, namespace="default")
-    assert caught.value.code == 422
+    await assert_refused(api.update(JOBS, made, namespace="default"), 422)
 
 
 async def test_a_put_creates_what_may_be_created_so(api: Api) -> None:
@@ -122,6 +118,96 @@ async def test_a_put_creates_what_may_be_created_so(api: Api) -> None:
     assert (created, made["metadata"]["resourceVersion"]) == (True, str(api.revision))
     again, created = await api.put(LEASES, made, namespace="default", name="l")
     assert (created, again) == (False, made)
+    await assert_refused(api.put(CONFIGMAPS, config_map(x="1"), namespace="default", name="a"), 404)
+
+
+ALICE = WriteOptions(field_manager="alice")
+BOB = WriteOptions(field_manager="bob")
+
+
+@pytest.fixture
+async def existing(api: Api) -> dict[str, Any]:
+    return await api.create(
+        CONFIGMAPS, {"metadata": {"name": "a"}, "data": {"x": "1", "y": "2"}}, namespace="default", options=ALICE
+    )
+
+
+async def patch(api: Api, body: Any, patch_type: PatchType, name: str = "a", **options: Any) -> dict[str, Any]:
+    obj, _ = await api.patch(CONFIGMAPS, "default", name, body, patch_type=patch_type, options=WriteOptions(**options))
+    return obj
+
+
+@pytest.mark.parametrize(
+    ("patch_type", "body"),
+    [
+        (PatchType.JSON, [{"op": "replace", "path": "/data/x", "value": "3"}, {"op": "remove", "path": "/data/y"}]),
+        (PatchType.JSON, b'[{"op":"add","path":"/data","value":{"x":"3"}}]'),
+        (PatchType.MERGE, {"data": {"x": "3", "y": None}}),
+        (PatchType.STRATEGIC, {"data": {"$patch": "replace", "x": "3"}}),
+    ],
+)
+async def test_each_type_changes_the_object(
+    api: Api, existing: dict[str, Any], patch_type: PatchType, body: Any
+) -> None:
+    patched = await patch(api, body, patch_type)
+    assert patched["data"] == {"x": "3"}
+    assert existing["data"] == {"x": "1", "y": "2"}, "the stored version is shared and must not change"
+
+
+@pytest.mark.parametrize(
+    ("patch_type", "body", "code"),
+    [
+        (PatchType.JSON, b"{", 400),
+        (PatchType.JSON, [{"op": "replace", "path": "", "value": 1}], 422),
+        (PatchType.MERGE, {"kind": "Secret"}, 400),
+        (PatchType.MERGE, {"data": {"x": 1}}, 422),
+        (PatchType.STRATEGIC, {"data": {"$patch": "explode"}}, 400),
+    ],
+)
+@pytest.mark.usefixtures("existing")
+async def test_bad_patches_change_nothing(api: Api, patch_type: PatchType, body: Any, code: int) -> None:
+    before = api.revision
+    await assert_refused(patch(api, body, patch_type), code)
+    assert api.revision == before
+
+
+def applied(**data: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
+
+
+async def test_applying_a_status_writes_nothing_else(api: Api, define: Any) -> None:
+    await define()
+    head = {"apiVersion": "example.com/v1", "kind": "Widget"}
+    await api.patch(WIDGETS, "default", "w", {**head, "spec": {"size": 1}}, patch_type=PatchType.APPLY, options=ALICE)
+    body = {**head, "metadata": {"labels": {"a": "b"}}, "spec": {"size": 9}, "status": {"ready": True}}
+    made, _ = await api.patch(
+        WIDGETS, "default", "w", body, patch_type=PatchType.APPLY, subresource="status", options=BOB
+    )
+    assert (made["spec"]["size"], made["status"]) == (1, {"ready": True})
+    assert "labels" not in made["metadata"]
+    assert made["metadata"]["generation"] == 1
+    entry = next(each for each in made["metadata"]["managedFields"] if each["manager"] == "bob")
+    assert entry["subresource"] == "status"
+    assert entry["fieldsV1"].keys() == {"f:status"}
+
+
+@pytest.mark.usefixtures("existing")
+async def test_an_apply_cannot_change_the_uid(api: Api) -> None:
+    with pytest.raises(StatusError, match="field is immutable") as caught:
+        await patch(api, {**applied(x="1"), "metadata": {"name": "a", "uid": "other"}}, PatchType.APPLY)
+    assert caught.value.code == 422
+    assert "metadata.uid" in caught.value.message
+
+
+async def test_an_applied_value_of_another_type_is_no_typed_patch(api: Api) -> None:
     with pytest.raises(StatusError) as caught:
-        await api.put(CONFIGMAPS, config_map(x="1"), namespace="default", name="a")
-    assert caught.value.code == 404
+        await patch(
+            api,
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": 1}},
+            PatchType.APPLY,
+            field_manager="bob",
+        )
+    assert (caught.value.code, caught.value.reason) == (500, "")
+    assert caught.value.message.startswith(
+        "failed to create typed patch object (default/a; /v1, Kind=ConfigMap): .data.x:"
+    )
