@@ -13,7 +13,9 @@ from support.training import runtime, until
 
 from trainmaster.controller.cli.doctor import command
 from trainmaster.controller.configuration import complete, parse_configuration
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -57,6 +59,13 @@ def says(finding: JsonObject, *words: str) -> bool:
     """Whether evidence and advice of a cause have these words."""
     said = "\n".join([*(each["text"] for each in finding["evidence"]), *finding["whatNext"]])
     return all(word in said for word in words)
+
+
+async def delete_runtimes(client: KubeClient, prefix: str) -> None:
+    """Delete the ClusterTrainingRuntimes of these names: others read all of a cluster, and not everybody can."""
+    for each in (await client.list(CLUSTER_TRAINING_RUNTIMES))["items"]:
+        if each["metadata"]["name"].startswith(prefix):
+            await client.delete(CLUSTER_TRAINING_RUNTIMES, None, each["metadata"]["name"])
 
 
 def runtime_with(name: str, *, replicas: JsonObject | None = None, **pod: Any) -> JsonObject:

@@ -74,10 +74,20 @@ async def test_of_many_starts_at_once_one_begins_and_the_others_wait_for_it(home
     assert sorted(each.out.split(" at ")[0] for each in ended) == ["Cluster is ready", *["Cluster runs already"] * 3]
 
 
+def never_ready(home: Path) -> str:
+    """A configuration with which a manager waits for certificates that nobody brings."""
+    (home / "empty").mkdir()
+    (home / "never.yaml").write_text(
+        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+        f"webhook: {{certDir: {home / 'empty'}}}\n"
+    )
+    return "never.yaml"
+
+
 async def test_a_start_that_waited_for_another_in_vain_starts_its_own(home: Path) -> None:
     up = ("cluster", "up", "--detach", "--if-needed", "--without", "kubelet")
     state = StateDirectory(home / ".trainmaster")
-    async with started(*up, cwd=home) as first:
+    async with started(*up, "--config", never_ready(home), cwd=home) as first:
         await eventually(lambda: state.log.exists() and "cluster is started" in state.log.read_text())
         async with started(*up, cwd=home) as second:
             await eventually(lambda: "waiting for it" in "".join(second.err))
@@ -89,13 +99,8 @@ async def test_a_start_that_waited_for_another_in_vain_starts_its_own(home: Path
 
 
 async def test_a_start_that_waits_for_another_is_given_up_on_ctrl_c(home: Path) -> None:
-    (home / "empty").mkdir()
-    (home / "never.yaml").write_text(
-        "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
-        f"webhook: {{certDir: {home / 'empty'}}}\n"
-    )
     state = StateDirectory(home / ".trainmaster")
-    async with started("cluster", "up", "--config", "never.yaml", "--without", "kubelet", cwd=home) as first:
+    async with started("cluster", "up", "--config", never_ready(home), "--without", "kubelet", cwd=home) as first:
         await eventually(lambda: state.holder() is not None)
         async with started("cluster", "up", "--detach", "--if-needed", cwd=home) as second:
             await eventually(lambda: "waiting for it" in "".join(second.err))

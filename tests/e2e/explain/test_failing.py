@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from support.commands import client_of
-from support.explained import explained, explanation, runtime_with
+from support.explained import delete_runtimes, explained, explanation, runtime_with
 from support.training import apply_runtime, python, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -105,6 +105,7 @@ async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
         for name in CASES:
             if not skipped(name):
                 await client.delete(TRAINJOBS, "default", f"failing-{name}")
+        await delete_runtimes(client, "failing-")
 
 
 async def test_an_initializer_of_the_data_set(client: KubeClient, cluster_home: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from support.commands import client_of
-from support.explained import explained, runtime_with
+from support.explained import delete_runtimes, explained, runtime_with
 from support.training import apply_runtime, create_namespace, pods, python, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -89,6 +89,7 @@ async def client(cluster_home: Path) -> AsyncIterator[KubeClient]:
         for job in (await client.list(TRAINJOBS, "default"))["items"]:
             if job["metadata"]["name"].startswith("mixed-"):
                 await client.delete(TRAINJOBS, "default", job["metadata"]["name"])
+        await delete_runtimes(client, "mixed-")
 
 
 async def submit(client: KubeClient, name: str, pod: JsonObject, command: list[str], **spec: object) -> None:
