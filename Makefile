@@ -22,8 +22,8 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 #   prometheus-client, structlog      metrics, test_log_*
 #   rich, pathspec                    follow/display, script/test_files
 #   cel, jsonpatch, jsonpointer       schema/cel, test_jsonpatch
-LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py statusserver/test_token_review.py \
-	webhooks/test_server.py $(addprefix kube/rest/test_,client.py ratelimit.py retry.py watch.py) \
+LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py statusserver/test_authorizer.py \
+	webhooks/test_server.py $(addprefix kube/rest/test_,client.py concurrency_limit.py retry.py watch.py) \
 	kube/auth certificates/test_pki.py certificates/test_integration.py configuration/test_loading.py \
 	configuration/test_reload.py cli/follow/display/test_frame.py cli/run/script/test_files.py manager/test_controllers.py \
 	manager/test_metrics.py tracing test_log_config.py test_log_context.py) \
