@@ -38,7 +38,7 @@ COPIED: Final = {
     "webhooks/*.yaml": "webhooks",
     "components/monitoring/prometheus_rule.yaml": "",
     "components/monitoring/dashboards/*.json": "dashboards",
-    "overlays/kubeflow-platform/*roles.yaml": "",
+    "user-roles/*roles.yaml": "",
     "overlays/data-cache/cluster_role.yaml": "",
 }
 """Files of deploy/, and in which directory below files/ they are copied."""

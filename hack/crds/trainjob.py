@@ -287,6 +287,9 @@ _STATUS: Final = schema.obj(
         "conditions": conditions("Whether the job is suspended, is complete or has failed.", max_items=8),
         "jobsStatus": schema.map_list(_JOB_STATUS, "State of each ReplicatedJob.", key="name", max_items=100),
         "trainerStatus": _TRAINER_STATUS,
+        "runtimeSnapshotDigest": schema.string(
+            "Digest of the runtime snapshot that the job is built from; another one is not used.", length=(1, 128)
+        ),
     },
     "What has been observed.",
     min_properties=1,

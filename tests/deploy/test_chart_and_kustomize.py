@@ -37,7 +37,7 @@ HELMS_LABELS = {
 HELMS_ANNOTATIONS = {"helm.sh/resource-policy", "checksum/config"}
 OURS = {"app.kubernetes.io/name", "app.kubernetes.io/part-of", "app.kubernetes.io/component"}
 
-SAME: dict[str, JsonObject] = {
+_VALUES: dict[str, JsonObject] = {
     "standalone": {},
     "ha": {"ha": {"enabled": True}},
     "cert-manager": {"certManager": {"enabled": True}},
@@ -46,10 +46,11 @@ SAME: dict[str, JsonObject] = {
     "history": {"manager": {"config": {"history": {"enabled": True}}}},
     "namespaced": {"manager": {"config": {"watchNamespaces": ["team-a", "team-b"]}}},
     "kubeflow-platform": {
-        "userRoles": {"enabled": True},
-        "manager": {"podAnnotations": {"traffic.sidecar.istio.io/excludeInboundPorts": "8443,9443,10443"}},
+        "manager": {"podAnnotations": {"traffic.sidecar.istio.io/excludeInboundPorts": "8443,9443,10443"}}
     },
 }
+
+SAME = {name: {"userRoles": {"enabled": True}, **values} for name, values in _VALUES.items()}
 """Overlays, and the values with which the chart makes the same."""
 
 

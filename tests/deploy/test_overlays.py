@@ -225,7 +225,7 @@ def test_network_policy_lets_in_each_port_that_is_served() -> None:
 def test_the_platform_has_its_namespace_already() -> None:
     added, differing, removed = changed("kubeflow-platform")
     assert removed == {("Namespace", "", "kubeflow")}
-    assert {kind for kind, *_ in added} == {"ClusterRole", "ClusterRoleBinding"}
+    assert added == {}
     assert list(differing) == [("Deployment", "kubeflow", MANAGER)]
     before, after = differing["Deployment", "kubeflow", MANAGER]
     annotations = after["spec"]["template"]["metadata"].pop("annotations")
@@ -306,11 +306,39 @@ def test_without_the_training_operators_jobs_another_controller_can_go_on_with_t
     assert job_kinds(configuration) == []
 
 
+def test_the_roles_of_kubernetes_have_the_rights_to_jobs_in_every_overlay() -> None:
+    """As of any operator; `view` is a part of `edit`, and that of `admin`."""
+    prefix = "rbac.authorization.k8s.io/aggregate-to-"
+    for name in ("standalone", "kubeflow-platform", "namespaced", "ha"):
+        found = {
+            obj["metadata"]["name"]: aggregated
+            for (kind, _, _), obj in overlay(name).items()
+            if kind == "ClusterRole"
+            and (
+                aggregated := {
+                    label.removeprefix(prefix)
+                    for label in obj["metadata"].get("labels", {})
+                    if label.startswith(prefix)
+                }
+            )
+        }
+        assert found == {
+            "kubeflow-trainer-edit": {"admin", "edit"},
+            "kubeflow-trainer-view": {"view"},
+            "kubeflow-training-edit": {"admin", "edit"},
+            "kubeflow-training-view": {"view"},
+        }, name
+
+
 def test_users_of_kubeflow_have_the_roles_that_the_training_operator_brings() -> None:
     objects = overlay("kubeflow-platform")
     prefix = "rbac.authorization.kubeflow.org/aggregate-to-kubeflow"
     found = {
-        name: {label.removeprefix(prefix) for label in objects[kind, namespace, name]["metadata"]["labels"]}
+        name: {
+            label.removeprefix(prefix)
+            for label in objects[kind, namespace, name]["metadata"]["labels"]
+            if label.startswith(prefix)
+        }
         for kind, namespace, name in objects
         if name.startswith("kubeflow-training-")
     }

@@ -238,6 +238,11 @@ class Normaliser:
                 obj["data"] = {**data, "runtime": {"<yaml>": self._metadata(inner)}}
         if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-flux-entrypoint"):
             obj["data"] = {name: {"<script facts>": script_facts(text)} for name, text in data.items()}
+        if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-runtime-snapshot"):
+            obj.pop("immutable", None)  # SNAPSHOTS of docs/differences.md
+        elif obj["kind"] == "TrainJob" and "status" in obj:
+            status = {name: value for name, value in obj["status"].items() if name != "runtimeSnapshotDigest"}
+            obj = {**obj, "status": status} if status else {name: obj[name] for name in obj.keys() - {"status"}}
         normalised: JsonObject = self.tree(obj)
         return normalised
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from concurrent.futures import Executor
 from typing import Any, Self, cast
 
 from support.virtualtime import VirtualClock
@@ -96,6 +97,7 @@ class JobWorld:
         """What the server answers to a request, by the text that `requests` has of it."""
 
         self.lagging = False
+        self.planner: Executor | None = None
         self._version = 100
         self.restart()
         self.put(job)
@@ -110,6 +112,7 @@ class JobWorld:
             gang=self._scheduler,
             recorder=self,
             clock=self.clock,
+            planner=self.planner,
         )
 
     @classmethod

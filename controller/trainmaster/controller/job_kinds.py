@@ -37,6 +37,7 @@ def job_kinds(configuration: Configuration, points: Iterable[EntryPoint] | None 
         enabled=settings.enable_scheme,
         options={kind: _with_texts(kind, options) for kind, options in settings.options.items()},
         cluster_domain=settings.cluster_domain,
+        max_replicas=settings.max_replicas,
     )
 
 

@@ -5,12 +5,15 @@ copy counts, so that editing or deleting a runtime never changes a job that exis
 keys, as the original writes it; JSON, which earlier versions wrote, is read as well. Many TrainJobs have the same text:
 it is written once for a version of a runtime, and read once.
 
-A user may write a snapshot too, so what is read is bounded: see `yamltext.load_plain_yaml`.
+A user may write a snapshot too: it is immutable, and a digest in the status of the TrainJob binds its text, since the
+status is the manager's to write. A snapshot without a digest (from the original, or from a version before there were
+digests) is taken as it is once. What is read is bounded as well: see `yamltext.load_plain_yaml`.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 from typing import Final
 
 import orjson
@@ -48,6 +51,17 @@ _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 class SnapshotInvalid(Exception):
     """The snapshot ConfigMap exists but cannot be used for this TrainJob."""
+
+
+class SnapshotChanged(SnapshotInvalid):
+    """The snapshot is not the one that was frozen for this TrainJob."""
+
+    def __init__(self, job: TrainJob) -> None:
+        name = snapshot_name(job.metadata.name)
+        super().__init__(
+            f'invalid runtime snapshot: the ConfigMap "{name}" was changed or replaced since the runtime was frozen; '
+            f"delete it (kubectl delete configmap -n {job.metadata.namespace} {name}), and today's runtime is frozen"
+        )
 
 
 def encode_runtime(runtime: JsonObject) -> str:
@@ -108,19 +122,29 @@ def build_snapshot(job: TrainJob, text: str) -> JsonObject:
             "ownerReferences": [owner_reference(job)],
         },
         "data": {SNAPSHOT_KEY: text},
+        "immutable": True,
     }
+
+
+def snapshot_digest(text: str) -> str:
+    """Return the digest that binds a snapshot text."""
+    return f"sha256:{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()}"
 
 
 def decode_snapshot(config_map: JsonObject, job: TrainJob) -> TrainingRuntime | ClusterTrainingRuntime:
     """Read the runtime out of a snapshot ConfigMap.
 
     Raises:
-        SnapshotInvalid: It belongs to another object, is damaged, or holds another runtime than the TrainJob names.
+        SnapshotInvalid: It belongs to another object, is damaged, is not the one that was frozen, or holds another
+            runtime than the TrainJob names.
     """
-    return parse_snapshot_text(_text(config_map, job), job)
+    text = snapshot_text(config_map, job)
+    if job.status.runtime_snapshot_digest not in ("", snapshot_digest(text)):
+        raise SnapshotChanged(job)
+    return parse_snapshot_text(text, job)
 
 
-def _text(config_map: JsonObject, job: TrainJob) -> str:
+def snapshot_text(config_map: JsonObject, job: TrainJob) -> str:
     """Return the text of a snapshot after checking that it is this TrainJob's.
 
     Raises:

@@ -70,6 +70,9 @@ _BY_TEST = {
         "trainingOperator.enableScheme trainingOperator.gangSchedulerName trainingOperator.clusterDomain "
         "trainingOperator.options"
     ),
+    "reconciling/jobs/test_large_jobs.py::test_the_configuration_says_how_many_pods_a_job_may_have": (
+        "trainingOperator.maxReplicas"
+    ),
     "test_feature_gates.py::test_later_sources_win": "featureGates",
     "debugging/test_handlers.py::test_they_are_off_unless_switched_on": "enableDebuggingHandlers",
     "history/test_manager.py::test_jobs_are_recorded_when_they_end_and_when_they_are_deleted": "history.enabled",

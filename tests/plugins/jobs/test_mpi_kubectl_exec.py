@@ -6,10 +6,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.mpijobs import KIND, built, environment, mpijob, replica
+from support.mpijobs import KIND, built, environment, mpijob, replica, worker_pod
 
 from trainmaster.runtime.jobs.pods import build_pod
 from trainmaster.runtime.jsontree import JsonObject
+
+LAUNCHER: JsonObject = {"metadata": {"name": "mw-launcher"}}
 
 
 @pytest.mark.nightly
@@ -32,7 +34,7 @@ def test_kubexec_calls_kubectl_exec_with_the_words_of_mpirun(tmp_path: Path) -> 
 @pytest.mark.parametrize("workers", [None, 0])
 def test_a_launcher_alone_may_exec_nowhere(workers: int | None) -> None:
     """V1-B35: a rule without names would be about all pods of the namespace."""
-    assert built(mpijob(workers=workers))["Role"]["rules"] == [
+    assert built(mpijob(workers=workers), [LAUNCHER])["Role"]["rules"] == [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
     ]
 
@@ -40,7 +42,7 @@ def test_a_launcher_alone_may_exec_nowhere(workers: int | None) -> None:
 @pytest.mark.defect("V1-B19")
 def test_an_account_that_the_author_names_is_nobodys() -> None:
     """V1-B19: the original's went with the job, from under other pods."""
-    objects = built(mpijob(launcher=replica(serviceAccountName="nosa")))
+    objects = built(mpijob(launcher=replica(serviceAccountName="nosa")), [LAUNCHER])
     account = objects["ServiceAccount"]["metadata"]
     assert (account["name"], account["ownerReferences"]) == ("nosa", [])
     assert objects["RoleBinding"]["subjects"] == [{"kind": "ServiceAccount", "name": "nosa", "namespace": "NS"}]
@@ -60,11 +62,28 @@ def test_an_account_that_somebody_made_for_the_launcher_is_taken_as_it_is() -> N
     assert "ownerReferences" not in built(mpijob(), [], account)["ServiceAccount"]["metadata"]
 
 
+def test_a_role_names_only_pods_that_exist() -> None:
+    """A pod of somebody else may have the name of a worker that the job lacks."""
+    assert "Role" not in built(mpijob())
+    assert "RoleBinding" not in built(mpijob())
+    rules = built(mpijob(), [LAUNCHER, worker_pod(1)])["Role"]["rules"]
+    assert [rule.get("resourceNames") for rule in rules] == [None, ["mw-worker-1"]]
+
+
+def test_a_role_that_exists_is_narrowed_when_there_are_no_pods() -> None:
+    """Before anything else, so that whatever is wrong with other objects does not keep a right alive."""
+    metadata = {"name": "mw-launcher", "namespace": "NS"}
+    role: JsonObject = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata}
+    objects = built(mpijob(), [], role)
+    assert next(iter(objects)) == "Role"
+    assert [rule["resources"] for rule in objects["Role"]["rules"]] == [["pods"]]
+
+
 def test_the_rights_of_a_role_are_declared() -> None:
     """Who creates a Role must have what it gives."""
     given = {
         (resource, verb)
-        for rule in built(mpijob())["Role"]["rules"]
+        for rule in built(mpijob(), [worker_pod(0)])["Role"]["rules"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
     }

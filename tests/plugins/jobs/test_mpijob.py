@@ -100,9 +100,12 @@ def test_a_launcher_with_a_gpu_is_a_host() -> None:
 def test_everything_that_is_built_is_watched_and_comes_in_the_order_in_which_it_is_needed() -> None:
     for kind in (KIND, SSH):
         watched = {(each.api_version, each.kind) for each in kind.watches() if each.writes}
-        assert {(obj["apiVersion"], obj["kind"]) for obj in kind.build(mpijob(kind), [], NO_LISTERS)} == watched
-    # The launcher must find its account and its files, and binding a Role takes the Role.
-    assert list(built(mpijob())) == ["ServiceAccount", "ConfigMap", "Role", "RoleBinding"]
+        assert {
+            (obj["apiVersion"], obj["kind"]) for obj in kind.build(mpijob(kind), [worker_pod(0)], NO_LISTERS)
+        } == watched
+    # The launcher must find its account and its files, and binding a Role takes the Role, which takes pods.
+    assert list(built(mpijob())) == ["ServiceAccount", "ConfigMap"]
+    assert list(built(mpijob(), [worker_pod(0)])) == ["Role", "RoleBinding", "ServiceAccount", "ConfigMap"]
 
 
 def test_the_first_container_trains_where_none_has_the_name() -> None:

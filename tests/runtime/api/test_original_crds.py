@@ -121,6 +121,7 @@ NEW: dict[str, dict[str, dict[str, Any]]] = {
         "spec.trainer.resourceClaimsPerNode[].containerNames[]": {"type": "string", "minLength": 1, "maxLength": 63},
         **{f"{POD_PATCH}.resourceClaims{path}": node for path, node in CLAIMS.items()},
         "spec.ttlSecondsAfterFinished": SECONDS,
+        "status.runtimeSnapshotDigest": {"type": "string", "minLength": 1, "maxLength": 128},
     },
     **dict.fromkeys(RUNTIME_KINDS, NEW_IN_RUNTIMES),
     **dict.fromkeys(JOB_KINDS, COUNTED),

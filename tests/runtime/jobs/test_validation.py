@@ -45,6 +45,7 @@ class OwnJob(AcmeJob):
 
 KIND = AcmeJob()
 SPECS = "spec.acmeReplicaSpecs"
+BOUND = "the maxReplicas of the manager's configuration"
 DNS_1035 = (
     "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
     "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
@@ -110,9 +111,9 @@ REFUSED = {
         with_replica(replicas=-1),
         f"{SPECS}[Worker].replicas: Invalid value: -1: must be greater than or equal to 0",
     ),
-    "more replicas than any cluster has pods": (
-        with_replica(replicas=100_001),
-        f"{SPECS}[Worker].replicas: Invalid value: 100001: must be less than or equal to 100000",
+    "more replicas than a job may have": (
+        with_replica(replicas=10_001),
+        f"{SPECS}[Worker].replicas: Invalid value: 10001: must be less than or equal to 10000, {BOUND}",
     ),
     "restart policy": (
         with_replica(restartPolicy="garbage"),
@@ -122,8 +123,8 @@ REFUSED = {
         ),
     ),
     "too many pods": (
-        job_object(KIND, {"Master": 1, "Worker": 100_000}),
-        f"{SPECS}: Forbidden: a job may have 100000 pods at most, and this one has 100001",
+        job_object(KIND, {"Master": 1, "Worker": 10_000}),
+        f"{SPECS}: Forbidden: a job may have 10000 pods at most, {BOUND}, and this one has 10001",
     ),
     "one type twice": (
         job_object(KIND, {"worker": 1, "WORKER": 1}),
@@ -215,7 +216,7 @@ def test_a_job_of_more_pods_than_a_cluster_has_takes_no_time(kind: JobKind) -> N
     """Its pods would be told of each other: two thousand million names."""
     result = validate_job(kind, job_object(kind, dict.fromkeys(kind.replica_types, 2**31 - 1)), None)
     path = f"spec.{kind.replica_specs_field}[{kind.replica_types[0]}].replicas"
-    assert result.message == f"{path}: Invalid value: 2147483647: must be less than or equal to 100000"
+    assert result.message == f"{path}: Invalid value: 2147483647: must be less than or equal to 10000, {BOUND}"
 
 
 @pytest.mark.parametrize(

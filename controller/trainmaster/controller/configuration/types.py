@@ -347,6 +347,11 @@ class TrainingOperator(_Section):
         description="The domain at the end of the host names in `TF_CONFIG`, for instance `cluster.local`.",
         json_schema_extra={"default": "`CUSTOM_CLUSTER_DOMAIN` of the environment; else names end in `.svc`"},
     )
+    max_replicas: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        10_000,
+        description="How many pods a job may have; one of more is refused, or `Blocked` if it exists. Each look of the "
+        "manager at a job goes through all of them.",
+    )
     options: dict[JobKindName, dict[str, Any]] = Field(
         default_factory=dict,
         description="Options of kinds of jobs, by their names in lower case; see [below](#options-of-job-kinds).",

@@ -175,7 +175,7 @@ class Manager:
                 client=client,
                 caches=caches,
                 framework=self._framework,
-                planner=_planner(stack),
+                planner=(planner := _planner(stack)),
                 plugin_threads=self._plugin_threads(stack),
                 recorder=recorder,
                 configuration=self._configuration,
@@ -190,6 +190,7 @@ class Manager:
                 configuration=self._configuration,
                 clock=self._clock,
                 tracing=self._tracing,
+                planner=planner,
             )
             stack.callback(jobs.close)
             controllers += jobs.controllers

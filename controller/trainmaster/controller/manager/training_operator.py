@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from functools import partial
 from http import HTTPStatus
@@ -141,6 +142,7 @@ class TrainingOperator:
         configuration: The configuration file.
         clock: The time.
         tracing: Records reconciles as traces.
+        planner: Where plans of large jobs are made.
     """
 
     def __init__(
@@ -152,8 +154,10 @@ class TrainingOperator:
         configuration: Configuration,
         clock: Clock,
         tracing: Tracing | None = None,
+        planner: Executor | None = None,
     ) -> None:
         self._client = client
+        self._planner = planner
         self._tracing = tracing
         self._clock = clock
         self._gang = gang_of(configuration)
@@ -268,6 +272,7 @@ class TrainingOperator:
             gang=self._gang,
             recorder=ControllerRecorder(self._recorder, kind.controller_name),
             clock=self._clock,
+            planner=self._planner,
         )
 
         def on_start() -> None:

@@ -6,6 +6,7 @@ Guarantees:
 - A change that concerns nothing but counters waits up to `COUNTERS_INTERVAL`, so that a job whose pods come up one by
   one costs one write and not one for each pod. Whatever else changes is written at once, together with the newest
   counters. What waits is never lost: the caller looks again when it is due.
+- A field that the installed definition lacks is written once by a process, and not again.
 - A status that somebody keeps undoing is written less often (see `write_backoff`).
 """
 
@@ -81,11 +82,15 @@ class StatusWriter:
         self._problem_reporter = problem_reporter
         self._clock = clock
         self._log = log.bind()  # each call of one that is not bound binds it
+        self._unknown: set[str] = set()
+        """Fields that the server dropped: the installed definition, the original's for instance, does not have them."""
+
         self._due: dict[str, float] = {}
         """When counters that are not written yet have to be, by key."""
 
     async def write(self, key: str, raw: JsonObject, new: JsonObject) -> float | None:
         """Bring the status of the object `raw` to `new`; if that has to wait, return the seconds until it is due."""
+        new = {field: value for field, value in new.items() if field not in self._unknown}
         stored = raw.get("status")
         old = stored if isinstance(stored, dict) else {}
         patch = status_patch(old, new)
@@ -109,6 +114,9 @@ class StatusWriter:
         except NotFound:
             return None
         self._due.pop(key, None)
+        if unknown := new.keys() - (status or {}).keys():
+            self._unknown |= unknown
+            self._log.warning("the installed definition lacks fields of the status", fields=sorted(unknown))
         holding = [c["type"] for c in new.get("conditions") or [] if c.get("status") == "True"]
         self._log.debug("status changed", conditions=holding)
         written = {**raw, "metadata": {**metadata, "resourceVersion": version}}

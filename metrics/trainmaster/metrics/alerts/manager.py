@@ -31,7 +31,7 @@ MANAGER: Final = (
         name="TrainmasterTwoLeaders",
         severity="critical",
         duration="2m",
-        expression=aggregate("sum", QUERIES.series(controller.MASTER_STATUS), "namespace", "name") > 1,
+        expression=aggregate("sum", QUERIES.series(controller.MASTER_STATUS), "name") > 1,
         summary="More than one manager says that it leads by the lease {{ $labels.name }}.",
         description="They hold leases of this name in different namespaces, or a clock of theirs stands. Both write; "
         "look at the Leases and at the configurations of the managers.",

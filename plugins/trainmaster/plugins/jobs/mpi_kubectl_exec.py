@@ -2,6 +2,9 @@
 
 The launcher has a ServiceAccount and a Role by which it may do so in the workers of its job and nowhere else. Who
 creates that Role must have these rights itself, in all namespaces: `grants`.
+
+Pods of other jobs may have the names of workers. The Role therefore names only pods that exist and belong to the job,
+and is not created before the first of them.
 """
 
 from __future__ import annotations
@@ -75,7 +78,11 @@ class KubectlExec:
         return [Grant("v1", "Pod", "pods", _READ), Grant("v1", "Pod", "pods", ("create",), subresource="exec")]
 
     def build(self, job: Job, pods: Sequence[JsonObject], listers: Listers) -> Iterator[JsonObject]:
-        """Return the account of the launcher, its files and its rights."""
+        """Return the rights of the launcher, its account and its files."""
+        if pods or listers.get(_RBAC, "Role", job.namespace, _launcher(job)) is not None:
+            # First: whatever becomes of the rest, rights to pods that are gone have to be withdrawn.
+            yield _role(job, pods)
+            yield _role_binding(job)
         yield _service_account(job, listers)
         files = {
             HOSTFILE: hostfile(job, OPEN_MPI),
@@ -83,8 +90,6 @@ class KubectlExec:
             DISCOVER_HOSTS: discover_hosts(job, pods),
         }
         yield config_map(job, files)
-        yield _role(job)
-        yield _role_binding(job)
 
     def set_launcher(self, job: Job, spec: JsonObject) -> None:
         """Give the launcher kubectl, its files, and the variables by which Open MPI and Intel MPI use them."""
@@ -160,9 +165,10 @@ def _is_nobodys(account: JsonObject | None) -> bool:
     )
 
 
-def _role(job: Job) -> JsonObject:
+def _role(job: Job, pods: Sequence[JsonObject]) -> JsonObject:
     rules: list[JsonObject] = [{"apiGroups": [""], "resources": ["pods"], "verbs": list(_READ)}]
-    names = workers(job)
+    existing = {pod["metadata"]["name"] for pod in pods}
+    names = [name for name in workers(job) if name in existing]
     if names:
         # Without names the rule would be about all pods of the namespace.
         rules.append({"apiGroups": [""], "resources": ["pods/exec"], "resourceNames": names, "verbs": ["create"]})

@@ -206,6 +206,9 @@ class TrainJobStatus(ApiModel):
     trainer_status: TrainerStatus | None = None
     """What the training reports of itself, if it does."""
 
+    runtime_snapshot_digest: str = ""
+    """Of the text of its runtime snapshot, `sha256:` and hexadecimal digits; empty: it is not known yet."""
+
     def condition(self, condition_type: str) -> Condition | None:
         """Return the condition of that type."""
         for condition in self.conditions:

@@ -34,6 +34,9 @@ from trainmaster.runtime.listers import Listers, Watch
 
 ENTRY_POINT_GROUP: Final = "trainmaster.jobs"
 
+MAX_REPLICAS: Final = 10_000
+"""Of a job, if the configuration says nothing else: the manager goes through all of them in each of its looks."""
+
 
 class JobKindOptions(ApiModel):
     """Base of the options that a kind takes from the configuration, `trainingOperator.options.<kind in lower case>`.
@@ -176,6 +179,9 @@ class JobKind:
 
     options_model: ClassVar[type[JobKindOptions]] = JobKindOptions
     """The options that it takes from the configuration."""
+
+    max_replicas: int = MAX_REPLICAS
+    """How many pods a job may have, from the configuration."""
 
     def __init__(self, options: JobKindOptions | None = None, *, cluster_domain: str = "") -> None:
         self.options = options if options is not None else self.options_model()

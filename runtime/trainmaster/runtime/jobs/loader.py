@@ -13,7 +13,7 @@ from trainmaster.runtime.api.decoding import ApiTypeError, parse_part
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.framework.signatures import PluginInvalid
-from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP, JobKind
+from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP, MAX_REPLICAS, JobKind
 
 SECTION: Final = "trainingOperator"
 """The section of the configuration that the kinds' options are in."""
@@ -33,6 +33,7 @@ def load_job_kinds(
     enabled: Collection[str] = (),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     cluster_domain: str = "",
+    max_replicas: int = MAX_REPLICAS,
 ) -> list[JobKind]:
     """Load and construct kinds.
 
@@ -41,6 +42,7 @@ def load_job_kinds(
         enabled: Kinds that are wanted, in any case; empty: all of them. The others are not imported.
         options: Options of kinds, by kind in lower case.
         cluster_domain: The domain of the cluster, for names that are to be complete.
+        max_replicas: How many pods a job may have.
 
     Raises:
         PluginInvalid: A kind does not load, does not fit the interface, or is not known.
@@ -64,6 +66,7 @@ def load_job_kinds(
         except BaseException as error:
             raise PluginInvalid(f"{origin} cannot be loaded: {type(error).__name__}: {error}") from error
         kind = _construct(loaded, given.get(point.name, {}), cluster_domain, origin, point.name)
+        kind.max_replicas = max_replicas
         kinds[point.name] = kind
     return list(kinds.values())
 

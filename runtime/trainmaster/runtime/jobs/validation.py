@@ -40,9 +40,7 @@ from trainmaster.runtime.names import dns_label_1035
 _MANAGERS: Final = (MANAGED_BY_TRAINING_OPERATOR, MANAGED_BY_MULTIKUEUE)
 _CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
 _RESTART_POLICIES: Final = (ALWAYS, ON_FAILURE, NEVER, EXIT_CODE)
-
-_MOST_PODS: Final = 100_000
-"""As of an Indexed Job: no cluster has more, and the list of them all, which each is told, has to fit into memory."""
+_BOUND: Final = "the maxReplicas of the manager's configuration"
 
 
 def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> ValidationResult:
@@ -93,17 +91,19 @@ def check_job(job: Job, old: Job | None = None) -> Iterator[FieldError | FieldWa
 
 
 def excess_of(job: Job) -> FieldError | None:
-    """Say that a job has so many pods that nothing can come of it; even to count them out would take too long."""
+    """Return an error if a job has more pods than it may have; even to count them out could take too long."""
+    most = job.kind.max_replicas
     path = f"spec.{job.kind.replica_specs_field}"
     total = 0
     for replica_type, replica in job.replica_specs.items():
-        if replica.replicas > _MOST_PODS:
-            detail = f"must be less than or equal to {_MOST_PODS}"
+        if replica.replicas > most:
+            detail = f"must be less than or equal to {most}, {_BOUND}"
             return FieldError(f"{path}[{replica_type}].replicas", detail, value=replica.replicas)
         total += max(replica.replicas, 0)
-    if total <= _MOST_PODS:
+    if total <= most:
         return None
-    return FieldError(path, f"a job may have {_MOST_PODS} pods at most, and this one has {total}", "Forbidden")
+    detail = f"a job may have {most} pods at most, {_BOUND}, and this one has {total}"
+    return FieldError(path, detail, "Forbidden")
 
 
 def _check_object(job: Job, old: JsonObject | None) -> Iterator[FieldError]:

@@ -30,7 +30,7 @@ def objects(world: JobWorld) -> list[tuple[str, str]]:
 async def test_they_are_there_before_the_pods_follow_what_changes_and_cost_nothing_otherwise() -> None:
     world = await JobWorld.settled(mpijob())
     written = [request.split()[1] for request in world.requests if request.startswith(("apply", "create"))]
-    assert written == ["ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Pod", "Pod", "Pod"]
+    assert written == ["ServiceAccount", "ConfigMap", "Pod", "Pod", "Pod", "Role", "RoleBinding"]
     world.requests.clear()
     world.run("demo-worker-1")
     await world.settle()
@@ -103,10 +103,58 @@ async def test_what_may_not_be_built_blocks_the_job_and_is_not_tried_all_the_tim
     world = JobWorld(mpijob())
     refusal = Forbidden(status=403, reason="Forbidden", message="attempting to grant RBAC permissions not held")
     world.refusals["apply Role demo-launcher"] = refusal
+    await world.reconcile()
+    world.catch_up()
     outcome = await world.reconcile()
     assert isinstance(outcome, Requeue)
-    assert world.names("Pod") == []
-    assert "not held" in world.status["conditions"][-1]["message"]
+    assert world.names("RoleBinding") == []
+    blocked = next(each for each in world.status["conditions"] if each["type"] == "Blocked")
+    assert "not held" in blocked["message"]
+
+
+def exec_names(world: JobWorld) -> list[str]:
+    """Return the pods into which the launcher may exec."""
+    rules = world.server["Role", "demo-launcher"]["rules"]
+    return [name for rule in rules for name in rule.get("resourceNames", ())]
+
+
+def foreign_pod(name: str) -> JsonObject:
+    """A pod of somebody else's PyTorchJob of the same name."""
+    owner = {"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "demo", "uid": "victim", "controller": True}
+    metadata = {"name": name, "namespace": "team", "uid": "p", "ownerReferences": [owner]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
+
+
+async def test_a_job_whose_pods_belong_to_somebody_else_gets_no_rights_to_them() -> None:
+    world = JobWorld(mpijob(serviceAccountName="attacker"))
+    world.put(foreign_pod("demo-worker-0"))
+    await world.settle()
+    assert (world.names("Role"), world.names("RoleBinding")) == ([], [])
+    assert "Blocked" in [each["type"] for each in world.status["conditions"]]
+
+
+@pytest.mark.parametrize("state", ["running", "suspended", "finished", "invalid", "blocked"])
+async def test_the_right_to_a_pod_ends_with_the_pod(state: str) -> None:
+    """Its name may be taken by a pod of somebody else, whatever the state of the job."""
+    world = await JobWorld.settled(mpijob())
+    assert exec_names(world) == ["demo-worker-0", "demo-worker-1"]
+    if state == "suspended":
+        world.patch_spec(runPolicy={"suspend": True})
+    elif state == "finished":
+        await world.see_phase("demo-launcher", "Succeeded")
+    elif state == "invalid":
+        world.patch_spec(mpiReplicaSpecs={"Worker": replicas(2, container="mpi")})
+    elif state == "blocked":
+        world.remove("ConfigMap", "demo-config")
+        world.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "demo-config", "namespace": "team"}})
+    if state != "suspended":
+        world.remove("Pod", *world.names("Pod"))
+        world.put(foreign_pod("demo-worker-0"))
+    await world.settle()
+    assert exec_names(world) == []
+    world.requests.clear()
+    await world.settle()
+    assert world.requests == []
 
 
 HPA = "HorizontalPodAutoscaler"

@@ -28,7 +28,7 @@ async def test_more_replicas_than_a_cluster_has_pods_are_refused(kind: str) -> N
     types = {replica_type: replicas(2**31 - 1, container=KINDS[kind].container_name)}
     world = JobWorld(job_object(kind, types))
     assert await world.reconcile() == DONE
-    assert "must be less than or equal to 100000" in blocked(world)["message"]
+    assert "must be less than or equal to 10000" in blocked(world)["message"]
     assert world.names("Pod") == []
 
 
@@ -37,7 +37,7 @@ async def test_a_running_job_that_is_scaled_to_more_than_a_cluster_has_keeps_wha
     world = await JobWorld.settled(pytorchjob(master=replicas(1), worker=replicas(1)))
     world.patch_spec(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(2**31 - 1)})
     assert await world.reconcile() == DONE
-    assert "must be less than or equal to 100000" in blocked(world)["message"]
+    assert "must be less than or equal to 10000" in blocked(world)["message"]
     assert world.names("Pod") == ["demo-master-0", "demo-worker-0"]
     await world.edit(pytorchReplicaSpecs={"Master": replicas(1), "Worker": replicas(2)})
     assert not blocked(world)

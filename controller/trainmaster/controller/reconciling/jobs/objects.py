@@ -7,12 +7,15 @@ Rules (Training Operator V1):
 - What a kind builds comes before the pods, and is deleted when it is not built any more.
 - An object of the same name that belongs to somebody else is never touched; a job that lacks one of its names does
   nothing until it is free.
+- A Role that a job controls never names pods that do not exist or belong to others, in whatever state the job is:
+  their names may be taken by pods of other jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
+from typing import Final
 
 from trainmaster.controller.condition_types import NAME_TAKEN
 from trainmaster.controller.kube.cache.store import Store
@@ -20,7 +23,7 @@ from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
 from trainmaster.controller.reconciling.jobs.status import JobEvent
-from trainmaster.controller.reconciling.jobs.types import Apply, Creation, Plan
+from trainmaster.controller.reconciling.jobs.types import MOST_CREATIONS, Apply, Creation, Plan
 from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
@@ -30,6 +33,8 @@ from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
 from trainmaster.runtime.jobs.pods import build_pod, build_service
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_over
+
+RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 
 
 def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable[Replicas], planned: Plan) -> None:
@@ -53,7 +58,9 @@ def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable
 
 def _plan_creation(creation: Creation, store: Store, observed: Observed, planned: Plan) -> None:
     existing = observed.existing(store, creation.name)
-    if existing is None:
+    if existing is None and len(planned.creates) >= MOST_CREATIONS:
+        planned.is_partial = True
+    elif existing is None:
         planned.creates.append(creation)
     elif is_left_over(existing, observed.job.kind.kind, observed.job):
         planned.waiting = True
@@ -77,8 +84,7 @@ def plan_objects(observed: Observed, planned: Plan) -> None:
     built: set[tuple[str, str, str]] = set()
     for obj in job.kind.build(job, pods, observed.listers):
         built.add((obj["apiVersion"], obj["kind"], obj["metadata"]["name"]))
-        if planned.problem is None:
-            _plan_apply(owned(job, obj), observed, planned)
+        _plan_apply(owned(job, obj), observed, planned)
     for (api_version, kind), objects in observed.others.items():
         if kind != POD_GROUP_KIND and not job.kind.keeps_objects:
             planned.deletes += [
@@ -88,12 +94,35 @@ def plan_objects(observed: Observed, planned: Plan) -> None:
             ]
 
 
+def plan_roles(observed: Observed, planned: Plan) -> None:
+    """Remove pods that do not exist or belong to others from the Roles of a job that does not run."""
+    pods = {name for name, pod in observed.pods.items() if not is_terminating(pod)}
+    for (api_version, kind), objects in observed.others.items():
+        if kind != "Role" or api_version.partition("/")[0] != RBAC_GROUP:
+            continue
+        for name, role in objects.items():
+            metadata = {"name": name, "labels": role["metadata"].get("labels") or {}}
+            rules = [each for rule in role.get("rules") or () if (each := _of_pods(rule, pods)) is not None]
+            built = {"apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": rules}
+            _plan_apply(owned(observed.job, built), observed, planned)
+
+
+def _of_pods(rule: JsonObject, pods: Collection[str]) -> JsonObject | None:
+    """Return a rule for no other pods than these; None: it is for none of them."""
+    names = rule.get("resourceNames")
+    if not names or all(each.partition("/")[0] != "pods" for each in rule.get("resources") or ()):
+        return rule
+    kept = [name for name in names if name in pods]
+    return {**rule, "resourceNames": kept} if kept else None
+
+
 def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
     kind, name = (obj["apiVersion"], obj["kind"]), obj["metadata"]["name"]
     other = observed.stores.others[kind]
     existing = observed.existing(other.store, name)
     if existing is None:
-        planned.applies.append(Apply(obj))
+        if planned.problem is None:
+            planned.applies.append(Apply(obj))
     elif not obj["metadata"]["ownerReferences"]:
         pass  # nobody's, and there
     elif is_left_over(existing, observed.job.kind.kind, observed.job):

@@ -28,7 +28,7 @@ from trainmaster.controller.reconciling.jobs.limits import (
     seconds_to_deadline,
     seconds_to_expiry,
 )
-from trainmaster.controller.reconciling.jobs.objects import plan_objects, plan_pod_group, plan_pods
+from trainmaster.controller.reconciling.jobs.objects import plan_objects, plan_pod_group, plan_pods, plan_roles
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import (
     Replicas,
@@ -85,6 +85,7 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait:
         planned.deletes = [*_present(observed.pods.values()), *_present(observed.services.values())]
         _stop(observed, gang, planned)
     elif wrong := _errors(job, has_pods=bool(observed.pods)):
+        plan_roles(observed, planned)
         kind = job.kind.kind
         planned.problem = Problem(f"{kind}FailedValidation", aggregate(wrong), retry=False)
         note = f"{kind} failed validation because {job.kind.refusal(wrong)}"
@@ -190,6 +191,8 @@ def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now
 def _stop(observed: Observed, gang: GangScheduler | None, planned: Plan) -> None:
     """Delete what only serves pods that are to run: the PodGroup, and what the kind does not keep."""
     job = observed.job
+    if job.kind.keeps_objects:
+        plan_roles(observed, planned)
     for (_, kind), objects in observed.others.items():
         for obj in _present(objects.values()):
             if kind == POD_GROUP_KIND:

@@ -5,13 +5,17 @@ Guarantees:
 - A crash between any two writes changes nothing in the end state: all that is remembered here only saves work.
 - C-1, C-4 (V1-B8): no key is reconciled before the caches have seen its own last writes, all of them.
 - What nobody foresaw, in a kind of somebody else's for instance, is told by the job that it befell, and hurts no other.
-- A job of many pods is not looked at for each of their events: what it costs grows with both.
+- A job of many pods is not looked at for each of their events: what it costs grows with both. Pods that are wanted
+  count as well, since each look goes through their names. Plans of large jobs are made in a thread.
 - What can never work is told once, as the condition Blocked, and not tried again before something changes (V1-B18).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
+from concurrent.futures import Executor
+from contextvars import copy_context
 from typing import Final
 
 import structlog
@@ -32,7 +36,7 @@ from trainmaster.controller.reconciling.conditions import stored_status
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.jobs.apply import ACTION, Applier
 from trainmaster.controller.reconciling.jobs.event_handlers import managed_by
-from trainmaster.controller.reconciling.jobs.observe import JobStores, observe
+from trainmaster.controller.reconciling.jobs.observe import JobStores, Observed, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.jobs.restart_backoff import RestartBackoff
@@ -50,6 +54,7 @@ from trainmaster.controller.reconciling.outcomes import (
     next_outcome,
     to_requeue,
 )
+from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value
 from trainmaster.controller.reconciling.problems import NameTaken, Problem, ProblemReporter, unreadable
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
@@ -68,7 +73,10 @@ _FINISHED: Final = (SUCCEEDED, FAILED)
 
 MANY_PODS: Final = 200
 SECONDS_PER_POD: Final = 0.001
-"""From so many pods on, the time from one look at a job to the next, for each of its pods."""
+"""From so many pods on, the time from one look at a job to the next, for each pod that it has or wants."""
+
+LARGE: Final = 1000
+"""Pods from which on a plan is made in a thread; it takes 10 to 40 ms."""
 
 
 class JobReconciler:
@@ -82,6 +90,7 @@ class JobReconciler:
         gang: The gang scheduler, if there is one.
         recorder: Where events go.
         clock: The time.
+        planner: Where plans of large jobs are made; by default in the threads of the event loop.
     """
 
     def __init__(
@@ -94,8 +103,10 @@ class JobReconciler:
         gang: GangScheduler | None,
         recorder: Recorder,
         clock: Clock,
+        planner: Executor | None = None,
     ) -> None:
         self._kind = kind
+        self._planner = planner
         self._stores = stores
         self._gang = gang
         self._recorder = recorder
@@ -168,12 +179,14 @@ class JobReconciler:
             raise
 
     async def _reconcile(self, key: str, job: Job) -> Outcome:
-        observed = observe(job, self._stores)
-        if len(observed.pods) >= MANY_PODS:
-            self._next_look[key] = self._clock.monotonic() + len(observed.pods) * SECONDS_PER_POD
-        planned = plan(observed, self._gang, now=self._clock.now(), wait=self._restart_backoff.wait)
+        size = self._size(job)
+        if size >= MANY_PODS:
+            self._next_look[key] = self._clock.monotonic() + size * SECONDS_PER_POD
+        observed, planned = await self._plan(job, size)
         self._record(job, self._pod_warnings.events(job, observed.pods.values()))
         problem, failure = await self._build(key, job, planned)
+        if planned.is_partial and problem is None:
+            self._next_look.pop(key, None)
         if problem is not None and not observed.pods:
             planned.update.not_started()
         problem = self._problem_reporter.keep_wording(key, job.raw, problem)
@@ -193,6 +206,23 @@ class JobReconciler:
         taken = UNTIL_FREED if problem is not None and problem.reason == NAME_TAKEN else None
         dues = (to_requeue(planned.due), status_due, waiting, taken)
         return next_outcome(dues, failure=failure, problem=problem)
+
+    def _size(self, job: Job) -> int:
+        """Return how many pods a job has or wants; one that wants more than it may have gets none."""
+        wanted = job.total_replicas if job.total_replicas <= job.kind.max_replicas else 0
+        owner = owner_value(job.metadata.namespace, job.metadata.uid)
+        return max(wanted, len(self._stores.pods.index_keys(OWNER_INDEX, owner)))
+
+    async def _plan(self, job: Job, size: int) -> tuple[Observed, Plan]:
+        now, wait = self._clock.now(), self._restart_backoff.wait
+
+        def decide() -> tuple[Observed, Plan]:
+            observed = observe(job, self._stores)
+            return observed, plan(observed, self._gang, now=now, wait=wait)
+
+        if size < LARGE:
+            return decide()
+        return await asyncio.get_running_loop().run_in_executor(self._planner, copy_context().run, decide)
 
     async def _build(self, key: str, job: Job, planned: Plan) -> tuple[Problem | None, ApiError | None]:
         """Perform what a plan makes; returns what stands in the way of the job, and the refusal if it was one."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Final
 
 from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.jsontree import JsonObject
+
+MOST_CREATIONS: Final = 1000
+"""Bounds the memory of one plan; 32 at a time, these take seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Plan:
 
     applies: list[Apply] = field(default_factory=list)
     creates: list[Creation] = field(default_factory=list)
-    """Pods and Services."""
+    """Pods and Services; of a large job the first `MOST_CREATIONS` that it lacks."""
 
     deletes: list[JsonObject] = field(default_factory=list)
     """Objects as observed: the UID counts."""
@@ -50,6 +54,9 @@ class Plan:
 
     due: float | None = None
     """Seconds until something is due although nothing changes."""
+
+    is_partial: bool = False
+    """Whether more is to be created as soon as this is."""
 
     replaced: list[str] = field(default_factory=list)
     """Names of failed pods that are deleted to be replaced."""

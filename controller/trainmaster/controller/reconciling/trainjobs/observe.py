@@ -215,6 +215,9 @@ class Observed(NamedTuple):
     deleted_workloads: Sequence[DeletedWorkload] = ()
     """Workloads that it had and that are gone, as far as their last states are known."""
 
+    snapshot_digest: str = ""
+    """Of the snapshot that was frozen for it, as far as that is known."""
+
     runtime_denied: str | None = None
     """Why nobody knows whether there is a runtime: it may not be read."""
 
@@ -289,6 +292,7 @@ def observe(
         workloads=workloads,
         listers=listers,
         deleted_workloads=gone,
+        snapshot_digest=job.status.runtime_snapshot_digest,
     )
 
 

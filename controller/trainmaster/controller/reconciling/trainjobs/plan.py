@@ -45,15 +45,18 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_over
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, Resolution, resolve
 from trainmaster.runtime.snapshot import (
+    SnapshotChanged,
     SnapshotInvalid,
     build_snapshot,
     decode_snapshot,
     encode_runtime_text,
     parse_snapshot_text,
+    snapshot_digest,
+    snapshot_text,
 )
 from trainmaster.runtime.strategicpatch import MergeError
 from trainmaster.runtime.validation.jobset import may_lack_jobs
-from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
+from trainmaster.runtime.validation.runtime_ref import runtime_key, unsupported_runtime
 
 
 class Apply(NamedTuple):
@@ -97,6 +100,9 @@ class Plan:
     time_to_live: int | None = None
     """How many seconds the TrainJob is kept after its end; None: for ever, or nobody knows yet."""
 
+    snapshot_digest: str = ""
+    """Of the snapshot from which it was planned."""
+
     skipped: Sequence[PluginFailed] | None = None
     """Failures of plugins without which it was planned; None: it was not resolved."""
 
@@ -129,6 +135,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         # The original's words, which differ between the two kinds of runtime.
         namespaced = job.spec.runtime_ref.kind == TRAINING_RUNTIME_KIND
         prefix = "unable to get runtime snapshot" if namespaced else "getting runtime snapshot"
+        planned.snapshot_digest = ""
         planned.problem = Problem("RuntimeSnapshotInvalid", f"{prefix}: {error}")
     except PluginFailed as error:
         planned.problem = blocking(error)
@@ -243,16 +250,37 @@ def _frozen_runtime(
         if is_left_over(snapshot, job.kind, job):
             planned.waiting = True
             return None
-        return decode_snapshot(snapshot, job)
+        text = snapshot_text(snapshot, job)
+        planned.snapshot_digest = snapshot_digest(text)
+        if not _is_frozen(text, planned.snapshot_digest, observed):
+            raise SnapshotChanged(job)
+        return parse_snapshot_text(text, job)
     if observed.runtime is None:
         # The appearance of a runtime is an event that enqueues this job: nothing is gained by trying again before.
         denied = observed.runtime_denied
         planned.problem = Problem(RUNTIME_DENIED, denied, retry=False) if denied else _missing_runtime(job)
         return None
     text = encode_runtime_text(observed.runtime)
+    planned.snapshot_digest = snapshot_digest(text)
     planned.applies.append(Apply(build_snapshot(job, text)))
     # Built from the text, not from the live object: the first build and all later ones see the same.
     return parse_snapshot_text(text, job)
+
+
+def _is_frozen(text: str, digest: str, observed: Observed) -> bool:
+    """Return whether a snapshot is the one that was frozen, or holds the runtime of today: that may be frozen anew."""
+    job = observed.job
+    if observed.snapshot_digest == digest:
+        return True
+    if not observed.snapshot_digest and (job.status.conditions or job.status.jobs_status or observed.workloads):
+        return True  # the TrainJob is older than digests
+    live = observed.listers.body(*runtime_key(job))
+    if live is None:
+        return not observed.snapshot_digest
+    try:
+        return parse_snapshot_text(text, job) == parse_snapshot_text(encode_runtime_text(live), job)
+    except (ApiTypeError, TemplateInvalid):
+        return False
 
 
 def _missing_runtime(job: TrainJob) -> Problem:

@@ -138,6 +138,9 @@ class TrainJobReconciler:
         self.echoes = Echoes(queue, self._expectations)
         """What stands between the events of what belongs to TrainJobs and the queue."""
 
+        self._snapshot_digests: dict[str, tuple[str, str]] = {}
+        """UIDs of TrainJobs and the digests of their snapshots that no status has yet, by key."""
+
         self._lasting_plans = LastingPlans()
         self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
         self._skipped_plugins = SkippedPlugins(recorder, clock)
@@ -207,6 +210,7 @@ class TrainJobReconciler:
             self._job_creation.forget(key)
             self._failure_reporter.forget(key)
             self._lasting_plans.forget(key)
+            self._snapshot_digests.pop(key, None)
             return DONE
         if (reason := why_unreadable(raw)) is not None:
             # Whatever its status says stays as it is.
@@ -234,7 +238,18 @@ class TrainJobReconciler:
             except RuntimeDenied as error:
                 return observed._replace(runtime_denied=str(error))
             observed = observe(job, raw, listers, deleted_workloads=deleted)
+        uid, digest = self._snapshot_digests.get(key, ("", ""))
+        if observed.snapshot_digest:
+            self._snapshot_digests.pop(key, None)
+        elif uid == job.metadata.uid:
+            observed = observed._replace(snapshot_digest=digest)
         return observed
+
+    def _bind_snapshot(self, key: str, observed: Observed, planned: Plan) -> str:
+        """Return the digest of the snapshot that counts for a TrainJob; remember it until a status has it."""
+        if planned.snapshot_digest and not observed.job.status.runtime_snapshot_digest:
+            self._snapshot_digests[key] = observed.job.metadata.uid, planned.snapshot_digest
+        return planned.snapshot_digest or observed.snapshot_digest
 
     async def _move_on(self, key: str, observed: Observed) -> Outcome:
         now = self._clock.now()
@@ -274,6 +289,7 @@ class TrainJobReconciler:
             skipped=self._skipped_plugins.condition(key, observed.raw, planned.skipped),
             first_failures=first_failures,
             waiting=self._failure_reporter.waiting(key, observed.raw),
+            snapshot_digest=self._bind_snapshot(key, observed, planned),
             now=time_text(now),
         )
         status_due = await self._status_writer.write(key, observed.raw, status)

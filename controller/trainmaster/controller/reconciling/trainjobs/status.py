@@ -8,6 +8,8 @@ Guarantees:
 
 from __future__ import annotations
 
+from typing import Final
+
 from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
 from trainmaster.controller.reconciling.conditions import is_true, remove_condition, set_condition
 from trainmaster.controller.reconciling.problems import Problem
@@ -28,6 +30,8 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
+_DIGEST: Final = "runtimeSnapshotDigest"
+
 _RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2, CONTAINER_FAILED: 3, WAITING: 4}
 """What matters more: an end is final; a problem wants its owner, also while the job is suspended and would not show it.
 """
@@ -44,6 +48,7 @@ def next_status(
     skipped: JsonObject | None = None,
     first_failures: FirstFailures | None = None,
     waiting: JsonObject | None = None,
+    snapshot_digest: str = "",
     now: str,
 ) -> JsonObject:
     """Compute the status of a TrainJob.
@@ -58,6 +63,7 @@ def next_status(
         skipped: The condition that it goes on without some plugins, if it does.
         first_failures: What there is to tell of containers that failed; None: nothing new is known of that.
         waiting: The condition that its pods do not start, if they do not.
+        snapshot_digest: That of the runtime snapshot, if it is known. It is written together with what else changes.
         now: RFC 3339, for conditions that flip.
     """
     following: JsonObject = copy_tree(status)
@@ -78,12 +84,17 @@ def next_status(
     _set_or_remove(conditions, PLUGIN_SKIPPED, skipped, now=now)
     _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)
+    if finished(conditions):
+        following.pop(_DIGEST, None)  # nothing is built any more
+    elif snapshot_digest and (following != status or status.get(_DIGEST, snapshot_digest) != snapshot_digest):
+        following[_DIGEST] = snapshot_digest
     return following
 
 
 def only_counters(old: JsonObject, new: JsonObject) -> bool:
     """Tell whether two statuses differ in nothing but how many pods of each job do what."""
-    return {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)} == {"jobsStatus"}
+    changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
+    return changed - {_DIGEST} == {"jobsStatus"}
 
 
 def _note_suspension(job: TrainJob, conditions: list[JsonObject], *, now: str) -> None:
