@@ -195,7 +195,7 @@ def test_kinds_and_gang_scheduler_are_those_of_the_configuration(ran: Ran) -> No
 
 
 def test_what_a_job_becomes_is_complete(capsys: pytest.CaptureFixture[str]) -> None:
-    mpi = ["ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Pod", "Pod"]
+    mpi = ["Role", "RoleBinding", "ServiceAccount", "ConfigMap", "Pod", "Pod"]
     for kind, replicas, kinds in (("MPIJob", {"Launcher": 1, "Worker": 1}, mpi), ("JAXJob", {"Worker": 0}, [])):
         main(["render", "-f", write(job_object(KINDS[kind], replicas))])
         objects = [document for _, document in load_yaml_documents(capsys.readouterr().out)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.labels import owner_reference
@@ -21,13 +22,16 @@ def owned(job: Job, obj: JsonObject) -> JsonObject:
 
 
 def job_objects(job: Job, gang: GangScheduler | None = None) -> Iterator[JsonObject]:
-    """Build what a job becomes in a cluster that has nothing of it yet, in the order of writing."""
-    for obj in job.kind.build(job, [], NO_LISTERS):
+    """Build what a job becomes, in the order of writing; what its kind builds is that for pods which exist."""
+    pods = {
+        replica_type: [build_pod(job, replica_type, index, gang) for index in range(replica.replicas)]
+        for replica_type, replica in job.replica_specs.items()
+    }
+    for obj in job.kind.build(job, list(chain.from_iterable(pods.values())), NO_LISTERS):
         yield owned(job, obj)
     if gang is not None:
         yield gang.pod_group(job, None, {})
-    for replica_type, replica in job.replica_specs.items():
-        for index in range(replica.replicas):
-            yield build_pod(job, replica_type, index, gang)
-        for index in range(replica.replicas if job.kind.has_services else 0):
+    for replica_type, of_type in pods.items():
+        yield from of_type
+        for index in range(len(of_type) if job.kind.has_services else 0):
             yield build_service(job, replica_type, index)
