@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,20 +17,17 @@ FOREVER = 60.0
 
 
 class PassingTime:
-    """Time that stands still until a call takes too long: then the next readings, the watchdog's, are seconds apart."""
+    """Time that stands still until a call takes too long."""
 
     def __init__(self) -> None:
-        self._now, self._readings = 0.0, 0
+        self._now = 0.0
 
     def __call__(self) -> float:
-        if self._readings:
-            self._readings -= 1
-            self._now += 2
         return self._now
 
-    def take_too_long(self, *, readings: int = 1) -> None:
-        """Exceed a limit of time, and with two readings the grace after it as well."""
-        self._readings = readings
+    def take_too_long(self) -> None:
+        """Exceed a limit of time."""
+        self._now += 2
 
 
 TIME = PassingTime()
@@ -73,33 +69,24 @@ _AWAKE = threading.Event()
 
 
 def sleep() -> Any:
-    """Wait in C, where no exception reaches."""
-    TIME.take_too_long(readings=2)
+    """Wait."""
+    TIME.take_too_long()
     _AWAKE.wait(FOREVER)
 
 
 @contextmanager
 def sleepers() -> Iterator[None]:
-    """Wake at the end whoever sleeps."""
+    """End at the end what whoever sleeps or computes is at."""
     _AWAKE.clear()
     yield
     _AWAKE.set()
 
 
 def spin() -> Any:
-    """Compute in Python."""
+    """Compute."""
     TIME.take_too_long()
-    end = time.monotonic() + FOREVER
-    while time.monotonic() < end:
+    while not _AWAKE.is_set():
         pass
-
-
-def hoard() -> Any:
-    """Allocate without end."""
-    kept = []
-    while True:
-        kept.append(b"x" * (1 << 20))
-        time.sleep(0.001)
 
 
 def named(name: str, **metadata: str) -> Callable[[], Any]:

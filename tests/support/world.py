@@ -360,4 +360,3 @@ def guarded_world(plugin: Any) -> Iterator[World]:
         yield world
     finally:
         world.close()
-        guard.close()

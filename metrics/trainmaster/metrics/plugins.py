@@ -2,8 +2,8 @@
 
 - The buckets for calls go from what a plugin should take (microseconds) over the budget for a stall of the event loop
   (0.1 s) to what is a fault by any measure.
-- A call has one of these results: `success`, `rejected` (by `Rejected` or `NotReady`), `error`, `timeout`, `memory` (it
-  exceeded a limit), `refused` (it was not made, because the plugin is quarantined).
+- A call has one of these results: `success`, `rejected` (by `Rejected` or `NotReady`), `error`, `timeout` (it took too
+  long), `refused` (it was not made, because the plugin is quarantined).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from trainmaster.metrics.registry import REGISTRY, Children
 from trainmaster.metrics.series import Counter, Gauge, Histogram
 
-CallResult: TypeAlias = Literal["success", "rejected", "error", "timeout", "memory", "refused"]
+CallResult: TypeAlias = Literal["success", "rejected", "error", "timeout", "refused"]
 
 PLUGIN_CALLS = Counter(
     "trainmaster_plugin_calls_total", "Calls of plugins by result", ("plugin", "phase", "result"), registry=REGISTRY
@@ -33,7 +33,7 @@ QUARANTINED = Gauge(
 )
 STUCK = Gauge(
     "trainmaster_plugin_stuck_calls",
-    "Calls that exceeded the time limit and cannot be ended; each holds a thread until it returns",
+    "Calls that exceeded the time limit and have not returned; each holds a thread until it does",
     ("plugin",),
     registry=REGISTRY,
 )

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 from support.series import value_of
 
+from trainmaster.controller.plugins.guard import TimeLimitExceeded
 from trainmaster.controller.plugins.observer import LOG_INTERVAL, PluginCallObserver
-from trainmaster.controller.plugins.watchdog import MemoryLimitExceeded, TimeLimitExceeded
 from trainmaster.runtime.framework.interface import NotReady, Rejected
 
 
@@ -46,7 +46,6 @@ def test_a_slow_call_is_logged_once_by_name() -> None:
         (Rejected("no"), "rejected"),
         (NotReady("not yet"), "rejected"),
         (TimeLimitExceeded("took longer than 5 s in build"), "timeout"),
-        (MemoryLimitExceeded("took more than 256 MiB of memory in build"), "memory"),
     ],
 )
 def test_calls_are_counted_by_result(error: BaseException, result: str) -> None:

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 
 import pytest
+from support.commands import eventually
 from support.faulty_plugins import FOREVER, TIME, sleep, sleepers
 from support.series import value_of
 
@@ -20,13 +21,12 @@ from trainmaster.runtime.framework.calls import Calls, PluginFailed
 
 @pytest.fixture
 def guard() -> Iterator[PluginGuard]:
-    made = PluginGuard({"acme"}, time_limit=0.1, failures=99, period=60.0, now=TIME)
-    with closing(made), sleepers():
-        yield made
+    with sleepers():
+        yield PluginGuard({"acme"}, time_limit=0.1, failures=99, period=60.0, now=TIME)
 
 
-def threads(size: int = 2, *, skips: bool = False) -> closing[PluginThreads]:
-    return closing(PluginThreads("test", size=size, skips=lambda _: skips))
+def threads(size: int = 2, *, skips: bool = False, **options: float) -> closing[PluginThreads]:
+    return closing(PluginThreads("test", size=size, skips=lambda _: skips, **options))
 
 
 async def test_results_errors_and_what_log_lines_say_come_back_and_threads_are_used_again() -> None:
@@ -65,8 +65,21 @@ async def test_one_that_does_not_come_back_is_replaced(guard: PluginGuard) -> No
                 await pool.run(stuck)
             assert await pool.run(lambda: "next") == "next"
             assert value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == 1
+        await eventually(lambda: value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == 0)
         for _ in range(3):
             assert await pool.run(lambda: "later") == "later"
+
+
+async def test_a_call_may_take_less_in_some_threads_than_elsewhere(guard: PluginGuard) -> None:
+    with threads(time_limit=0.05) as pool, pytest.raises(PluginFailed, match=r"took longer than 0\.05 s in validate$"):
+        await pool.run(partial(Calls(guard=guard).run, "acme", "validate", sleep))
+
+
+def test_a_call_that_nobody_gave_up_counts_as_too_long_when_it_returns() -> None:
+    """As one on the event loop, where nobody can look meanwhile."""
+    guard = PluginGuard({"acme"}, time_limit=0.1, failures=1, period=60.0, now=TIME)
+    Calls(guard=guard).run("acme", "Watch.jobs", TIME.take_too_long)
+    assert [each.why for each in guard.quarantined()] == ["it took longer than 0.1 s in Watch.jobs"]
 
 
 async def test_work_that_is_given_up_ends_by_itself_and_frees_its_place() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from support.alerts.scenario import Case, always, fires, series, silent, then
+from support.alerts.scenario import Case, always, fires, growing, series, silent, then
 
 _ACME = {"plugin": "acme"}
+CALLS = "trainmaster_plugin_calls_total"
 
 CASES = {
     "TrainmasterPluginQuarantined": Case(
@@ -31,6 +32,13 @@ CASES = {
         silent=(
             silent({series("trainmaster_plugin_stuck_calls", **_ACME): always(0)}),
             silent({series("trainmaster_plugin_stuck_calls", **_ACME): then((175, 0), (400, 1))}),
+        ),
+    ),
+    "TrainmasterPluginUndecided": Case(
+        fires=(fires({series(CALLS, phase="applies_to", result="error", **_ACME): growing(1)}, **_ACME),),
+        silent=(
+            silent({series(CALLS, phase="applies_to", result="success", **_ACME): growing(1)}),
+            silent({series(CALLS, phase="build", result="error", **_ACME): growing(1)}),
         ),
     ),
 }

@@ -305,7 +305,6 @@ class Manager:
     def _plugin_threads(self, stack: AsyncExitStack) -> PluginThreads | None:
         if self._guard is None:
             return None
-        stack.callback(self._guard.close)
         threads = PluginThreads("planner", skips=self._framework.skips)
         stack.callback(threads.close)
         return threads

@@ -2,7 +2,6 @@
 
 - `loading`: which plugins run, and what becomes of one that does not load;
 - `quarantine`: which plugins are not called for a while, because they kept failing;
-- `watchdog`: ends calls that exceed a limit;
 - `guard`: both, around each call of a plugin that is not ours;
 - `threads`: where such plugins run, so that one that never comes back holds up nobody else;
 - `observer`: metrics of calls, and the log that their authors need;

@@ -1,7 +1,9 @@
 """The guard: stands around each call of a plugin that is not ours (`runtime.framework.calls.CallGuard`).
 
 Guarantees:
-- A call that exceeds a limit fails, and so does each call of a plugin that is quarantined, without being made.
+- A call of a plugin that is quarantined fails without being made.
+- A call that takes longer than the time limit counts as failed. Whoever waits for it (`threads`) gives it up, and the
+  thread is left to the plugin: nothing ends a call from outside.
 - What our own plugins do is neither watched nor counted: they are tested with everything else, and a plugin that all
   TrainJobs need must not be lost to them because some of them are odd.
 - That a plugin is quarantined, and that it works again, is a line in the log, a metric and a detail of readiness.
@@ -11,7 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
@@ -19,9 +22,8 @@ import structlog
 from trainmaster.controller.configuration import Plugins, seconds
 from trainmaster.controller.plugins.loading import LoadedPlugins
 from trainmaster.controller.plugins.quarantine import Quarantine, Quarantined
-from trainmaster.controller.plugins.watchdog import GRACE, MEMORY_LIMIT, SURROUNDINGS, Call, Watchdog
 from trainmaster.metrics.plugins import QUARANTINED, STUCK, count_refused_call, publish_plugin
-from trainmaster.runtime.framework.calls import CallRefused, text_of
+from trainmaster.runtime.framework.calls import CallEnded, CallRefused, text_of
 from trainmaster.runtime.framework.framework import INDEXING, MAPPING
 
 log = structlog.get_logger(__name__)
@@ -36,6 +38,57 @@ class PluginQuarantined(CallRefused):
     """A plugin is not called for a while."""
 
 
+class TimeLimitExceeded(CallEnded):
+    """A call took too long."""
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A call that is under way."""
+
+    guard: PluginGuard
+    plugin: str
+    phase: str
+    job: str
+    started: float
+    limit: float
+    is_over: bool = False
+
+    @property
+    def error(self) -> TimeLimitExceeded:
+        """What it fails with if it takes too long."""
+        return TimeLimitExceeded(f"took longer than {self.limit:g} s in {self.phase}")
+
+    def give_up(self) -> bool:
+        """Wait for it no longer if it takes too long; returns whether that is so."""
+        return self.guard.give_up(self)
+
+
+@dataclass(slots=True, eq=False)
+class Work:
+    """What a thread is at: some calls, one after the other."""
+
+    time_limit: float = float("inf")
+    """Seconds that a call may take, if that is less than elsewhere."""
+
+    refused: Mapping[str, CallEnded] = field(default_factory=dict)
+    """Plugins that are not called, with the reason: the work is being done again because of them."""
+
+    call: Call | None = None
+    given_up: CallEnded | None = None
+    """Why nobody waits for it any more."""
+
+
+class CurrentWork(threading.local):
+    """What the thread that asks is at."""
+
+    def __init__(self) -> None:
+        self.work = Work()
+
+
+CURRENT: Final = CurrentWork()
+
+
 class PluginGuard:
     """Guards the calls of some plugins.
 
@@ -44,8 +97,6 @@ class PluginGuard:
         time_limit: Seconds that one call may take.
         failures: After how many failures in a row a plugin is quarantined.
         period: Seconds until it is tried again.
-        memory_limit: Bytes by which the process may grow during one call.
-        grace: Seconds that a call has to end when it has been told to.
         now: The time.
     """
 
@@ -56,17 +107,13 @@ class PluginGuard:
         time_limit: float,
         failures: int,
         period: float,
-        memory_limit: int = MEMORY_LIMIT,
-        grace: float = GRACE,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._plugins = frozenset(plugins)
         self._now = now
         self._lock = threading.Lock()
         self._quarantine = Quarantine(failures=failures, period=period)
-        self._watchdog = Watchdog(
-            time_limit=time_limit, memory_limit=memory_limit, on_stuck=self._gave_up, grace=grace, now=now
-        )
+        self._time_limit = time_limit
         for plugin in self._plugins:
             publish_plugin(plugin)
 
@@ -76,36 +123,42 @@ class PluginGuard:
         return self._quarantine.period
 
     def enter(self, plugin: str, phase: str, job: str) -> None:
-        """Watch a call that begins.
+        """Take note of a call that begins.
 
         Raises:
             PluginQuarantined: It must not be made.
-            CallEnded: It was made for the same work before, and exceeded a limit.
+            CallEnded: The same work exceeded the limit in this plugin before, or nobody waits for it any more.
         """
         if plugin not in self._plugins:
             return
-        refused = SURROUNDINGS.refused.get(plugin)
-        if refused is not None:
-            raise refused
+        work = CURRENT.work
+        if (reason := work.given_up or work.refused.get(plugin)) is not None:
+            raise reason
         with self._lock:
             quarantined = self._quarantine.enter(plugin, phase, now=self._now())
         if quarantined is not None and (phase not in EVENTS or phase == quarantined.phase):
             count_refused_call(plugin, phase)
             raise PluginQuarantined(self._text(quarantined))
-        self._watchdog.enter(plugin, phase, job)
+        work.call = Call(self, plugin, phase, job, self._now(), min(self._time_limit, work.time_limit))
 
     def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:  # noqa: ARG002 - the protocol's
-        """Watch the call of this thread no longer, and draw the conclusions."""
-        if plugin not in self._plugins:
+        """Take note that the call of this thread has ended, and draw the conclusions.
+
+        Raises:
+            CallEnded: It was given up, and its work with it.
+        """
+        work = CURRENT.work
+        if plugin not in self._plugins or (call := work.call) is None:
             return
-        call = self._watchdog.leave()
-        if call is None:
-            return
-        if call.stuck:
-            STUCK.labels(plugin).dec()
-            with self._lock:
+        work.call = None
+        with self._lock:
+            given_up, call.is_over = call.is_over, True
+            if given_up:
                 self._quarantine.came_back(plugin)
-        elif call.error is not None:
+        if given_up:
+            STUCK.labels(plugin).dec()
+            raise call.error
+        if self._now() - call.started > call.limit:
             self._failed(call, call.error, exceeded=True)
         elif error is not None:
             self._failed(call, error, exceeded=False)
@@ -116,6 +169,24 @@ class PluginGuard:
                 QUARANTINED.labels(plugin).set(0)
                 log.info("a plugin works again and is called as before", plugin=plugin, phase=phase)
 
+    def give_up(self, call: Call) -> bool:
+        """Wait no longer for a call that takes too long; returns whether that is so."""
+        with self._lock:
+            if call.is_over or self._now() - call.started <= call.limit:
+                return False
+            call.is_over = True
+            self._quarantine.gave_up(call.plugin)
+        STUCK.labels(call.plugin).inc()
+        log.error(
+            "a call of a plugin takes too long; its thread is left to it, and another one takes its place",
+            plugin=call.plugin,
+            phase=call.phase,
+            error=str(call.error),
+            hint="plugins decide, and neither wait nor do I/O; ask its author",
+        )
+        self._failed(call, call.error, exceeded=True)
+        return True
+
     def quarantined(self) -> Sequence[Quarantined]:
         """Return the plugins that are not called, by name."""
         with self._lock:
@@ -125,29 +196,8 @@ class PluginGuard:
         """Say which plugins are not called, to everybody who reads probes; errors may quote anything."""
         return "; ".join(_summary(each) for each in self.quarantined()) or None
 
-    def close(self) -> None:
-        """End the watchdog."""
-        self._watchdog.close()
-
-    def _gave_up(self, call: Call) -> None:
-        replaced = call.on_stuck is not None
-        STUCK.labels(call.plugin).inc()
-        log.error(
-            "a call of a plugin does not end; its thread is left to itself, and another one takes its place"
-            if replaced
-            else "a call of a plugin does not end, and everything else waits for it",
-            plugin=call.plugin,
-            phase=call.phase,
-            error=str(call.error),
-            hint="it waits for something outside of Python, for instance in time.sleep or for a socket: plugins decide "
-            "and do no I/O; ask its author",
-        )
-        with self._lock:
-            self._quarantine.gave_up(call.plugin)
-        self._failed(call, call.error, exceeded=True)
-
-    def _failed(self, call: Call, error: BaseException | None, *, exceeded: bool) -> None:
-        text = text_of(error) if error is not None else ""
+    def _failed(self, call: Call, error: BaseException, *, exceeded: bool) -> None:
+        text = text_of(error)
         # Owners of other TrainJobs get to read it: not what an error quotes of this one.
         why = f"it {text}" if exceeded else type(error).__name__
         with self._lock:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.plugins.watchdog import MemoryLimitExceeded, TimeLimitExceeded
+from trainmaster.controller.plugins.guard import TimeLimitExceeded
 from trainmaster.metrics.plugins import CallResult, observe_plugin_call
 from trainmaster.runtime.framework.calls import text_of
 from trainmaster.runtime.framework.interface import Rejected
@@ -86,8 +86,6 @@ def result_of(error: BaseException) -> CallResult:
             return "rejected"
         case TimeLimitExceeded():
             return "timeout"
-        case MemoryLimitExceeded():
-            return "memory"
         case _:
             return "error"
 

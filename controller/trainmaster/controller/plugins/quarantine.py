@@ -6,12 +6,17 @@ Rules:
 - After the period one call in the phase that failed is let through, while others wait for how it ends. Success ends
   the quarantine, failure begins it anew. Other phases are called meanwhile: the one call may depend on them.
 - While a call that was given up has not come back, no further one is let through: each would take a thread.
+- A plugin is never quarantined for `applies_to`, and asked that also while it is quarantined: nobody else knows which
+  TrainJobs it does not serve, and those go on. Only when so many of these calls have not come back it is not asked.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Final
+
+DECIDING: Final = "applies_to"
 
 
 @dataclass(slots=True)
@@ -64,6 +69,9 @@ class Quarantine:
 
     def enter(self, plugin: str, phase: str, *, now: float) -> Quarantined | None:
         """Return why a plugin must not be called now; None: it may be, and `succeeded` or `failed` has to follow."""
+        if phase == DECIDING:
+            stuck = self._stuck[plugin]
+            return Quarantined(plugin, phase, stuck, "it does not return") if stuck >= self._limit else None
         state = self._quarantined.get(plugin)
         if state is None:
             return None
@@ -96,6 +104,8 @@ class Quarantine:
 
         Returns: The plugin, if it is quarantined because of this failure and was not before.
         """
+        if phase == DECIDING:
+            return None
         state = self._quarantined.get(plugin)
         if state is not None:
             # Also by a call that began before: what is known of the plugin has not become better.

@@ -2,8 +2,8 @@
 
 Guarantees:
 - Not more than so many pieces of work are under way at once; others wait, in order.
-- Of work in which a call does not end it is told at once. Its thread is left to itself, and ends when the call does;
-  another one takes its place.
+- Work in which a call takes longer than it may is waited for no longer. Its thread is left to that call, and ends when
+  it does; another one takes its place.
 - Where TrainJobs go on without the plugin, the work is done again without it.
 """
 
@@ -12,19 +12,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from contextvars import copy_context
+from functools import partial
 from queue import SimpleQueue
 from typing import Any, Final, TypeVar
 
-from trainmaster.controller.plugins.watchdog import SURROUNDINGS, Call
+from trainmaster.controller.plugins.guard import CURRENT, Call, Work
 from trainmaster.runtime.framework.calls import CallEnded, PluginFailed
 
 T = TypeVar("T")
 
 PLANNERS: Final = 4
-"""Threads for reconciles: so many plugins may be stuck before others wait for them."""
+"""Threads for reconciles."""
+
+INTERVAL: Final = 0.1
+"""Seconds between two looks at a call that is under way."""
 
 
 class PluginThreads:
@@ -38,7 +41,7 @@ class PluginThreads:
     """
 
     def __init__(
-        self, name: str, *, size: int = PLANNERS, skips: Callable[[str], bool], time_limit: float | None = None
+        self, name: str, *, size: int = PLANNERS, skips: Callable[[str], bool], time_limit: float = float("inf")
     ) -> None:
         self._name = name
         self._skips = skips
@@ -51,17 +54,17 @@ class PluginThreads:
         """Call a function in one of the threads; cancelled, it is left to end by itself.
 
         Raises:
-            PluginFailed: A call in it does not end.
+            PluginFailed: A call in it takes too long.
         """
         refused: dict[str, CallEnded] = {}
         while True:
             try:
                 return await self._run(function, refused)
             except _Stuck as stuck:
-                plugin, error = stuck.call.plugin, stuck.call.error
-                if error is None or plugin in refused or not self._skips(plugin):
-                    raise PluginFailed(plugin, stuck.call.phase, error or stuck) from None
-                refused = {**refused, plugin: error}
+                call = stuck.call
+                if call.plugin in refused or not self._skips(call.plugin):
+                    raise PluginFailed(call.plugin, call.phase, call.error) from None
+                refused = {**refused, call.plugin: call.error}
 
     def close(self) -> None:
         """End the threads that have nothing to do, and each other one when it has done what it is at."""
@@ -74,35 +77,42 @@ class PluginThreads:
         await self._places.acquire()
         loop, context = asyncio.get_running_loop(), copy_context()  # what log lines say of the TrainJob is in it
         thread = self._idle.pop() if self._idle else _Thread(self._name)
-        future: Future[T] = Future()
-        end = threading.Lock()  # of the work: whoever takes it tells how it ended, and frees the place
+        work = Work(time_limit=self._time_limit, refused=refused)
+        future: asyncio.Future[T] = loop.create_future()
+        next_look: asyncio.TimerHandle | None = None
 
-        def give_up(call: Call) -> None:
-            if end.acquire(blocking=False):
-                _settle(future.set_exception, _Stuck(call))
-                thread.end()
-                _call_soon(loop, self._places.release)
-
-        def work() -> None:
-            SURROUNDINGS.time_limit = self._time_limit
-            SURROUNDINGS.on_stuck = give_up
-            SURROUNDINGS.refused = refused
-            result: T | None = None
-            failure: BaseException | None = None
+        def in_thread() -> None:
+            CURRENT.work = work
             try:
                 result = context.run(function)
             except BaseException as error:
-                failure = error
-            if not end.acquire(blocking=False):
-                return
-            _call_soon(loop, lambda: self._take_back(thread))  # first: whoever waits may want it next
-            if failure is not None:
-                _settle(future.set_exception, failure)
+                _call_soon(loop, partial(ended, future.set_exception, error))
             else:
-                _settle(future.set_result, result)
+                _call_soon(loop, partial(ended, future.set_result, result))
 
-        thread.give(work)
-        return await asyncio.wrap_future(future)
+        def ended(settle: Callable[[Any], object], value: Any) -> None:
+            if work.given_up is None:
+                if next_look is not None:
+                    next_look.cancel()
+                self._take_back(thread)  # first: whoever waits may want it next
+                if not future.done():
+                    settle(value)
+
+        def look() -> None:
+            nonlocal next_look
+            call = work.call
+            if call is None or not call.give_up():
+                next_look = loop.call_later(INTERVAL, look)
+                return
+            work.given_up = call.error
+            thread.end()
+            self._places.release()
+            if not future.done():
+                future.set_exception(_Stuck(call))
+
+        next_look = loop.call_later(INTERVAL, look)
+        thread.give(in_thread)
+        return await future
 
     def _take_back(self, thread: _Thread) -> None:
         if self._closed:
@@ -113,7 +123,7 @@ class PluginThreads:
 
 
 class _Stuck(Exception):
-    """A call does not end."""
+    """A call takes too long."""
 
     def __init__(self, call: Call) -> None:
         super().__init__(str(call.error))
@@ -139,12 +149,6 @@ class _Thread:
         while (work := self._work.get()) is not None:
             work()
             del work
-
-
-def _settle(settle: Callable[[Any], object], value: Any) -> None:
-    """Tell what came out, unless nobody waits for it any more."""
-    with suppress(InvalidStateError):
-        settle(value)
 
 
 def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:

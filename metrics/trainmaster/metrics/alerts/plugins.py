@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from trainmaster.metrics import plugins
-from trainmaster.metrics.alerts.model import Alert, largest, smallest
+from trainmaster.metrics.alerts.model import QUERIES, Alert, largest, smallest
+from trainmaster.metrics.promql import like
 
 PLUGINS: Final = (
     Alert(
@@ -32,5 +33,16 @@ PLUGINS: Final = (
         expression=largest(plugins.STUCK, "plugin", "pod") > 0,
         summary="Calls of the plugin {{ $labels.plugin }} do not return in {{ $labels.pod }}.",
         description="Each holds a thread until the manager is restarted. /debug/threads shows where they stand.",
+    ),
+    Alert(
+        name="TrainmasterPluginUndecided",
+        severity="warning",
+        duration="0s",
+        expression=QUERIES.within("15m").increase(
+            plugins.PLUGIN_CALLS, "plugin", phase="applies_to", result=like("error|timeout|refused")
+        )
+        > 0,
+        summary="The plugin {{ $labels.plugin }} cannot say whether it serves some TrainJobs.",
+        description="These are blocked, or go on without it. The log of the manager has its errors.",
     ),
 )

@@ -82,7 +82,7 @@ _CALLS: Final = Row(
         Panel(
             title="Failed calls a second",
             description="Calls that did not succeed. `rejected`: the plugin refuses a job, and the condition of the "
-            "job says why; `error`, `timeout` and `memory` are defects of the plugin; `refused`: it is quarantined.",
+            "job says why; `error` and `timeout` are defects of the plugin; `refused`: it is quarantined.",
             queries=(
                 Query(
                     QUERIES.rate(plugins.PLUGIN_CALLS, "plugin", "result", result=unlike("success")),

@@ -23,11 +23,10 @@ Observer = Callable[[str, str, float, BaseException | None], None]
 
 
 class CallGuard(Protocol):
-    """Stands around every call of a plugin: refuses those of one that is quarantined, and ends those that take too
-    long.
+    """Stands around every call of a plugin: refuses those of one that is quarantined.
 
-    Whatever it raises in `enter`, or in the thread of the call while that is under way, becomes the failure of the
-    call: `CallRefused` and `CallEnded`, whose texts follow the name of the plugin.
+    Whatever it raises becomes the failure of the call: `CallRefused` and `CallEnded`, whose texts follow the name of
+    the plugin.
     """
 
     def enter(self, plugin: str, phase: str, job: str) -> None:
@@ -40,7 +39,8 @@ class CallGuard(Protocol):
     def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:
         """Take note that it has ended; `error` is why it failed. It follows each `enter` that raised nothing.
 
-        It is called again if it was itself ended, by an exception that was meant for the call.
+        Raises:
+            Exception: Nobody waits for what it returned.
         """
 
 
@@ -48,8 +48,8 @@ class CallRefused(Exception):
     """Raised by a guard instead of a call: the plugin is quarantined."""
 
 
-class CallEnded(BaseException):
-    """Raised by a guard within a call: it has exceeded a limit. No `except Exception` of a plugin catches it."""
+class CallEnded(Exception):
+    """Raised by a guard in place of what a call returns: it took longer than it may."""
 
 
 class PluginFailed(Exception):
@@ -149,11 +149,7 @@ class Calls:
                 failure = error
                 raise
             finally:
-                try:
-                    guard.leave(plugin, phase, job, None if isinstance(failure, Rejected) else failure)
-                except BaseException as error:  # it ended the call in the moment in which that was done anyway
-                    guard.leave(plugin, phase, job, error)
-                    raise
+                guard.leave(plugin, phase, job, None if isinstance(failure, Rejected) else failure)
         except BaseException as error:
             failure = error
             raise PluginFailed(plugin, phase, error) from error

@@ -370,13 +370,16 @@ class Framework:
                 without.add(error.plugin)
                 warnings.append(_unchecked(error))
 
-    def status(self, job: TrainJob, listers: Listers) -> StatusReport | None:
+    def status(self, job: TrainJob, listers: Listers, *, without: Collection[str] = ()) -> StatusReport | None:
         """Return the state of the workload; None when there is no workload, or no plugin that could know.
 
         Raises:
-            PluginFailed: The plugin raised, or returned what is no report.
+            PluginFailed: The plugin raised, or returned what is no report. It may be one that does not serve the
+                TrainJob: it is left out if it is named in `without`.
         """
         for plugin in self._by_phase["status"]:
+            if plugin.name in without:
+                continue
             arguments = {"job": self._given(job), "listers": listers}
             report = self._calls.call(plugin, "status", self._check_report, arguments, job=job.metadata.uid)
             if report is not None:

@@ -217,7 +217,6 @@ async def probes() -> AsyncIterator[str]:
     await server.start_server()
     yield str(server.make_url(""))
     await server.close()
-    guard.close()
 
 
 async def test_the_list_knows_what_a_manager_does_not_call(probes: str, capsys: pytest.CaptureFixture[str]) -> None:

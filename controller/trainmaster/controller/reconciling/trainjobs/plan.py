@@ -43,7 +43,7 @@ from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_over
-from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, Resolution, resolve
+from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, Resolution, new_info, resolve
 from trainmaster.runtime.snapshot import (
     SnapshotChanged,
     SnapshotInvalid,
@@ -162,6 +162,19 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
             observed.is_workload(each.identity) and each.when is not ApplyWhen.ALWAYS for each in resolution.objects
         )
     return planned
+
+
+def may_serve(plugin: str, observed: Observed, framework: Framework) -> bool:
+    """Tell whether a plugin may serve a TrainJob: whether it does, or nobody can say."""
+    job = observed.job
+    try:
+        runtime = _frozen_runtime(observed, observed.read_snapshot(), Plan())
+        if runtime is None:
+            return False  # nothing is built
+        info = new_info(job, runtime, listers=observed.listers)
+        return any(each.name == plugin for each in framework.serving(info, job.model_copy(deep=True)))
+    except (SnapshotInvalid, PluginFailed, ApiTypeError, MergeError, TemplateInvalid, JobInvalid):
+        return True
 
 
 def time_to_live(observed: Observed) -> int | None:

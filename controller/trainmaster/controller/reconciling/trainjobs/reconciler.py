@@ -17,12 +17,12 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from contextvars import copy_context
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
@@ -68,7 +68,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     observe,
     with_live_runtime,
 )
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
+from trainmaster.controller.reconciling.trainjobs.plan import Plan, may_serve, plan
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     RETRY_INTERVAL,
     SkippedPlugins,
@@ -84,6 +84,8 @@ from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree, why_unreadable
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
@@ -365,22 +367,35 @@ class TrainJobReconciler:
         return await asyncio.get_running_loop().run_in_executor(self._planner, copy_context().run, decide)
 
     async def _report(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
-        try:
-            if self._plugin_threads is not None:
-                return await self._plugin_threads.run(partial(self._report_status, observed)), None
-            return self._report_status(observed), None
-        except PluginFailed as error:
-            return None, blocking(error)
+        """Ask plugins for the state of the workload, of those that fail only the ones that serve the TrainJob."""
+        without: set[str] = set()
+        while True:
+            try:
+                return await self._call(partial(self._ask_status, observed, without)), None
+            except PluginFailed as error:
+                if await self._may_serve(error.plugin, observed):
+                    return None, blocking(error)
+                without.add(error.plugin)
 
-    def _report_status(self, observed: Observed) -> StatusReport | None:
+    async def _may_serve(self, plugin: str, observed: Observed) -> bool:
+        try:
+            return await self._call(partial(may_serve, plugin, observed, self._framework))
+        except PluginFailed:
+            return True
+
+    async def _call(self, function: Callable[[], T]) -> T:
+        """Call what calls plugins, where it may block if one is of somebody else."""
+        return function() if self._plugin_threads is None else await self._plugin_threads.run(function)
+
+    def _ask_status(self, observed: Observed, without: Collection[str]) -> StatusReport | None:
         if observed.deleted_workloads:
             # A workload is gone. If it had ended, the job has (B27); otherwise there is nothing to report.
             states = [each.state for each in observed.deleted_workloads]
-            last = self._framework.status(observed.job, observed.listers.with_objects(states))
+            last = self._framework.status(observed.job, observed.listers.with_objects(states), without=without)
             if last is not None and finished(last.conditions):
                 return last
         if self._plugin_threads is not None:
-            return self._framework.status(observed.job, observed.listers)
+            return self._framework.status(observed.job, observed.listers, without=without)
         # Our own report what a workload says, and leave it as it is, which others need not; and it is decoded already.
         listers = observed.listers.sharing(observed.workloads.values())
         return self._framework.status(observed.job, listers) if observed.workloads else None
