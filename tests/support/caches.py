@@ -11,7 +11,7 @@ from typing import Any
 from support.informers import Script, bookmark
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
@@ -26,19 +26,24 @@ QUEUE = ("acme.io/v1", "Queue", "queues")
 
 
 class Cluster:
-    """A server of many kinds; those in `absent` it does not serve."""
+    """A server of many kinds; those in `absent` it does not serve, those in `denied` nobody may read."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self.kinds: dict[str, Script] = defaultdict(lambda: Script(clock))
         self.absent: set[str] = set()
+        self.denied: set[str] = set()
 
     async def list_bytes(self, resource: Resource, *_: Any, **__: Any) -> bytes:
+        if resource.name in self.denied:
+            raise Forbidden(status=403, reason="Forbidden")
         raise NotFound(status=404, reason="NotFound")
 
     @asynccontextmanager
     async def watch(self, resource: Resource, **asked: Any) -> AsyncIterator[Any]:
         if resource.name in self.absent:
             raise NotFound(status=404, reason="NotFound")
+        if resource.name in self.denied:
+            raise Forbidden(status=403, reason="Forbidden")
         async with self.kinds[resource.name].watch(resource, **asked) as stream:
             yield stream
 

@@ -103,8 +103,9 @@ async def test_without_jobset_it_says_so_and_goes_on_when_that_comes(stack: Stac
     with capture_logs() as logs:
         async with probed(stack.access) as probes:
             assert await blocked(stack, "early", "KindNotServed") == (
-                "the cluster does not serve JobSet (jobset.x-k8s.io/v1alpha2), which the plugin jobset needs; install "
-                "its definition (jobsets.jobset.x-k8s.io), or disable the plugin"
+                "the cluster does not serve JobSet (jobset.x-k8s.io/v1alpha2), which the plugin jobset needs, or the "
+                "manager may not read it; install its definition (jobsets.jobset.x-k8s.io), grant the right, or "
+                "disable the plugin"
             )
             status, ready = await probes.ask("readyz?verbose")
             assert (status, "jobsets.jobset.x-k8s.io" in ready) == (500, True)
@@ -145,7 +146,7 @@ async def test_a_kind_that_comes_later_or_goes_holds_up_the_trainjobs_of_its_plu
             jobset = await stack.client.get(JOBSETS, "default", "queued")
             assert jobset["metadata"]["labels"]["queue"] == "blue"
             assert "waiting for queues" not in (await probes.ask("readyz?verbose"))[1]
-            (line,) = [each for each in logs if "does not serve a kind that plugins need" in each["event"]]
+            (line,) = [each for each in logs if "a kind that plugins need cannot be read" in each["event"]]
             assert (line["log_level"], line["kind"], line["plugins"]) == ("warning", "Queue", ["acme-queues"])
 
             await stack.client.delete(DEFINITIONS, None, POD_GROUPS)

@@ -24,7 +24,7 @@ from trainmaster.metrics.cache import OBJECTS
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
-JOBSET = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, writes=True)
+JOBSET = Watch(JOBSETS.api_version, JOBSETS.kind, JOBSETS.plural, writes=True, required=True)
 LIMITS = Watch("v1", "LimitRange", "limitranges", optional=True)
 Where = tuple[str, str | None]
 

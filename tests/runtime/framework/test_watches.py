@@ -166,8 +166,8 @@ def test_without_its_kind_only_the_trainjobs_that_a_plugin_serves_wait() -> None
     assert failed.value.kind_not_served
     assert failed.value.not_ready
     assert str(failed.value) == (
-        "the cluster does not serve Queue (acme.io/v1), which the plugin acme needs; install its definition "
-        "(queues.acme.io), or disable the plugin"
+        "the cluster does not serve Queue (acme.io/v1), which the plugin acme needs, or the manager may not read it; "
+        "install its definition (queues.acme.io), grant the right, or disable the plugin"
     )
     assert resolve(trainjob(), torch, framework, listers=NO_LISTERS).objects, "offline nobody knows"
     framework = Framework([*load_plugins(), Watching("acme", Watch(*QUEUE, optional=True))])

@@ -1,10 +1,10 @@
 """Whether the caches are filled, and of which namespaces.
 
 Guarantees:
-- E-7: an optional kind that the server refuses holds nobody up. Of a kind of plugins that it does not serve there are
-  no objects, so controllers may begin, and tell whose TrainJobs need it; the manager is ready, unless the kind is the
-  workload of every TrainJob. Which plugins need it is told in the log, and beside the readiness. When a kind is served
-  that was not, `on_served` is called.
+- E-7: an optional kind that the server refuses holds nobody up. Of a kind of plugins that it does not serve, or that
+  the manager may not read, there are no objects, so controllers may begin, and tell whose TrainJobs need it; the
+  manager is ready, unless the kind is the workload of every TrainJob. Which plugins need it is told in the log, and beside the
+  readiness. When a kind is served that was not, `on_served` is called.
 - When the server answers one of them after it was away, the others try at once, and `on_return` is called: a longer
   absence makes nobody wait longer for the end of it.
 - Of named namespaces one in which something may not be read is left out, and told of once, as long as there is another
@@ -129,11 +129,12 @@ class CacheSync:
         plugins = self._plugins_in_need(informer)
         if plugins and not self._is_required(informer):
             log.warning(
-                "the cluster does not serve a kind that plugins need, so the TrainJobs that they serve wait for it",
+                "a kind that plugins need cannot be read, so the TrainJobs that they serve wait for it",
                 kind=informer.resource.kind,
                 resource=informer.name,
                 plugins=plugins,
-                hint="install its definition, or disable the plugins; it goes on by itself",
+                reason=_REQUEST.sub("", informer.failure or ""),
+                hint="install its definition or grant the right, or disable the plugins; it goes on by itself",
             )
 
     def _may_begin(self) -> bool:
@@ -179,5 +180,7 @@ class CacheSync:
 
 
 def _is_denied(partition: Partition) -> bool:
-    """Whether it cannot be read for want of a permission, and has never been."""
+    """Whether it cannot be read for want of a permission, and has never been, and nobody can do without."""
+    if partition.is_absent:
+        return False
     return not partition.is_ready and partition.failure is not None and isinstance(partition.failure.error, Forbidden)

@@ -5,8 +5,8 @@ Guarantees:
   when the function of a plugin that says so fails (see `job_mapper`).
 - E-6: a runtime finds the TrainJobs that wait for it by an index, and decodes none of them.
 - B27: how a workload ended is remembered when it is deleted, from before the first TrainJob is reconciled.
-- E-7: a kind that the cluster does not serve holds nobody up but the TrainJobs that cannot do without (see
-  `cache_sync`). When it is served, all TrainJobs are reconciled again.
+- E-7: a kind that the cluster does not serve, or that only plugins read and the manager may not, holds nobody up but
+  the TrainJobs that cannot do without (see `cache_sync`). When it is served, all TrainJobs are reconciled again.
 - With named namespaces everything that has a namespace is read by namespace, as by controller-runtime's
   `DefaultNamespaces`; no TrainJob of a namespace is seen before everything else there.
 - S-14: TrainJobs and runtimes are reconciled again about every ten hours (resync), after everything else.
@@ -311,6 +311,7 @@ def _informer_for(
         label_selector=scope.label_selector,
         metadata_only=scope.metadata_only,
         optional=all(watch.optional for watch in watches),
+        absent_if_denied=not any(watch.required or watch in OWN_WATCHES for watch in watches),
         transform=strip_foreign_objects if scope.owned_only else strip_managed_fields,
         managed_fields=ManagedFields.TEXT,
         name=None if first else f"{resource.name}[{scope}]",

@@ -80,13 +80,15 @@ class NotReady(Rejected):
 
 
 class KindNotServed(NotReady):
-    """A plugin that serves the TrainJob needs a kind that the cluster does not serve (yet)."""
+    """A plugin that serves the TrainJob needs a kind that the cluster does not serve (yet), or not to the manager."""
 
     def __init__(self, watch: Watch) -> None:
         group = watch.api_version.rpartition("/")[0]
+        definition = f" ({watch.plural}.{group})" if group else ""
         super().__init__(
             f"the cluster does not serve {watch.kind} ({watch.api_version}), which the plugin {watch.declared_by} "
-            f"needs; install its definition{f' ({watch.plural}.{group})' if group else ''}, or disable the plugin"
+            f"needs, or the manager may not read it; install its definition{definition}, grant the right, or disable "
+            "the plugin"
         )
 
 

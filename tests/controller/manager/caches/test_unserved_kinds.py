@@ -113,3 +113,36 @@ async def test_a_kind_that_one_plugin_needs_is_told_of_with_that_plugin_and_hold
             assert queue.news() == [("team/demo", -100)]
     lines = [each for each in logs if "plugins need" in each["event"]]
     assert [(each["log_level"], each.get("plugins")) for each in lines] == [("warning", ["strict"]), ("info", None)]
+
+
+@pytest.mark.guarantee("E-7")
+async def test_a_kind_that_only_a_plugin_reads_and_the_manager_may_not_holds_only_its_trainjobs_up(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    cluster.denied = {PODGROUPS}
+    caches = Caches(cluster, [JOBSET, Watch(*GANG, declared_by="strict")], clock=clock)
+    with capture_logs() as logs:
+        async with running(caches):
+            await cluster.fill()
+            assert caches.not_synced() == []
+            assert not await keep_waiting(caches)
+            assert not caches.listers().is_served(*GANG[:2])
+            (told,) = caches.waited_for()
+            assert "for the TrainJobs of strict (no permission to " in told
+            cluster.denied = set()
+            await clock.advance(60)
+            await cluster.kinds[PODGROUPS].send(bookmark(3, end=True))
+            assert caches.listers().is_served(*GANG[:2])
+            assert caches.waited_for() == []
+    (line,) = [each for each in logs if each["event"].startswith("a kind that plugins need cannot be read")]
+    assert 'grant the verbs list and watch on the resource "podgroups"' in line["reason"]
+
+
+@pytest.mark.guarantee("E-7")
+async def test_without_the_right_to_read_jobsets_it_does_not_begin(cluster: Cluster, clock: VirtualClock) -> None:
+    cluster.denied = {JOBSETS.name}
+    caches = Caches(cluster, [JOBSET], clock=clock)
+    async with running(caches):
+        await cluster.fill()
+        assert [each.split(" ")[0] for each in caches.not_synced()] == [JOBSETS.name]
+        assert await keep_waiting(caches)

@@ -89,6 +89,7 @@ class Informer:
         field_selector: Which objects, by their fields.
         metadata_only: Whether metadata is enough.
         optional: Whether it is nothing special if the server does not serve it.
+        absent_if_denied: Whether it counts as not served, too, while we may not read it and never could.
         transform: Trims objects before they are stored.
         managed_fields: What it needs of those; as text it gets them in events, and decoded in lists.
         reuse_trees: Whether the first reader of an object may get the tree that the handlers were shown, since none of
@@ -113,6 +114,7 @@ class Informer:
         field_selector: str | None = None,
         metadata_only: bool = False,
         optional: bool = False,
+        absent_if_denied: bool = False,
         transform: Transform = strip_managed_fields,
         managed_fields: ManagedFields = ManagedFields.DECODED,
         reuse_trees: bool = False,
@@ -148,7 +150,13 @@ class Informer:
         lookout = Lookout()
         self._partitions = {
             namespace: Partition(
-                self, lookout, namespace, outages=outages or Outages(), optional=optional, clock=self._clock
+                self,
+                lookout,
+                namespace,
+                outages=outages or Outages(),
+                optional=optional,
+                absent_if_denied=absent_if_denied,
+                clock=self._clock,
             )
             for namespace in (resource.namespaced and namespaces) or (None,)
         }

@@ -74,6 +74,7 @@ class Partition:
         outages: Who tells of what concerns all kinds.
         namespace: What is read; None: everything.
         optional: Whether nobody needs to wait for what the server refuses.
+        absent_if_denied: Whether a kind counts as not served, too, that we have never been let read.
         clock: The time.
     """
 
@@ -85,6 +86,7 @@ class Partition:
         *,
         outages: Outages,
         optional: bool,
+        absent_if_denied: bool = False,
         clock: Clock,
     ) -> None:
         self.namespace = namespace
@@ -104,14 +106,17 @@ class Partition:
         self._lookout = lookout
         self._outages = outages
         self._optional = optional
+        self._absent_if_denied = absent_if_denied
         self._clock = clock
         self._looks = False
         self._sleeping: asyncio.Future[None] | None = None
 
     @property
     def is_absent(self) -> bool:
-        """Whether the server does not serve the kind."""
-        return self.failure is not None and self.failure.is_not_served
+        """Whether the server does not serve the kind, at least not to us."""
+        if self.failure is None or self.failure.is_not_served:
+            return self.failure is not None
+        return self._absent_if_denied and self.failure.is_refused and not self.has_synced
 
     @property
     def is_waited_for(self) -> bool:
