@@ -3,8 +3,8 @@
 Guarantees:
 - E-7: an optional kind that the server refuses holds nobody up. Of a kind of plugins that it does not serve, or that
   the manager may not read, there are no objects, so controllers may begin, and tell whose TrainJobs need it; the
-  manager is ready, unless the kind is the workload of every TrainJob. Which plugins need it is told in the log, and beside the
-  readiness. When a kind is served that was not, `on_served` is called.
+  manager is ready, unless the kind is the workload of every TrainJob. Which plugins need it is told in the log, and
+  beside the readiness. When a kind is served that was not, `on_served` is called.
 - When the server answers one of them after it was away, the others try at once, and `on_return` is called: a longer
   absence makes nobody wait longer for the end of it.
 - Of named namespaces one in which something may not be read is left out, and told of once, as long as there is another
