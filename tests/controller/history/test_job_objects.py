@@ -25,7 +25,7 @@ from trainmaster.runtime.jsontree import JsonObject
 GPU = "nvidia.com/gpu"
 
 
-def jobset(*, replicas: int = 1, parallelism: int = 4, gpus: int = 8, restarts: int = 0) -> JsonObject:
+def jobset(*, replicas: int = 1, parallelism: int = 4, gpus: int | str = 8, restarts: int = 0) -> JsonObject:
     resources = {"limits": {GPU: str(gpus), "memory": "1Gi"}, "requests": {"cpu": "4"}}
     node = {
         "parallelism": parallelism,
@@ -169,13 +169,14 @@ def parts(**counts: int) -> JsonObject:
 
 
 def test_numbers_and_times_that_nobody_meant_are_kept_in_bounds() -> None:
-    huge = jobset(replicas=2**62, parallelism=2**62, gpus=2**62, restarts=2**62)
     reported = {"progressPercentage": 2**63, "lastUpdatedTime": "9" * 100_000}
     end = {**condition("Failed", 1, message="exit code 999"), "lastTransitionTime": "9" * 100_000}
     job = trainjob(status={"conditions": [end], "trainerStatus": reported})
     job["metadata"]["creationTimestamp"] = "x" * 100_000
-    written = orjson.dumps(record_of(job, [huge], started="y" * 100_000).to_json())
-    assert len(written) < LONGEST_RECORD
+    for gpus in (2**62, "-1e30"):
+        huge = jobset(replicas=2**62, parallelism=2**62, gpus=gpus, restarts=-(2**70))
+        written = orjson.dumps(record_of(job, [huge], started="y" * 100_000).to_json())
+        assert len(written) < LONGEST_RECORD
 
 
 FIELDS = ("type", "status", "message", "name", "conditions", "jobsStatus", "metrics", "replicas", "template", "spec")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import closing
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -124,6 +125,23 @@ def test_what_is_too_much_or_too_old_is_removed_and_nothing_else(store: HistoryS
     assert found(store) == ["job-9", "job-8"]
     assert store.get("uid-0050") is not None
     assert store.prune(most=4, before=NOON + timedelta(seconds=1)) == 3
+
+
+def test_a_namespace_with_many_jobs_pushes_no_job_of_others_out(store: HistoryStore) -> None:
+    store.write([record(number, namespace="few") for number in range(2)], now=NOON)
+    store.write([record(number, namespace="some") for number in range(10, 14)], now=NOON)
+    store.write([record(number, namespace="mallory") for number in range(20, 50)], now=NOON)
+    assert store.prune(most=9, before=NOON - timedelta(days=1)) == 27
+    kept = ["job-49", "job-48", "job-47", "job-46", "job-13", "job-12", "job-11", "job-1", "job-0"]
+    assert found(store) == kept
+    assert store.prune(most=9, before=NOON - timedelta(days=1)) == 0
+
+
+def test_a_new_file_is_read_by_nobody_else(tmp_path: Path) -> None:
+    with closing(sqlite_store(tmp_path / "h")) as store:
+        store.write([record(1)], now=NOON)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    assert modes == {"h": 0o600, "h-wal": 0o600, "h-shm": 0o600}
 
 
 def test_jobs_that_are_gone_have_ended_the_others_have_not(store: HistoryStore) -> None:

@@ -378,7 +378,9 @@ class History(_Section):
         json_schema_extra={"default": "no database"},
     )
     max_records: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        10_000, description="How many ended jobs are kept at most: those that ended last."
+        10_000,
+        description="How many ended jobs are kept at most: those that ended last, of no namespace more than "
+        "of another one that has as many.",
     )
     max_age: Period = Field("2160h", description="How long after its end a job is kept at most; by default 90 days.")
     user_annotation: str = Field(

@@ -218,9 +218,10 @@ def bounded(record: JobRecord) -> JobRecord:
         deleted=record.deleted[:_LONGEST_TIME],
         nodes=_number(record.nodes),
         exit_code=_number(record.exit_code),
-        restarts=min(record.restarts, _LARGEST),
+        restarts=_clamped(record.restarts),
+        suspensions=_clamped(record.suspensions),
         accelerators={
-            _text(name, _LONGEST_NAME): min(number, _LARGEST)
+            _text(name, _LONGEST_NAME): _clamped(number)
             for name, number in sorted(record.accelerators.items())[:_ACCELERATORS]
         },
         message=_text(record.message, _LONGEST_MESSAGE),
@@ -244,7 +245,11 @@ def bounded(record: JobRecord) -> JobRecord:
 
 
 def _number(number: int | None) -> int | None:
-    return None if number is None else max(-_LARGEST, min(number, _LARGEST))
+    return None if number is None else _clamped(number)
+
+
+def _clamped(number: int) -> int:
+    return max(-_LARGEST, min(number, _LARGEST))
 
 
 def _first(metrics: Mapping[str, str]) -> Iterable[tuple[str, str]]:

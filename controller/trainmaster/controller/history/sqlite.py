@@ -1,6 +1,7 @@
 """The history in a file of SQLite, which the standard library brings.
 
 Guarantees:
+- A new file can be read by nobody else (0600): it tells of all namespaces.
 - A process that is killed at any moment leaves a file that the next one reads (WAL; each write is all or nothing).
 - A file that is damaged is left as it is, for whoever wants to save something of it; nothing is recorded until it has
   been moved away. Who has had it open begins a new one then, or finds the one that another has begun.
@@ -8,8 +9,10 @@ Guarantees:
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +41,9 @@ def sqlite_store(path: Path, *, read_only: bool = False) -> HistoryStore:
     def connect() -> sqlite3.Connection:
         nonlocal opened
         mode = "ro" if read_only else "rwc"
+        if not read_only:
+            with suppress(OSError):  # SQLite says better what is wrong
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))  # what SQLite puts beside it is like it
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode={mode}",
             uri=True,

@@ -4,6 +4,7 @@ Guarantees:
 - One row for each UID. What comes again is merged into what is there, in one transaction with the reading of it, so
   that two writers, one of which thinks that it still leads, lose nothing and count nothing twice.
 - A transaction is all or nothing, whatever ends the process.
+- Where there is too much, the namespaces that have most lose of it: no user can push the jobs of others out.
 - A schema of a later version is left alone: whoever goes back to an earlier one is told so.
 - Everything that goes wrong is a `HistoryUnavailable` that says where and what to do; the next call begins anew.
 
@@ -12,10 +13,11 @@ A store is used by one thread at a time, and blocks it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 import orjson
@@ -128,7 +130,7 @@ class HistoryStore:
         """Remove what is too old, or too much; returns how many records.
 
         Args:
-            most: How many ended jobs may stay: those that ended last.
+            most: How many ended jobs may stay: of each namespace as many as of any other, those that ended last.
             before: Jobs that ended before are removed, and those that are not heard of since and did not end.
 
         Raises:
@@ -142,13 +144,20 @@ class HistoryStore:
                     (moment, moment),
                 ).rowcount
             )
-            removed += int(
+            counts: dict[str, int] = dict(
                 execute(
-                    "DELETE FROM trainmaster_history WHERE uid IN (SELECT uid FROM trainmaster_history "
-                    "WHERE ended IS NOT NULL ORDER BY ended DESC, uid DESC LIMIT 1000000 OFFSET ?)",
-                    (most,),
-                ).rowcount
+                    "SELECT namespace, COUNT(*) FROM trainmaster_history WHERE ended IS NOT NULL GROUP BY namespace"
+                ).fetchall()
             )
+            for namespace, kept in _shares(counts, most).items():
+                removed += int(
+                    execute(
+                        "DELETE FROM trainmaster_history WHERE uid IN (SELECT uid FROM trainmaster_history "
+                        "WHERE ended IS NOT NULL AND namespace = ? "
+                        "ORDER BY ended DESC, uid DESC LIMIT 1000000 OFFSET ?)",
+                        (namespace, kept),
+                    ).rowcount
+                )
         return removed
 
     def find(self, query: Query) -> tuple[list[JobRecord], Position | None]:
@@ -311,6 +320,18 @@ class HistoryStore:
             return 0
         row = execute("SELECT version FROM trainmaster_history_schema").fetchone()
         return 0 if row is None else int(row[0])
+
+
+def _shares(counts: Mapping[str, int], most: int) -> dict[str, int]:
+    """Return how many may stay of the namespaces that have too many: those with fewer leave the rest to the others."""
+    shares: dict[str, int] = {}
+    by_count = sorted(counts.items(), key=itemgetter(1))
+    for others, (namespace, count) in zip(range(len(counts), 0, -1), by_count, strict=True):
+        kept = min(count, most // others)
+        most -= kept
+        if kept < count:
+            shares[namespace] = kept
+    return shares
 
 
 _Execute = Callable[..., Any]

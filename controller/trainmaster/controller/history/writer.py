@@ -3,6 +3,7 @@
 Guarantees:
 - `put` never waits and never blocks: a record of a job takes the place of the one that waits, and if there is no room
   it is refused, counted, and `wants_resync` says that somebody should begin anew.
+- A record that cannot be stored costs itself and no other: it is counted and told of, before a transaction begins.
 - A store that cannot be used costs nothing but its records: it is tried again, after longer and longer pauses, and
   log, metric and readiness say so. What waits is kept meanwhile.
 - The event loop is never blocked: everything that takes time happens in the thread.
@@ -20,7 +21,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.history.record import JobRecord, merged
+from trainmaster.controller.history.record import JobRecord, merged, stored
 from trainmaster.controller.history.store import HistoryStore, HistoryUnavailable
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.metrics import history as series
@@ -72,9 +73,6 @@ class HistoryWriter:
         self._problem: str | None = None
         self._pause = 0.0
         self._written = 0
-        self._alone = 0
-        """How many records are to be written each for itself, because one of them could not be."""
-
         self._pruned_at: float | None = None
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
         self.wants_resync = threading.Event()
@@ -150,13 +148,12 @@ class HistoryWriter:
 
     def _write(self) -> None:
         with self._changed:
-            batch = dict(list(self._records.items())[: 1 if self._alone else _BATCH])
-            self._alone = max(0, self._alone - 1)
+            batch = dict(list(self._records.items())[:_BATCH])
             work = dict(self._work)
         now = self._clock.now()
         try:
-            if batch:
-                self._written += (written := self._store.write(batch.values(), now=now))
+            if storable := [record for record in batch.values() if self._can_be_stored(record)]:
+                self._written += (written := self._store.write(storable, now=now))
                 series.WRITTEN.inc(written)
             if not self._more_than(batch):
                 # Only then: what is not there any more may have come with the last record.
@@ -167,8 +164,8 @@ class HistoryWriter:
             self._prune(now)
         except HistoryUnavailable as error:
             self._fail(str(error))
-        except Exception as error:  # a defect of ours must end neither the thread nor the history of other jobs
-            self._isolate(batch, error)
+        except Exception as error:  # a defect of ours must not end the thread
+            log.error("the history could not be written", error=str(error), exc_info=error)
             self._fail(f"{type(error).__name__}: {error}")
         else:
             with self._changed:
@@ -181,18 +178,17 @@ class HistoryWriter:
                 series.QUEUED.set(len(self._records))
             self._succeed()
 
-    def _isolate(self, batch: Mapping[str, JobRecord], error: Exception) -> None:
-        """Find out which record cannot be written, by one at a time from now on, and give that one up."""
-        if len(batch) != 1:
-            log.error("the history could not be written", error=str(error), exc_info=error)
-            self._alone = len(batch)
-            return
-        ((uid, record),) = batch.items()
-        job = f"{record.namespace}/{record.name}"
-        log.error("a record of a job cannot be written", job=job, error=str(error), exc_info=error)
-        series.LOST.inc()
-        with self._changed:
-            self._records.pop(uid, None)
+    @staticmethod
+    def _can_be_stored(record: JobRecord) -> bool:
+        """Tell whether a record has a form in which it is stored; one that has none is given up."""
+        try:
+            stored(record)
+        except Exception as error:
+            job = f"{record.namespace}/{record.name}"
+            log.error("a record of a job cannot be written", job=job, error=str(error), exc_info=error)
+            series.LOST.inc()
+            return False
+        return True
 
     def _more_than(self, batch: Mapping[str, JobRecord]) -> bool:
         with self._changed:
