@@ -31,12 +31,13 @@ _Logger: Final = type("Logger", (structlog.make_filtering_bound_logger(logging.I
 """The class of all loggers; its base says which levels are written, and can be changed."""
 
 
-def configure_logs(*, level: int = logging.INFO, style: Format | None = None) -> None:
+def configure_logs(*, level: int = logging.INFO, style: Format | None = None, colors: bool = False) -> None:
     """Set up structlog and route the standard library's loggers through it.
 
     Args:
         level: The lowest level that is written.
         style: `json` or `console`; by default console if standard error is a terminal.
+        colors: Whether there are colours on a console that is a terminal.
     """
     if style is None:
         style = "console" if sys.stderr.isatty() else "json"
@@ -51,7 +52,7 @@ def configure_logs(*, level: int = logging.INFO, style: Format | None = None) ->
     if style == "json":
         renderer = [_name_stacktrace, structlog.processors.JSONRenderer()]
     else:
-        colors = sys.stderr.isatty()
+        colors = colors and sys.stderr.isatty()
         styles = structlog.dev.ConsoleRenderer.get_default_level_styles(colors)
         renderer = [
             _shorten_logger,

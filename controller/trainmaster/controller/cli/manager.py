@@ -114,6 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
         )
         return 2
     configure_logs(
+        colors=True,
         level=logging.DEBUG if development else level,
         style=arguments.zap_encoder or ("console" if development else None),
     )

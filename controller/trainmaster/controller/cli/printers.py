@@ -10,6 +10,7 @@ from typing import Any, Final
 import orjson
 import yaml
 
+from trainmaster.controller.cli.output import UNSAFE
 from trainmaster.runtime.jsontree import JsonObject
 
 REDACTED: Final = "<redacted>"
@@ -29,7 +30,9 @@ class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[mi
 
 
 def _text(dumper: _Dumper, text: str) -> Any:
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    style = "|" if "\n" in text else None
+    # As `output` writes unsafe characters they mean the same between quotes, and nowhere else.
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style='"' if UNSAFE.search(text) else style)
 
 
 def _list(dumper: _Dumper, members: list[Any]) -> Any:

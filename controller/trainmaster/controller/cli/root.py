@@ -16,10 +16,12 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from trainmaster.controller.cli.output import guarded_output
 from trainmaster.runtime.version import __version__
 
 COMMANDS = {
@@ -85,8 +87,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unknown:
             hint = f"; {parsed.advice(words[1:], unknown)}" if wanted in STARTS_PROGRAMS else ""
             commands.choices.get(wanted, parser).error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
-        code: int = parsed.run(parsed)
-        sys.stdout.flush()
+        # The manager prints its own log, with colours.
+        with nullcontext() if wanted == "manager" else guarded_output():
+            code: int = parsed.run(parsed)
+            sys.stdout.flush()
     except ModuleNotFoundError as error:
         is_ours = wanted in COMMANDS or (wanted in offered and offered[wanted].value.startswith("trainmaster."))
         remedy = _remedy(error) if is_ours else None

@@ -15,6 +15,7 @@ from typing import Protocol, Self
 
 from trainmaster.controller.cli.follow.display.summary import Commands, closing_summary
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.output import write_log
 
 
 class Reporter(Protocol):
@@ -100,7 +101,7 @@ class PlainReporter:
     def log(self, lines: Sequence[str], *, job: str = "") -> None:  # noqa: ARG002 - progress is in the lines themselves
         """Write to standard output."""
         if lines:
-            print("\n".join(lines), flush=True)
+            write_log("\n".join(lines))
 
     def partial(self, text: str, *, job: str = "") -> None:
         """A line is written once, when it has ended."""

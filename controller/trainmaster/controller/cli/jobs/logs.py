@@ -36,6 +36,7 @@ from trainmaster.controller.cli.jobs.options import (
     on_cluster,
     report,
 )
+from trainmaster.controller.cli.output import write_log_line
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound
@@ -175,17 +176,25 @@ def _explain_no_pods(job: Job) -> list[str]:
 async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed: bool) -> None:
     if not prefixed:
         [log] = logs
-        async for chunk in _read(client, job, log):
-            sys.stdout.buffer.write(chunk)
-        sys.stdout.flush()
+        await _write(_read(client, job, log))
         return
     stamped = [replace(log, options=replace(log.options, timestamps=True)) for log in logs]
     streams = {log.member.name: _read_beside_others(client, job, log) for log in stamped}
     width = max(map(len, streams))
     async for name, line in merged(streams):
         shown = line if logs[0].options.timestamps else line.partition(b" ")[2]
-        sys.stdout.buffer.write(f"{name:<{width}} | ".encode() + shown + b"\n")
-    sys.stdout.flush()
+        write_log_line(shown, prefix=f"{name:<{width}} | ")
+
+
+async def _write(chunks: AsyncIterator[bytes]) -> None:
+    """Print a log as it comes; a terminal gets it line by line."""
+    if sys.stdout.isatty():
+        async for line in lines(chunks):
+            write_log_line(line)
+        return
+    async for chunk in chunks:
+        sys.stdout.buffer.write(chunk)
+        sys.stdout.flush()
 
 
 async def _read(client: KubeClient, job: Job, log: _Log) -> AsyncIterator[bytes]:
@@ -300,13 +309,9 @@ class _Following:
         )
         try:
             if not self._arguments.all:
-                async for chunk in chunks:
-                    sys.stdout.buffer.write(chunk)
-                    sys.stdout.flush()
+                await _write(chunks)
                 return
-            prefix = f"{name} | ".encode()
             async for line in lines(chunks):
-                sys.stdout.buffer.write(prefix + line + b"\n")
-                sys.stdout.flush()
+                write_log_line(line, prefix=f"{name} | ")
         except ApiError as error:
             report(f"{name}: pod {source.pod}: its log cannot be read: {error}")

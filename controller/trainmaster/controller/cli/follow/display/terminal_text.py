@@ -1,7 +1,8 @@
-"""Lines of logs as they may be written to a terminal that has a display; pure.
+"""Lines of logs as they may be written to a terminal; pure.
 
-Colours stay. What would move the cursor, clear the screen, rename the window or switch character sets goes, since the
-display would be drawn in the wrong place from then on. Of a line that was drawn over, what stood last is left.
+Colours stay. What would move the cursor, clear the screen, rename the window or switch character sets goes, since a
+display would be drawn in the wrong place from then on, and what changes the order in which text is read. Of a line that
+was drawn over, what stood last is left.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f]|\x1b(?!\[[0-9;:]*m)")
+_DIRECTIONS: Final = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""What changes the direction of writing, or ends a line for some programs."""
+
+_UNSAFE: Final = re.compile(rf"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{_DIRECTIONS}]|\x1b(?!\[[0-9;:]*m)")
 """Any control character but those of colours."""
 
 _SEQUENCES: Final = re.compile(
@@ -17,7 +21,7 @@ _SEQUENCES: Final = re.compile(
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: cursor, erasing, modes
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"  # OSC, DCS and others, with their texts
     r"|\x1b[ -/]*[0-~]?"
-    r"|[\x00-\x08\x0a-\x1f\x7f-\x9f]"
+    rf"|[\x00-\x08\x0a-\x1f\x7f-\x9f{_DIRECTIONS}]"
 )
 _RESET: Final = "\x1b[m"
 
