@@ -27,6 +27,7 @@ from trainmaster.controller.server.filters import (
     REFUSED_FOR,
     DelegatingAuth,
 )
+from trainmaster.controller.server.throttle import REFUSALS_BURST, REFUSALS_QPS
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.guarantee("M-6")
@@ -91,7 +92,7 @@ async def test_only_who_is_authenticated_and_allowed_reads() -> None:
         assert await get(port, None) == (401, "Unauthorized\n")
         assert await get(port, "Basic good") == (401, "Unauthorized\n")
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer \xff\xfe\r\n\r\n")
         assert await reader.readline() == b"HTTP/1.1 401 Unauthorized\r\n"
         writer.close()
         assert server.seen == [], "nobody is asked for who brings no token, or one of odd bytes"
@@ -161,18 +162,33 @@ async def test_results_are_cached_for_as_long_as_controller_runtime_does() -> No
 async def test_a_flood_is_a_few_reviews_at_once_and_one_for_each_token() -> None:
     server = ApiServer()
     server.hold.clear()
-    async with guarded(server) as port:
-        asking = [asyncio.create_task(get(port, f"Bearer bad-{number % 20}")) for number in range(40)]
+    async with guarded(server, VirtualClock()) as port:
+        asking = [asyncio.create_task(get(port, f"Bearer other-{number % 10}")) for number in range(40)]
         await eventually(lambda: server.at_once == filters.REVIEWS_AT_ONCE)
         server.hold.set()
-        assert {status for status, _ in await asyncio.gather(*asking)} == {401}
+        assert {status for status, _ in await asyncio.gather(*asking)} == {403}
     assert server.most_at_once == filters.REVIEWS_AT_ONCE
-    assert server.count() == Counter(TokenReview=20)
+    assert server.count()["TokenReview"] == 10
+
+
+async def test_forged_tokens_cause_a_few_reviews_and_keep_nobody_out_whose_token_was_good() -> None:
+    server, clock = ApiServer(), VirtualClock()
+    async with guarded(server, clock) as port:
+        assert (await get(port))[0] == 200
+        answers = [await get(port, f"Bearer bad-{number}") for number in range(40)]
+        assert Counter(status for status, _ in answers) == {401: REFUSALS_BURST, 429: 40 - REFUSALS_BURST}
+        assert answers[-1][1] == "Too many refused tokens\n"
+        assert server.count()["TokenReview"] == 1 + REFUSALS_BURST
+        assert (await get(port, "Bearer bad-0"))[0] == 401, "what is known costs no review"
+        await clock.advance(AUTHENTICATED_FOR)
+        assert (await get(port))[0] == 200, "reviewed again, although the peer was refused too often"
+        await clock.advance(1 / REFUSALS_QPS)
+        assert (await get(port, "Bearer bad-40"))[0] == 401
 
 
 async def test_what_is_remembered_is_bounded_and_holds_no_token() -> None:
     auth = DelegatingAuth(cast("KubeClient", ApiServer()), clock=SystemClock())
     for number in range(filters.CACHE_SIZE + 10):
-        await auth._authenticate(f"bad-token-{number}")
+        await auth._authenticate(f"bad-token-{number}", f"10.0.{number >> 8}.{number & 255}")
     assert len(auth._users) == filters.CACHE_SIZE
     assert "bad-token" not in repr(list(auth._users.items()))

@@ -30,6 +30,22 @@ async def test_an_address_in_use_is_named() -> None:
                 pass
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *((name, 404) for name in ("localhost:8081", "LOCALHOST", "127.0.0.1:80", "127.1.2.3", "[::1]:8081")),
+        *((name, 421) for name in ("rebound.example:8081", "10.0.0.1", "localhost.evil.example", "[", "")),
+    ],
+)
+async def test_on_loopback_without_tls_it_answers_only_who_asks_for_this_machine(host: str, status: int) -> None:
+    """A page of the web whose name leads to 127.0.0.1 has the browser send that name."""
+    async with listening(web.Application()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert (await reader.readline()).split()[1] == str(status).encode()
+        writer.close()
+
+
 @asynccontextmanager
 async def served(server: Server) -> AsyncIterator[None]:
     """Run a server, whose readiness is asked for without a connection; it is ready when the block begins."""

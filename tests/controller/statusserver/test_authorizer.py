@@ -18,10 +18,10 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.server.throttle import REFUSALS_BURST
 from trainmaster.controller.statusserver import token_review
 from trainmaster.controller.statusserver.authorizer import JOBS, OwnerKinds, PodOwners, policy_rules
 from trainmaster.controller.statusserver.handler import REPORTS_BURST
-from trainmaster.controller.statusserver.throttle import REFUSALS_BURST
 from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR, REFUSED_FOR, PodIdentity, TokenReviewer
 from trainmaster.devcluster.testing.faults import Delay
 from trainmaster.runtime.jsontree import JsonObject

@@ -6,6 +6,8 @@ Guarantees:
   every ten seconds (H-10, H-13). Without one it waits, says why, and goes on as soon as there is one.
 - H-13: a probe is answered by a TLS connection to ourselves that is a second old at most, one for all who ask.
 - Where it is known how callers verify it (`Verifications`), it is ready only if they would accept its certificate.
+- Without TLS, on an address of this machine alone, it answers only who asks for this machine: no page of the web, whose
+  name leads here by DNS (rebinding), has a browser read anything.
 - A connection on which no request comes is closed, where there is a limit (H-15).
 - At the end no new connection is taken, and what has been requested is answered, within limits (H-14).
 - Told that the end is near (`drain`) it answers as before and closes each connection with its response, so that who
@@ -16,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
 import logging
 import math
 import socket
@@ -25,6 +28,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Never, TypeAlias
+from urllib.parse import urlsplit
 
 import structlog
 from aiohttp import web
@@ -93,6 +97,25 @@ class ServerOptions:
 
     http: Mapping[str, Any] = field(default_factory=dict)
     """More options of `aiohttp.web.AppRunner`."""
+
+
+def _is_local(host: str) -> bool:
+    """Tell whether a name or an address is one of this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.rstrip(".").lower() == "localhost"
+
+
+@web.middleware
+async def _for_this_machine(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        host = urlsplit(f"//{request.headers.get('Host', 'localhost')}").hostname
+    except ValueError:
+        host = None
+    if not _is_local(host or ""):
+        return web.Response(status=421, text="this server is for this machine: ask for it as localhost\n")
+    return await handler(request)
 
 
 class Server:
@@ -190,6 +213,8 @@ class Server:
         options = self.options
         connections = _Connections(self._clock, options.first_request_timeout)
         app.middlewares.insert(0, connections.middleware)
+        if self._certs is None and _is_local(parse_address(self._address)[0] or ""):
+            app.middlewares.insert(1, _for_this_machine)
         app.on_response_prepare.append(self._close_if_draining)
         runner = web.AppRunner(
             app,

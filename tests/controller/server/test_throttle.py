@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.statusserver import throttle
-from trainmaster.controller.statusserver.throttle import (
+from trainmaster.controller.server import throttle
+from trainmaster.controller.server.throttle import (
     MAX_REVIEWS,
     REFUSALS_BURST,
     REFUSALS_QPS,
