@@ -175,6 +175,9 @@ LEARNT = [
         {"kind": "List", "items": [{"kind": "Secret", "data": {"x": PLANTED}}]},
         {"options": {"clientSecret": PLANTED, "dbPassword": PLANTED}},
         {"message": f"401: token={PLANTED} is wrong"},
+        {"metadata": {"annotations": {"example.com/my-pass": PLANTED, "pass": PLANTED}}},
+        {"command": ["curl", "-u", f"me:{PLANTED}", "http://h"]},
+        {"command": ["sshpass", "-p", PLANTED, "ssh", "h"]},
     ],
 )
 def test_a_secret_is_taken_out_wherever_it_stands(tree: Any) -> None:
@@ -214,6 +217,12 @@ def test_a_secret_that_json_escapes_is_found_and_a_common_value_is_not_looked_fo
         f"python train.py --password {PLANTED}; exit 3",
         f"curl --api-key '{PLANTED}' https://example.com",
         f'sh -c "train -token {PLANTED}"',
+        f"curl -u me:{PLANTED} http://h",
+        f"sshpass -p {PLANTED} ssh h",
+        f"mysql -h db -p{PLANTED} train",
+        f"GET https://store.example/blob?se=2026&sig={PLANTED}%3D&x=1",
+        f"connecting with pwd={PLANTED}",
+        "Bearer a1b2c3",
         "using hf_abcdefghijklmnopqrstuvwx",
         "using AKIAABCDEFGHIJKLMNOP",
         "-----BEGIN RSA PRIVATE KEY-----\nMIIEow\n-----END RSA PRIVATE KEY-----",
@@ -223,7 +232,7 @@ def test_a_secret_that_json_escapes_is_found_and_a_common_value_is_not_looked_fo
 def test_what_looks_like_a_credential_is_taken_out_of_logs(text: str) -> None:
     found = written(f"before {text} after")
     assert "[redacted]" in found
-    for each in (PLANTED, "abcdefghijklmnopq", "MIIEow", "AKIAABC", "LS0tLS1CRUdJTi"):
+    for each in (PLANTED, "a1b2c3", "abcdefghijklmnopq", "MIIEow", "AKIAABC", "LS0tLS1CRUdJTi"):
         assert each not in found
 
 
@@ -258,6 +267,11 @@ def test_what_maintainers_need_is_kept_as_it_is() -> None:
         "train --epochs 3 --tokenizer llama --token-file /run/token --hf-token $HF_TOKEN --secret -v --max-tokens 4096"
     )
     assert written(command) == command
+    for line in (
+        "nc -p 8080 h; mkdir -p /data/x; PWD=/workspace pwd=/workspace sort -u names; the bearer of this",
+        "srun -p 4 -u train.py; ps -u root",
+    ):
+        assert written(line) == line
     sample = 'rest_client_requests_total{code="200",host="10.0.0.1",method="GET"} 7.0'
     assert written(sample) == sample
 

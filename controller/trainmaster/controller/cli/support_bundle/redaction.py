@@ -23,11 +23,11 @@ from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 _NAMES: Final = (
-    r"passw(?:or)?d|passphrase|[-_.]pwd|secret|token|credentials?|[-_.]auth|cookie|[-_.]dsn|connection[-_.]?string"
+    r"passw(?:or)?d|passphrase|[-_./]pass|[-_./]pwd|secret|token|credentials?|[-_.]auth|cookie|[-_.]dsn|connection[-_.]?string"
     r"|(?:api|access|secret|private|signing|encryption|ssh|account|auth)[-_.]?key(?:[-_.]?id)?"
 )
 _IS_CREDENTIAL: Final = re.compile(
-    rf"(?i:(?:^|[-_./])(?:{_NAMES})$|^auth$)|[a-z](?:Password|Secret|Token|(?:Api|Access|Secret|Private)Key|Credentials?)$"
+    rf"(?i:(?:^|[-_./])(?:{_NAMES})$|^auth$|^pass$)|[a-z](?:Password|Secret|Token|(?:Api|Access|Secret|Private)Key|Credentials?)$"
 )
 """A name whose value is a credential; not `secretName`, `tokenReviews` or `topologyKey`."""
 
@@ -40,6 +40,19 @@ _FLAGGED: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 """`--password X` within one text, as in a script that a shell is given."""
+
+_SHORT_FLAGGED: Final = re.compile(
+    r"""
+      (?P<name> (?:^|(?<=[\s"']))
+          (?: (?:-u|--user|--proxy-user) [ \t]+ ["']? [^\s"':]+: | -p [ \t]+ ["']? (?![\d/]+\b) )
+        | \bmysql\w*\b [^|;&\n]{0,200}? [ \t]-p | [?&]sig= | (?<![\w/])pwd=(?!/) | \b[Bb]earer[ ]+ (?=[a-z.-]*\d) )
+      (?P<value> [^\s"'\\;&|$-] [^\s"'\\;&|]* )
+    """,
+    re.VERBOSE,
+)
+"""What some programs know as a password: `curl -u user:X`, `-p X` unless it is a number or path, `?sig=X`, `pwd=X`."""
+
+_TAKES_PASSWORD: Final = re.compile(r"^(?:-p|-u|--user|--proxy-user)$")
 
 _ASSIGNED: Final = re.compile(
     rf"""
@@ -139,7 +152,7 @@ class Redactor:
         if isinstance(value, str):
             return _redacted(value)
         if isinstance(value, list):
-            after = set(_after_flags(value))
+            after = {*_after_flags(value), *_after_short_flags(value)}
             return [REDACTED if at in after else self._tree(each) for at, each in enumerate(value)]
         if isinstance(value, dict):
             return self._mapping(value)
@@ -169,6 +182,7 @@ def _redacted(text: str) -> str:
     text = _TOKENS.sub(REDACTED, _AUTHORIZATION.sub(rf"\g<1>{REDACTED}", redact(text)))
     if "-" in text:
         text = _FLAGGED.sub(_without_value, text)
+    text = _SHORT_FLAGGED.sub(_without_value, text)
     return _ASSIGNED.sub(_without_value, text) if "=" in text or ":" in text else text
 
 
@@ -187,3 +201,13 @@ def _after_flags(words: list[Any]) -> Iterator[int]:
         flag, value = words[at - 1], words[at]
         if isinstance(flag, str) and isinstance(value, str) and _FLAG.match(flag) and not value.startswith("-"):
             yield at
+
+
+def _after_short_flags(words: list[Any]) -> Iterator[int]:
+    """Return the places of words that are passwords for some programs; they are not looked for elsewhere."""
+    for at in range(1, len(words)):
+        flag, value = words[at - 1], words[at]
+        if isinstance(flag, str) and isinstance(value, str) and _TAKES_PASSWORD.match(flag):
+            is_password = ":" in value if flag != "-p" else not re.match(r"[\d/-]", value)
+            if is_password:
+                yield at
