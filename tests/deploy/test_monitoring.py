@@ -91,7 +91,7 @@ def test_expressions_name_metrics_that_exist_and_labels_that_they_have(families:
 def test_alerts_say_what_is_wrong_and_use_labels_that_are_left() -> None:
     for rule in alert_rules():
         assert rule["labels"]["severity"] in {"critical", "warning"}
-        assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+        assert rule["annotations"].keys() == {"summary", "description", "runbook"}
         used = set(re.findall(r"\$labels\.([a-z_]+)", " ".join(rule["annotations"].values())))
         left = {label for labels in _GROUPED.findall(rule["expr"]) for label in labels.split(", ")}
         assert used <= left - {"le"}, rule["alert"]

@@ -11,8 +11,8 @@ from trainmaster.metrics.promql import AnyFamily, Expression, Matcher, Queries, 
 JOB: Final = "kubeflow-trainer-controller-manager"
 """The label by which Prometheus tells the manager's series from those of other controllers: the name of its Service."""
 
-RUNBOOKS: Final = "https://github.com/OWNER/trainmaster/blob/main/docs/runbooks"
-"""Where the pages are that say what to do; the chart can name another place."""
+RUNBOOKS: Final = "docs/runbooks"
+"""Where the pages are that say what to do, in the repository; the chart makes addresses of it (`monitoring.runbooks`)."""
 
 QUERIES: Final = Queries(target=f'job="{JOB}"', window="5m")
 
@@ -41,7 +41,7 @@ class Alert:
 
     @property
     def runbook(self) -> str:
-        """The address of the page that says what to do."""
+        """The page that says what to do."""
         return f"{RUNBOOKS}/{self.name}.md"
 
 

@@ -14,7 +14,7 @@ def alert_rule(alert: Alert) -> dict[str, Any]:
         "expr": alert.expression.text,
         "for": alert.duration,
         "labels": {"severity": alert.severity},
-        "annotations": {"summary": alert.summary, "description": alert.description, "runbook_url": alert.runbook},
+        "annotations": {"summary": alert.summary, "description": alert.description, "runbook": alert.runbook},
     }
 
 
