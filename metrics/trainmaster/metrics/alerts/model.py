@@ -12,7 +12,7 @@ JOB: Final = "kubeflow-trainer-controller-manager"
 """The label by which Prometheus tells the manager's series from those of other controllers: the name of its Service."""
 
 RUNBOOKS: Final = "docs/runbooks"
-"""Where the pages are that say what to do, in the repository; the chart makes addresses of it (`monitoring.runbooks`)."""
+"""Where the pages are that say what to do, in the repository; the chart can make addresses of it."""
 
 QUERIES: Final = Queries(target=f'job="{JOB}"', window="5m")
 
