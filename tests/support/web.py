@@ -104,13 +104,13 @@ class Probes:
 
 @asynccontextmanager
 async def probed(
-    access: RestConfig, configuration: Configuration = QUIET, framework: Framework | None = None
+    access: RestConfig, configuration: Configuration = QUIET, framework: Framework | None = None, **options: Any
 ) -> AsyncIterator[Probes]:
     """Run a manager, with probes, while the block runs; its caches may not be filled when the block begins."""
     port, stop = free_port(), asyncio.Event()
     health = Health(health_probe_bind_address=f"127.0.0.1:{port}")
     running = Manager(
-        access, configuration.model_copy(update={"health": health}), framework or Framework(load_plugins())
+        access, configuration.model_copy(update={"health": health}), framework or Framework(load_plugins()), **options
     )
     task = asyncio.create_task(running.run(stop))
     try:

@@ -7,16 +7,19 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
-from support.stack import Stack, api_server
+from support.jobworld import KINDS
+from support.stack import QUIET, Stack, api_server
 from support.training import apply_runtime, conditions, found, runtime, trainjob, until
 from support.web import probed
 
-from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.controller.job_kinds import job_kinds
+from trainmaster.controller.kube.rest.resources import PODS, Resource
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS, job_resource
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
     TRAINER_DEFINITIONS,
+    TRAINING_OPERATOR_DEFINITIONS,
     install_definitions,
 )
 from trainmaster.runtime.api import TrainJob
@@ -92,6 +95,27 @@ async def blocked(stack: Stack, name: str, reason: str = "") -> str:
         return told["message"] if told and reason in ("", told["reason"]) else None
 
     return str(await until(message))
+
+
+async def test_where_only_jobs_of_v1_are_defined_the_manager_serves_them(tmp_path: Path, impatient: None) -> None:
+    async with api_server(tmp_path, definitions=False) as stack:
+        if stack.cluster is None:
+            pytest.skip("definitions are those of the cluster")
+        async with probed(stack.access, job_kinds=job_kinds(QUIET)) as probes:
+            await probes.until("readyz", status=500)
+            await install_definitions(stack.cluster.api, TRAINING_OPERATOR_DEFINITIONS)
+            await probes.until("readyz", status=200)
+            container = {"name": "pytorch", "image": "i"}
+            replica = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+            metadata = {"name": "early", "namespace": "default"}
+            job = {"kind": "PyTorchJob", "metadata": metadata, "spec": {"pytorchReplicaSpecs": {"Master": replica}}}
+            await stack.client.create(job_resource(KINDS["PyTorchJob"]), {"apiVersion": "kubeflow.org/v1", **job})
+            await until(lambda: found(stack.client, PODS, "early-master-0"))
+            assert "trainjobs.trainer.kubeflow.org for TrainJobs" in (await probes.ask("readyz?verbose"))[1]
+            await install_definitions(stack.cluster.api, (*TRAINER_DEFINITIONS, *JOBSET_DEFINITIONS))
+            await apply_runtime(stack.client, runtime())
+            await stack.client.create(TRAINJOBS, trainjob("late"))
+            await has_jobset(stack, "late")
 
 
 @pytest.mark.defect("U17")

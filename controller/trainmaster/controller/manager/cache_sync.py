@@ -5,6 +5,8 @@ Guarantees:
   the manager may not read, there are no objects, so controllers may begin, and tell whose TrainJobs need it; the
   manager is ready, unless the kind is the workload of every TrainJob. Which plugins need it is told in the log, and
   beside the readiness. When a kind is served that was not, `on_served` is called.
+- Without the controller's own kinds there is nothing to do, unless something else is served (`do_without_own`): then
+  that goes on, and their absence is told.
 - When the server answers one of them after it was away, the others try at once, and `on_return` is called: a longer
   absence makes nobody wait longer for the end of it.
 - Of named namespaces one in which something may not be read is left out, and told of once, as long as there is another
@@ -52,6 +54,9 @@ class CacheSync:
     ) -> None:
         self._namespaces = namespaces
         self._own = own
+        self._spared: Collection[str] = ()
+        """Those that were the controller's own, and that nobody waits for any more."""
+
         self._on_served = on_served
         self._on_return = on_return
         self._informers: list[Informer] = []
@@ -65,10 +70,21 @@ class CacheSync:
         self._informers.append(informer)
         self._watches[informer] = watches
 
+    def do_without_own(self) -> None:
+        """Wait no longer for kinds of the controller itself that the server does not serve: there are others to do."""
+        missing = [each.name for each in self._informers if each.resource.name in self._own and each in self._absent]
+        self._spared, self._own = {*self._spared, *self._own}, frozenset()
+        if missing:
+            log.warning(
+                "TrainJobs are not served, because the cluster does not serve all of their kinds; other jobs are",
+                missing=missing,
+                hint="install their definitions, if there are to be TrainJobs; it goes on by itself",
+            )
+        self._wake()
+
     def note(self, informer: Informer) -> None:
         """Take note that an informer fares otherwise than before."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        self._wake()
         if not informer.store.is_served:
             if informer not in self._absent:
                 self._absent.add(informer)
@@ -117,9 +133,17 @@ class CacheSync:
             if informer in self._absent
             and not self._is_required(informer)
             and (plugins := self._plugins_in_need(informer))
+        ] + [
+            f"{informer.name} for TrainJobs ({_REQUEST.sub('', informer.failure or '')})"
+            for informer in self._spared_absent()
         ]
 
+    def _spared_absent(self) -> list[Informer]:
+        return [each for each in self._informers if each.resource.name in self._spared and each in self._absent]
+
     def _is_required(self, informer: Informer) -> bool:
+        if self._spared_absent():
+            return False  # nothing is required for TrainJobs of which there can be none
         return informer.resource.name in self._own or any(watch.required for watch in self._watches[informer])
 
     def _plugins_in_need(self, informer: Informer) -> list[str]:
@@ -173,6 +197,10 @@ class CacheSync:
         elif self._is_filled(namespace):
             self._left_out.discard(namespace)
             log.info("the namespace is served now", namespace=namespace)
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():

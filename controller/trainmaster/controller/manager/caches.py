@@ -260,6 +260,10 @@ class Caches:
         """Wait until the caches are filled so far that controllers may begin (see `cache_sync`)."""
         await self._sync.wait()
 
+    def do_without_own(self) -> None:
+        """Wait no longer for kinds of Trainer that the cluster does not serve: there are others to do."""
+        self._sync.do_without_own()
+
     def not_synced(self) -> list[str]:
         """The resources whose caches have not synced and should have, each with the reason if there is one."""
         return self._sync.missing()

@@ -191,6 +191,7 @@ class Manager:
                 clock=self._clock,
                 tracing=self._tracing,
                 planner=planner,
+                on_served=caches.do_without_own,
             )
             stack.callback(jobs.close)
             controllers += jobs.controllers

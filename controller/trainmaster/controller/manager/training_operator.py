@@ -6,6 +6,7 @@ Guarantees:
 - While another operator is in charge (see `other_operator`), nothing of theirs is read either.
 - A kind whose jobs, or what they own, may not be read is not served; all others are, and the manager is ready.
 - No job is seen before the pods, and all else that jobs own, of its namespace are there. Other kinds do not wait.
+- A cluster may have these kinds and none of Trainer's: `on_served` is called when the first of them is served.
 - A kind that jobs own may be installed later (V1-B26): its absence is told by the jobs that need it, and all jobs are
   reconciled again when it is served.
 """
@@ -143,6 +144,7 @@ class TrainingOperator:
         clock: The time.
         tracing: Records reconciles as traces.
         planner: Where plans of large jobs are made.
+        on_served: Called when there are jobs to serve.
     """
 
     def __init__(
@@ -155,8 +157,10 @@ class TrainingOperator:
         clock: Clock,
         tracing: Tracing | None = None,
         planner: Executor | None = None,
+        on_served: Callable[[], object] = lambda: None,
     ) -> None:
         self._client = client
+        self._on_served = on_served
         self._planner = planner
         self._tracing = tracing
         self._clock = clock
@@ -227,6 +231,7 @@ class TrainingOperator:
                     self._started.append(each.informer)
                     tasks.create_task(self._read_jobs(each), name=f"informer-{each.informer.name}")
                 if served:
+                    self._on_served()
                     log.info("jobs are served", kinds=[each.kind.kind for each in served])
                 if rest:
                     await self._clock.sleep(DISCOVERY_INTERVAL)
