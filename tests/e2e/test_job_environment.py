@@ -15,7 +15,7 @@ import yaml
 from support.commands import client_of, trainmaster
 from support.namespaces import FOUND
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
-from support.training import python, until
+from support.training import found, python, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS, Resource
@@ -109,10 +109,16 @@ async def test_a_launcher_reaches_workers_by_kubectl(client: KubeClient) -> None
     await client.create(jobs("MPIJob"), asked)
 
     async def discovered() -> bool:
-        found = (await client.list(CONFIGMAPS, "default", field_selector="metadata.name=ranks-config"))["items"]
-        lines = [obj["data"]["discover_hosts.sh"].splitlines() for obj in found]
+        listed = (await client.list(CONFIGMAPS, "default", field_selector="metadata.name=ranks-config"))["items"]
+        lines = [obj["data"]["discover_hosts.sh"].splitlines() for obj in listed]
         return lines == [["#!/bin/sh", "echo ranks-worker-0:2", "echo ranks-worker-1:2"]]
 
+    async def may_reach_both() -> bool:
+        role = await found(client, ROLES, "ranks-launcher")
+        rules = role["rules"] if role is not None else []
+        return [each["resourceNames"] for each in rules[1:]] == [["ranks-worker-0", "ranks-worker-1"]]
+
+    await until(may_reach_both)
     # Mounted files change later, if at all, so that the launcher does not wait for them.
     await until(discovered)
     may_end = {"metadata": {"annotations": {"may-end": "yes"}}}
@@ -126,11 +132,12 @@ async def test_a_launcher_reaches_workers_by_kubectl(client: KubeClient) -> None
         assert refused in printed.pop(0)
 
     async def only_the_launcher_is_left() -> bool:
-        return (await logs(client, "ranks")).keys() == {"launcher"}
+        pods = (await client.list(PODS, "default", label_selector="training.kubeflow.org/job-name=ranks"))["items"]
+        rules = (await client.get(ROLES, "default", "ranks-launcher"))["rules"]
+        return [pod["metadata"]["name"] for pod in pods] == ["ranks-launcher"] and len(rules) == 1
 
+    # Nobody may reach into pods of these names any more, whose they may be.
     await until(only_the_launcher_is_left)
-    role = await client.get(ROLES, "default", "ranks-launcher")
-    assert role["rules"][1]["resourceNames"] == ["ranks-worker-0", "ranks-worker-1"]
     await client.delete(jobs("MPIJob"), "default", "ranks")
 
     async def gone() -> bool:

@@ -81,7 +81,9 @@ class State:
         if "refused" in entry:
             return {key for key in recorded if key.startswith("TrainJob/")}  # it is told what is wrong with it
         ours = json_patch(recorded, entry.get("steps", {}).get(self.step, []))
-        return {key for key in ours if ours[key] != recorded.get(key)}
+        told = {key for key in recorded if key.startswith("TrainJob/") and "SNAPSHOTS" in entry.get("reasons", ())}
+        # Our snapshots cannot be edited; of one that the Go controller left and somebody has, the owner is told.
+        return {key for key in ours if ours[key] != recorded.get(key)} | told
 
 
 def states(definitions: str) -> Iterator[State]:
