@@ -22,10 +22,10 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 #   prometheus-client, structlog      metrics, test_log_*
 #   rich, pathspec                    follow/display, script/test_files
 #   cel, jsonpatch, jsonpointer       schema/cel, test_jsonpatch
-LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py statusserver/test_authorizer.py \
-	webhooks/test_server.py $(addprefix kube/rest/test_,client.py concurrency_limit.py retry.py watch.py) \
-	kube/auth certificates/test_pki.py certificates/test_integration.py configuration/test_loading.py \
-	configuration/test_reload.py cli/follow/display/test_frame.py cli/run/script/test_files.py manager/test_controllers.py \
+LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py \
+	webhooks/test_server.py $(addprefix kube/rest/test_,client.py retry.py watch.py) \
+	kube/auth certificates/test_rotator.py certificates/test_integration.py configuration/test_loading.py \
+	configuration/test_overrides.py cli/follow/display/test_frame.py cli/run/script/test_files.py manager/test_controllers.py \
 	manager/test_metrics.py tracing test_log_config.py test_log_context.py) \
 	$(addprefix tests/runtime/,api/test_decoding.py test_yamldump.py test_yamltext.py) tests/metrics/test_families.py \
 	tests/metrics/test_series.py $(addprefix tests/devcluster/apiserver/,schema/cel/test_library.py test_jsonpatch.py)

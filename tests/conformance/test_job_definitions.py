@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from support.commands import eventually
 from support.conformance import Client, Collection, Target, condition_of, connected, definitions, new_namespace
-from support.crds import JOB_KINDS, definition
+from support.original_crds import JOB_KINDS, definition
 
 from trainmaster.runtime.jsontree import JsonObject
 

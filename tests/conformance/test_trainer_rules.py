@@ -11,8 +11,8 @@ import pytest
 import yaml
 from support.commands import eventually
 from support.conformance import Client, Collection, Target, condition_of, connected, definitions
-from support.crds import TRAINING
-from support.crds import definitions as all_definitions
+from support.original_crds import TRAINING
+from support.original_crds import definitions as all_definitions
 
 from trainmaster.runtime.jsontree import JsonObject
 

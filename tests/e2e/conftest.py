@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from support.any_cluster import KUBECONFIG_VARIABLE, Place, new_place
+from support.team import KUBECONFIG_VARIABLE, Place, new_place
 
 
 @pytest.fixture(scope="session")

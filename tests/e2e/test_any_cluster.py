@@ -6,7 +6,7 @@ The cluster has JobSet and Trainmaster, and its nodes can pull an image with Pyt
 from __future__ import annotations
 
 import pytest
-from support.any_cluster import IMAGE, PATIENCE, Place, python
+from support.team import IMAGE, PATIENCE, Place, python
 from support.training import RENDEZVOUS, until
 
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound

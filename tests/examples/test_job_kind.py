@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.commands import client_of, trainmaster
-from support.examples import EXAMPLES, install
+from support.distributions import EXAMPLES, install
 from support.rights import declare
 from support.training import python, until
 

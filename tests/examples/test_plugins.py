@@ -14,7 +14,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.commands import client_of, trainmaster
-from support.examples import EXAMPLES, install, start_its_tests
+from support.distributions import EXAMPLES, install, start_its_tests
 from support.rights import declare
 from support.training import conditions, ended, found, log_of, pods, python, until
 

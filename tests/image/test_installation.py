@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.dockerfile import ROOT
+from support.debian import ROOT
 
 from trainmaster.runtime.version import __version__
 

@@ -29,7 +29,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from support.dockerfile import ROOT, read_dockerfile
+from support.debian import ROOT, read_dockerfile
 from support.processes import account_token
 from support.stack import Stack, api_server
 from support.training import apply_runtime, runtime, trainjob, until

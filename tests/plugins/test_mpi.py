@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.crds import at
 from support.generated import RESOURCES, check_that_resolving_is_pure
 from support.objects import replicated_job, runtime, runtime_object, trainjob, trainjob_object
+from support.original_crds import at
 from support.resolutions import (
     FakeListers,
     Runtime,

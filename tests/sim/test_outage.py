@@ -1,4 +1,4 @@
-"""An API server that is away for ten minutes: what goes on meanwhile, and how soon all is well when it is back."""
+"""An API server that is away, and a burst of TrainJobs at one that performs one request after the other."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from support.sim.listening import LogEntry
 from support.sim.loop import Process, VirtualLoop
 from support.sim.scenarios import runtime, trainjob
 from support.sim.server import Frames, Interference, Perform
-from support.sim.wire import Answer, Pipe, Request, broken
+from support.sim.wire import WRITES, Answer, Pipe, Request, broken
 from support.sim.world import World, quiet, simulate, trainer_registry
 
 from trainmaster.controller.kube.rest.errors import NotConnected
-from trainmaster.devcluster.apiserver.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.devcluster.apiserver.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINJOBS
 
 AWAY = 600.0
 
@@ -139,3 +139,56 @@ def test_a_longer_absence_makes_nobody_wait_longer() -> None:
     """The key of a TrainJob that failed all the while would wait for as long again as it has failed."""
     seconds = [max(play(managers=1, silent=False, seed=seed).seconds.values()) for seed in range(4, 10)]
     assert max(seconds) < WITHIN[1, False]
+
+
+AT_ONCE = 1.0
+"""Seconds: what workers are at, and the requests of the one that matters."""
+
+
+class OneAtATime(Interference):
+    """A server that takes ten milliseconds for each write, and performs no two of them at once."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+
+    async def request(self, process: Process, request: Request, perform: Perform) -> Answer:
+        """Carry a request to the server and its answer back."""
+        if request.verb not in WRITES:
+            return await perform()
+        async with self._turn:
+            await asyncio.sleep(0.01)
+            return await perform()
+
+
+def seconds_to_suspend(burst: int) -> tuple[float, int]:
+    """Suspend an old TrainJob after a burst of others; returns how long that took, and how many had JobSets by then."""
+    registry = trainer_registry()
+
+    async def main(loop: VirtualLoop, _: list[LogEntry]) -> tuple[float, int]:
+        world = World(loop, registry=registry, seed=1, fates={"old": Fate(seconds=3600.0)})
+        world.server.network.shortest = world.server.network.longest = 0.001
+        await world.begin()
+        await world.user.create(CLUSTER_TRAINING_RUNTIMES, runtime())
+        world.ensure(1)
+        await world.user.create(TRAINJOBS, trainjob("old"))
+        await world.until(lambda: world.runs("old"), "the old TrainJob runs")
+        world.server.interference = OneAtATime()
+        for number in range(burst):
+            await world.user.create(TRAINJOBS, trainjob(f"new-{number}"))
+        await asyncio.sleep(0.5)
+        began = loop.time()
+        await world.user.patch(TRAINJOBS, "default", "old", {"spec": {"suspend": True}})
+        await world.until(lambda: (world.jobset("old") or {})["spec"].get("suspend"), "its JobSet is suspended")
+        made = sum(event.type == "ADDED" and event.key.resource == JOBSETS for event in world.server.history)
+        return loop.time() - began, made - 1
+
+    course: tuple[float, int] = simulate(main, seed=1)
+    return course
+
+
+@pytest.mark.guarantee("W-19")
+@pytest.mark.parametrize("burst", [100, 500])
+def test_an_older_trainjob_is_suspended_at_once_whatever_the_burst(burst: int) -> None:
+    seconds, made = seconds_to_suspend(burst)
+    assert seconds < AT_ONCE
+    assert made < burst / 2, "the burst is still there"

@@ -17,8 +17,8 @@ import aiohttp
 import pytest
 import yaml
 from support.commands import TIMEOUT, Finished, client_of, processes_of, trainmaster
+from support.distributions import EXAMPLES, install
 from support.embedded import embedded
-from support.examples import EXAMPLES, install
 from support.golden import POD_GROUPS
 from support.kubectl import Kubectl
 from support.rights import declare

@@ -86,3 +86,22 @@ async def refusal(request: Awaitable[object]) -> tuple[int, str]:
     with pytest.raises(StatusError) as caught:
         await request
     return caught.value.code, caught.value.message
+
+
+async def assert_refused(request: Awaitable[object], code: int, *texts: str) -> None:
+    """Assert that a request is refused with this code, and that the message has these texts."""
+    with pytest.raises(StatusError) as caught:
+        await request
+    assert caught.value.code == code
+    for text in texts:
+        assert text in caught.value.message
+
+
+async def mistakes_of(request: Awaitable[object]) -> set[tuple[str, str]]:
+    """Return the fields and the types (`Required`, ...) of the mistakes for which a request is refused with 422."""
+    with pytest.raises(StatusError) as caught:
+        await request
+    assert caught.value.code == 422
+    assert caught.value.details is not None
+    causes = caught.value.details["causes"]
+    return {(cause["field"], cause["reason"].removeprefix("FieldValue")) for cause in causes}

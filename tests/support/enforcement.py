@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 import yaml
+from support.installations import RBAC
 from support.processes import account_token
-from support.service_accounts import RBAC
 from support.stack import Stack, api_server
 
 from trainmaster.controller.configuration import Configuration, load_configuration

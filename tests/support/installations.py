@@ -1,14 +1,13 @@
-"""Installations of Trainmaster in one cluster, each with an account of its own and the rights that it needs."""
+"""Installations of Trainmaster in one cluster, and what service accounts may do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from support.processes import account_token
-from support.service_accounts import RBAC
 from support.stack import QUIET
 
 from trainmaster.controller.configuration import Configuration, LeaderElection
@@ -16,7 +15,7 @@ from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig, Token
 from trainmaster.controller.kube.rest.errors import AlreadyExists
-from trainmaster.controller.kube.rest.resources import NAMESPACES
+from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import roles
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -65,3 +64,43 @@ async def install(
     )
     objects = roles(rules, namespace=home, service_account=home, watch_namespaces=watch_namespaces)
     return Installation(home, replace(access, credentials=token, namespace=home), configuration, objects)
+
+
+_GROUP: Final = "rbac.authorization.k8s.io"
+RBAC: Final = {
+    kind: Resource(_GROUP, "v1", kind, f"{kind.lower()}s", namespaced=not kind.startswith("Cluster"))
+    for kind in ("Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+}
+CLUSTER_ROLES: Final = RBAC["ClusterRole"]
+_LIST_TRAINJOBS: Final = {"apiGroups": ["trainer.kubeflow.org"], "resources": ["trainjobs"], "verbs": ["list"]}
+
+
+async def bind(client: KubeClient, account: str, role: str, *, namespace: str = "") -> None:
+    """Give an account a ClusterRole that there is, in one namespace or everywhere."""
+    resource = RBAC["RoleBinding" if namespace else "ClusterRoleBinding"]
+    binding: JsonObject = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": role},
+        "roleRef": {"apiGroup": _GROUP, "kind": CLUSTER_ROLES.kind, "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "default"}],
+    }
+    await client.create(resource, binding, namespace=namespace or None)
+
+
+async def allow(client: KubeClient, account: str, *rules: JsonObject, role: str = "", namespace: str = "") -> None:
+    """Give an account a ClusterRole with these rules, by default of its own name, in one namespace or everywhere."""
+    name = role or account
+    made = {"apiVersion": CLUSTER_ROLES.api_version, "kind": CLUSTER_ROLES.kind, "metadata": {"name": name}}
+    await client.create(CLUSTER_ROLES, {**made, "rules": list(rules)})
+    await bind(client, account, name, namespace=namespace)
+
+
+async def allow_url(client: KubeClient, account: str, path: str) -> None:
+    """Let an account read a path of the manager."""
+    await allow(client, account, {"nonResourceURLs": [path], "verbs": ["get"]}, role=f"{account}-url")
+
+
+async def allow_listing(client: KubeClient, account: str, *, namespace: str = "") -> None:
+    """Let an account list TrainJobs, in one namespace or everywhere."""
+    await allow(client, account, _LIST_TRAINJOBS, role=f"{account}-list", namespace=namespace)

@@ -1,9 +1,14 @@
-"""Where processes listen: what the kernel says of their sockets."""
+"""The machine: where processes listen, and whether it lets pods run in namespaces."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from pathlib import Path
+
+import pytest
+
+from trainmaster.devcluster.kubelet.network.mode import Networking, choose_networking
 
 _LISTEN = "0A"
 
@@ -59,3 +64,13 @@ def _readable(address: str) -> str:
     raw = bytes.fromhex(address)
     words = b"".join(raw[start : start + 4][::-1] for start in range(0, len(raw), 4))
     return str(ipaddress.ip_address(words))
+
+
+def _find_out() -> Networking:
+    return asyncio.run(choose_networking("auto"))
+
+
+FOUND = _find_out()
+"""The mode that `auto` gives here."""
+
+needs_namespaces = pytest.mark.skipif(FOUND.mode != "namespaces", reason=FOUND.reason or "namespaces work")

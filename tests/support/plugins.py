@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
-from support.examples import EXAMPLES, module_of
+from support.distributions import EXAMPLES, module_of
 
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api import TrainJob

@@ -20,7 +20,7 @@ import socket
 import struct
 from typing import Any, Self
 
-from support.requests import abort
+from support.oddrequests import abort
 
 _CHUNK = 2**16
 _CHUNKS_IN_FLIGHT = 64

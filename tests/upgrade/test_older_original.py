@@ -1,7 +1,8 @@
-"""TrainJobs that an earlier version of the Go controller stored: they are read, what runs goes on, what ended rests."""
+"""What earlier versions left, of the Go controller and of Trainmaster: it is read, and goes on."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from support.objects import COMPLETE, SUSPENDED, runtime_object, trainjob_object
 from support.original_crds import definitions_of, install, install_older_definitions
 from support.stack import Stack, api_server, manager
+from support.takeover import written_by_a_new_manager
 from support.training import until
 
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
@@ -115,3 +117,26 @@ async def test_jobs_of_an_older_version_run_on_until_they_end(stack: Stack) -> N
         "suspended": jobsets_now["suspended"],
         "running": ended["metadata"]["resourceVersion"],
     }
+
+
+RECORDED = sorted(Path(__file__).parent.glob("*.journal.gz"))
+
+
+@pytest.mark.parametrize("definitions", ["theirs", "ours"])
+@pytest.mark.parametrize("journal", RECORDED, ids=lambda path: path.name.removesuffix(".journal.gz"))
+async def test_nothing_is_written_after_an_upgrade(tmp_path: Path, journal: Path, definitions: str) -> None:
+    async with api_server(tmp_path / "new") as stack:
+        if stack.cluster is None:
+            pytest.skip("the records are in the format of the embedded cluster")
+        ours = await definitions_of(stack)
+    recorded = tmp_path / "recorded/cluster"
+    recorded.mkdir(parents=True, mode=0o700)
+    (recorded / "journal").write_bytes(gzip.decompress(journal.read_bytes()))
+    async with api_server(tmp_path / "recorded") as stack:
+        if definitions == "ours":
+            await install(stack, ours)
+        assert await written_by_a_new_manager(stack, "upgrade-") == set()
+
+
+def test_a_version_was_recorded() -> None:
+    assert RECORDED

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import yaml
 from support.commands import Finished, eventually, started, trainmaster
+from support.installations import CLUSTER_ROLES, RBAC, bind
 from support.kubeconfigs import kubeconfig_of
 from support.manifests import DEPLOY, NEEDS_HELM, one, template
-from support.service_accounts import CLUSTER_ROLES, RBAC, bind
 from support.stack import Stack, api_server
 
 from trainmaster.controller.kube.rest.resources import Resource

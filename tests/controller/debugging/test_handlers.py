@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 import pytest
 from support.commands import eventually
+from support.installations import allow_url
 from support.objects import trainjob_object
 from support.processes import account_token
-from support.service_accounts import allow_url
 from support.stack import Stack, api_server
 from support.virtualtime import VirtualClock
 from support.web import Served, served

@@ -13,10 +13,10 @@ import pytest
 from structlog.testing import capture_logs
 from support.commands import eventually
 from support.history import record
+from support.installations import allow_listing, allow_url
 from support.job_kinds import job_object
 from support.postgres import Postgres
 from support.processes import account_token
-from support.service_accounts import allow_listing, allow_url
 from support.stack import Stack, api_server
 from support.training import apply_runtime, conditions_of, runtime, trainjob
 from support.web import Served, listening, served

@@ -12,11 +12,10 @@ from structlog.testing import capture_logs
 from support.authorities import Authority
 from support.commands import eventually
 from support.failing_pods import show_counts
-from support.installations import create_namespace
+from support.installations import allow_url, create_namespace
 from support.objects import trainjob_object
 from support.processes import account_token
 from support.scraped import scrape, total
-from support.service_accounts import allow_url
 from support.stack import QUIET, api_server, manager
 from support.training import apply_runtime, found, runtime, until
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 from structlog.testing import capture_logs
-from support.faulty_plugins import FOREVER, HOOKS, TIME, faulty, named, raise_key_error, sleep, sleepers, spin
 from support.objects import runtime_object, trainjob_object
 from support.resolutions import KnownServer
 from support.series import value_of
+from support.vandal import FOREVER, HOOKS, TIME, faulty, named, raise_key_error, sleep, sleepers, spin
 from support.virtualtime import VirtualClock
 from support.world import World
 

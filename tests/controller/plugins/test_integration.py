@@ -10,11 +10,11 @@ from typing import Any
 import aiohttp
 import pytest
 from support.distributions import Distributions
-from support.faulty_plugins import TIME, faulty, sleep, sleepers
 from support.installations import create_namespace
 from support.objects import runtime_object, trainjob_object
 from support.stack import QUIET, Stack, manager
 from support.training import conditions_of, until
+from support.vandal import TIME, faulty, sleep, sleepers
 
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.configuration import Health, Plugins, complete, parse_configuration

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 from structlog.testing import capture_logs
-from support.faulty_plugins import faulty
 from support.objects import runtime, trainjob
 from support.series import value_of
+from support.vandal import faulty
 
 from trainmaster.controller.configuration import Plugins
 from trainmaster.controller.plugins.guard import guard_of, plugins_detail

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
+import orjson
 import pytest
-from support.objects import runtime_object
+from hypothesis import given
+from hypothesis import strategies as st
+from support.objects import runtime_object, trainjob_object
+from support.world import World, refused, world_with
 
+from trainmaster.controller.kube.cache.delta import Delta, Record
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Conflict, NotFound
-from trainmaster.controller.reconciling.outcomes import DONE
+from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY
+from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
+from trainmaster.controller.reconciling.outcomes import DONE, Requeue
+from trainmaster.controller.reconciling.priorities import priority_of_other, priority_of_own, priority_of_owned
+from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.resources import TRAINING_RUNTIMES
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
@@ -65,3 +75,126 @@ async def test_what_is_gone_meanwhile_is_done_and_what_changed_is_read_again() -
     client.failure = Conflict(status=409)
     with pytest.raises(Conflict):
         await reconciler.reconcile(KEY)
+
+
+_NAMES = st.sampled_from(["a", "b", "a-1"])
+_OWNERS = st.lists(st.sampled_from(["ns/a", "ns/b", "ns/c", "ns/a-1"]), max_size=2)
+_STEPS = st.tuples(st.sampled_from(["put", "put", "delete", "delete unseen", "resync"]), _NAMES, _OWNERS)
+
+
+def _owners(obj: JsonObject) -> Iterable[str]:
+    return obj["owners"]  # type: ignore[no-any-return] # those that `_object` gave it
+
+
+def _object(name: str, owners: list[str], version: int) -> JsonObject:
+    return {"metadata": {"namespace": "ns", "name": name, "resourceVersion": str(version)}, "owners": owners}
+
+
+@pytest.mark.guarantee("E-4")
+@given(st.lists(_STEPS, max_size=30), st.sampled_from(["", "-1"]))
+def test_a_change_concerns_what_an_object_belongs_to_and_belonged_to(
+    steps: list[tuple[str, str, list[str]]], suffix: str
+) -> None:
+    store, concerned = Store(), ConcernedKeys(_owners, usual=lambda key: key.removesuffix(suffix))
+    last: dict[str, list[str]] = {}
+    for version, (step, name, owners) in enumerate(steps, start=1):
+        key = f"ns/{name}"
+        before = last.get(key, [])
+        if step == "put":
+            change, last[key] = store.put(_object(name, owners, version)), owners
+            expected = {*before, *owners}
+        elif key not in last:
+            continue
+        elif step == "resync":
+            assert set(concerned(store.resync_delta(key))) == set(before)  # type: ignore[arg-type] # it is there
+            continue
+        else:
+            seen = step == "delete"
+            change = store.delete(key, last=_object(name, owners, version) if seen else None)
+            del last[key]
+            expected = {*before, *owners} if seen else set(before)
+        assert set(concerned(change)) == expected
+    assert len(concerned) == sum({*owners} != {key.removesuffix(suffix)} for key, owners in last.items())
+
+
+def record(**metadata: Any) -> Record:
+    return "uid", "1", orjson.dumps({"metadata": {"name": "a", "uid": "uid", "generation": 1, **metadata}}), b""
+
+
+PLAIN = record()
+
+
+@pytest.mark.guarantee("W-19")
+@pytest.mark.parametrize(
+    ("change", "of_the_job", "of_its_workload"),
+    [
+        (Delta("ns/a", None, PLAIN), 0, 0),
+        (Delta("ns/a", PLAIN, record(labels={"a": "b"})), 0, CHANGE_PRIORITY),
+        (Delta("ns/a", PLAIN, record(generation=2)), CHANGE_PRIORITY, CHANGE_PRIORITY),
+        (Delta("ns/a", PLAIN, record(deletionTimestamp="2026-01-01T00:00:00Z")), CHANGE_PRIORITY, CHANGE_PRIORITY),
+        (Delta("ns/a", PLAIN, record(uid="other")), CHANGE_PRIORITY, CHANGE_PRIORITY),
+        (Delta("ns/a", PLAIN, None), CHANGE_PRIORITY, CHANGE_PRIORITY),
+    ],
+    ids=["added", "status or labels", "spec", "being deleted", "replaced", "gone"],
+)
+def test_what_somebody_waits_for_comes_before_what_is_new(change: Delta, of_the_job: int, of_its_workload: int) -> None:
+    assert priority_of_own(change) == of_the_job
+    assert priority_of_owned(change) == of_its_workload
+    assert priority_of_other(change) == 0, "it may concern thousands"
+
+
+@pytest.mark.guarantee("W-22")
+@pytest.mark.parametrize("flag", ["initial", "resync"])
+def test_what_is_not_new_can_wait(flag: str) -> None:
+    change = Delta("ns/a", None if flag == "initial" else PLAIN, PLAIN)
+    setattr(change, flag, True)
+    assert priority_of_own(change) == priority_of_owned(change) == priority_of_other(change) == LOW_PRIORITY
+
+
+async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try() -> None:
+    """Each write of the status is an event that wakes the job up at once, past every backoff: a hot loop."""
+    world = world_with()
+    for port in range(41000, 41050):
+        world.refusal = refused(f"failed calling webhook: read tcp 10.0.0.1:{port}->10.0.0.2:443: connection reset")
+        assert isinstance(await world.reconcile(), Requeue)
+    assert len(world.patches) == len(world.events) == 1
+    await world.reconcile_after(60)
+    assert len(world.patches) == len(world.events) == 2
+    assert ":41049->" in world.conditions["Blocked"]["message"]
+
+
+@pytest.mark.defect("B25")
+async def test_a_percent_sign_is_told_as_it_is() -> None:
+    world = world_with()
+    world.refusal = refused("100%s of 5%d%%")
+    await world.reconcile()
+    (note,) = world.events
+    assert note.endswith("100%s of 5%d%%")
+    assert "100%s of 5%d%%" in world.conditions["Blocked"]["message"]
+
+
+async def test_another_reason_is_told_at_once() -> None:
+    world = World()
+    world.put(trainjob_object())
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "RuntimeNotFound"
+    world.put(runtime_object())
+    world.refusal = refused("no")
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "ApplyFailed"
+
+
+@pytest.mark.parametrize("message", ["x" * 5000, "é" * 5000, "short"])
+def test_a_note_fits_its_event(message: str) -> None:
+    """The limit of the API is 1024 bytes, not characters."""
+    note = Problem("ApplyFailed", message).note("TrainJob")
+    assert len(note.encode()) <= 1024
+    assert note.endswith(("short", " ..."))
+
+
+@pytest.mark.guarantee("M-11")
+def test_owners_read_no_credential_that_somebody_quotes() -> None:
+    token = "eyJhbGciOiJub25lIn0.eyJzdWIiOiJ4In0.c2lnbmVk"
+    problem = Problem("PluginFailed", f"plugin theirs failed in build: RuntimeError: {token} is no good")
+    assert "c2lnbmVk" not in f"{problem.condition()} {problem.note('TrainJob')}"
+    assert problem.condition()["message"].endswith("RuntimeError: [redacted] is no good")

@@ -1,9 +1,11 @@
-"""Traces of reconciles and requests, and which are recorded."""
+"""Traces of reconciles and requests, which are recorded, and the queue of ended spans."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from uuid import UUID
 
 import pytest
@@ -11,6 +13,8 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import Decision, Sampler
 from opentelemetry.trace import StatusCode
+from structlog.testing import capture_logs
+from support.series import value_of
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.rest.errors import Conflict
@@ -18,7 +22,8 @@ from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter, TerminalError
-from trainmaster.controller.tracing import reconciles
+from trainmaster.controller.tracing import export_queue, reconciles
+from trainmaster.controller.tracing.export_queue import ExportQueue
 from trainmaster.controller.tracing.requests import url_template
 from trainmaster.controller.tracing.sampler import new_sampler
 from trainmaster.controller.tracing.tracing import Tracing
@@ -150,3 +155,100 @@ def test_of_one_object_all_reconciles_are_recorded_or_none() -> None:
     assert 800 < sum(each == {True} for each in found) < 1200, "one in ten"
     for rate, some in ((0, False), (1_000_000, True)):
         assert {sampled(new_sampler(rate), 2**64 - 1, uid) for uid in (*UIDS[:50], None)} == {some}
+
+
+class Exporter(SpanExporter):
+    """Keeps what it gets, as soon as it may."""
+
+    def __init__(self, *, blocked: bool = False, error: Exception | None = None) -> None:
+        self.got: list[ReadableSpan] = []
+        self.called = threading.Event()
+        self.may = threading.Event()
+        self.error = error
+        if not blocked:
+            self.may.set()
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.called.set()
+        self.may.wait(60)
+        if self.error is not None:
+            raise self.error
+        self.got += spans
+        return SpanExportResult.SUCCESS
+
+    def shutdown(self) -> None:
+        pass
+
+
+@contextmanager
+def counted(result: str) -> Iterator[list[float]]:
+    """How many spans became that during the block."""
+
+    def now() -> float:
+        return value_of("trainmaster_tracing_spans_total", {"result": result}) or 0
+
+    before, found = now(), list[float]()
+    yield found
+    found.append(now() - before)
+
+
+def spans(number: int) -> list[ReadableSpan]:
+    return [ReadableSpan(str(each)) for each in range(number)]
+
+
+@pytest.fixture
+def _never_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_queue, "INTERVAL", 3600.0)
+
+
+@pytest.mark.guarantee("P-37")
+@pytest.mark.usefixtures("_never_by_time")
+def test_the_end_sends_what_is_queued() -> None:
+    exporter = Exporter()
+    queue = ExportQueue(exporter, endpoint="collector")
+    for each in spans(3):
+        queue.on_end(each)
+    assert exporter.got == []
+    with counted("exported") as exported:
+        queue.close(60)
+    assert [each.name for each in exporter.got] == ["0", "1", "2"]
+    assert exported == [3]
+
+
+@pytest.mark.guarantee("P-37")
+def test_what_has_no_place_is_dropped_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_queue, "BATCH", 1)
+    exporter = Exporter(blocked=True)
+    queue = ExportQueue(exporter, endpoint="collector", size=2)
+    queue.on_end(spans(1)[0])
+    assert exporter.called.wait(60)
+    with counted("dropped") as dropped:
+        for each in spans(5):
+            queue.on_end(each)
+    assert dropped == [3]
+    with capture_logs() as logged:
+        queue.close(0.01)
+    (line,) = logged
+    assert (line["event"].partition(":")[0], line["spans"]) == ("the last traces were not sent", 2)
+    with counted("dropped") as dropped:
+        queue.on_end(spans(1)[0])
+    assert dropped == [1]
+    exporter.may.set()
+    queue._thread.join(60)
+    assert len(exporter.got) == 1, "it gave up on the others"
+
+
+@pytest.mark.guarantee("P-37")
+@pytest.mark.usefixtures("_never_by_time")
+def test_an_exporter_that_raises_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export_queue, "BATCH", 2)
+    exporter = Exporter(error=RuntimeError("no way to https://me:hunter2@collector"))
+    with capture_logs() as logged, counted("failed") as failed:
+        queue = ExportQueue(exporter, endpoint="collector")
+        for each in spans(4):
+            queue.on_end(each)
+        queue.close(60)
+    assert failed == [4]
+    (line,) = logged
+    assert line["event"].startswith("traces cannot be sent")
+    assert line["error"] == "RuntimeError: no way to https://[redacted]@collector"

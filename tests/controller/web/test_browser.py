@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.browser import Page, browser_page
 from support.history import at, record
+from support.installations import allow_listing, allow_url
 from support.processes import account_token
-from support.service_accounts import allow_listing, allow_url
 from support.stack import api_server
 from support.web import web_page
 

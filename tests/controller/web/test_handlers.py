@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 from support.commands import eventually
 from support.history import record
+from support.installations import allow_listing, allow_url
 from support.processes import account_token
-from support.service_accounts import allow_listing, allow_url
 from support.stack import Stack, api_server
 from support.training import apply_runtime, runtime, trainjob
 from support.virtualtime import VirtualClock

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from support.explained import explanation, says
-from support.faulty_plugins import faulty, raise_key_error
 from support.stack import Stack, api_server, manager
 from support.training import apply_runtime, runtime, trainjob, until
+from support.vandal import faulty, raise_key_error
 
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS

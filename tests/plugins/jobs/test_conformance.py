@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.crds import definition
 from support.golden import load_yaml
 from support.job_kinds import replica
+from support.original_crds import definition
 
 from trainmaster.runtime.jobs.conformance import check_job_kind
 from trainmaster.runtime.jobs.loader import installed_kinds, load_job_kinds

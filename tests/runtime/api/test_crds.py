@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
 from pydantic.fields import FieldInfo
-from support.crds import KINDS, ROOT, at, definition, nodes, root_of, rules_at
+from support.original_crds import KINDS, ROOT, at, definition, nodes, root_of, rules_at
 
 from trainmaster.runtime.api import ApiModel, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from support.crds import JOB_KINDS, at, definition, nodes, root_of
+from support.original_crds import JOB_KINDS, at, definition, nodes, root_of
 
 REPLICA_SPECS = {
     "JAXJob": "jaxReplicaSpecs",

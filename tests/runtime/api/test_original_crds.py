@@ -10,8 +10,16 @@ import re
 from typing import Any
 
 import pytest
-from support.crds import JOB_KINDS, POD_PATCH, definition, nodes, root_of
-from support.original_crds import original_definitions, original_job_definitions, original_root_of
+from support.original_crds import (
+    JOB_KINDS,
+    POD_PATCH,
+    definition,
+    nodes,
+    original_definitions,
+    original_job_definitions,
+    original_root_of,
+    root_of,
+)
 
 ORIGINALS = original_definitions() | original_job_definitions()
 RUNTIME_KINDS = ["ClusterTrainingRuntime", "TrainingRuntime"]

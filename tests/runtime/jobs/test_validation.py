@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from support.calls import calls_of
 from support.job_kinds import job_object, replica
+from support.vitals import calls_of
 
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.jobs.defaulting import parse_job

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from support.crds import at, nodes, rules_at
 from support.objects import runtime_object, trainjob_object
+from support.original_crds import at, nodes, rules_at
 from support.validation import patch, pods, validate, validate_runtime
 
 from trainmaster.runtime.framework import Framework

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from support.commands import Finished, trainmaster
 from support.failing_pods import show_failure
+from support.installations import allow
 from support.kubeconfigs import kubeconfig_of
 from support.objects import replicated_job
 from support.running_jobs import jobs
 from support.samples import owner_reference
-from support.service_accounts import allow
 from support.stack import Stack, api_server
 from support.team import IN_PLACE, Team
 from support.training import trainjob, until

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aiohttp.test_utils import TestServer
 from support.commands import Ran
+from support.debian import read_dockerfile
 from support.distributions import Distributions
-from support.dockerfile import read_dockerfile
 
 from trainmaster.controller.cli import root
 from trainmaster.controller.plugins.guard import PluginGuard

@@ -15,7 +15,7 @@ import pytest
 from aiohttp import web
 from support.authorities import Authority
 from support.kubeconfigs import write_kubeconfig
-from support.requests import open_connections
+from support.oddrequests import open_connections
 from support.series import value_of
 
 from trainmaster.controller.kube.auth import refresh

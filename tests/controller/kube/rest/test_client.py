@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp import web
-from support.requests import OBJECT, WRITES, open_connections
+from support.oddrequests import OBJECT, WRITES, open_connections
 from support.series import value_of
 
 from trainmaster.controller.kube.rest.client import KubeClient

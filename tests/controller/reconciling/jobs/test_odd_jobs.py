@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.calls import counted_calls
 from support.jobworld import KINDS, JobWorld, job_object, pytorchjob, replicas
+from support.vitals import counted_calls
 
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.jobs.apply import LARGEST_BATCH

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.refusals import assert_refused
+from support.apiserver import assert_refused
 from support.workloads import GPU, bound, scheduling
 
 from trainmaster.devcluster.apiserver.errors import StatusError

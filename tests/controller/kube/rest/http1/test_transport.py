@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import pytest
 from support.authorities import Authority
 from support.commands import eventually
-from support.requests import abort, open_connections
+from support.oddrequests import abort, open_connections
 from support.virtualtime import settle
 
 from trainmaster.controller.kube.rest.config import RestConfig

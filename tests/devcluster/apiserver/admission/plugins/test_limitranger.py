@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.apiserver import create_pod, refusal
-from support.refusals import assert_refused
+from support.apiserver import assert_refused, create_pod, refusal
 
 from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS
 from trainmaster.devcluster.testing.stepper import Stepper

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.refusals import assert_refused
+from support.apiserver import assert_refused
 
 from trainmaster.devcluster.apiserver.admission.plugins.resourcequota import quota_check, usage
 from trainmaster.devcluster.apiserver.errors import StatusError

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.crds import definitions
-from support.refusals import assert_refused
+from support.apiserver import assert_refused
+from support.original_crds import definitions
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.refusals import assert_refused, mistakes_of
+from support.apiserver import assert_refused, mistakes_of
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, WriteOptions
