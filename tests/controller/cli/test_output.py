@@ -45,7 +45,9 @@ def test_programs_read_what_it_was(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_command_prints_through_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "job.json"
-    file.write_text(json.dumps(trainjob_object(**{f"{TITLE}\u202e": 1})))
+    obj = trainjob_object()
+    obj["spec"][f"{TITLE}\u202e"] = 1
+    file.write_text(json.dumps(obj))
     assert main(["validate", "-f", str(file)]) == 1
     out, err = capsys.readouterr()
     assert "PWN" in out + err
