@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
 
-from trainmaster.controller.cli.follow.display.terminal_text import printable
+from trainmaster.controller.cli.terminal_text import printable
 
 UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, those of both directions of writing, separators of lines, and halves of surrogate pairs."""

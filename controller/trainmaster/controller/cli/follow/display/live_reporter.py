@@ -24,8 +24,8 @@ from trainmaster.controller.cli.follow.display.frame import ASCII, UNICODE, fram
 from trainmaster.controller.cli.follow.display.job_view import Attempt, JobView
 from trainmaster.controller.cli.follow.display.live_region import LiveRegion
 from trainmaster.controller.cli.follow.display.summary import Commands, Kind, closing_summary
-from trainmaster.controller.cli.follow.display.terminal_text import plain, printable_lines
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.terminal_text import plain, printable_lines
 
 _INTERVAL: Final = 0.1
 _WRITTEN_AT_ONCE: Final = 64 * 1024

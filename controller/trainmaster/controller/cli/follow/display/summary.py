@@ -13,10 +13,10 @@ from typing import Final, Literal
 
 from trainmaster.controller.cli.follow.display.durations import clock, seconds_between
 from trainmaster.controller.cli.follow.display.rank_groups import rank_groups, summary
-from trainmaster.controller.cli.follow.display.terminal_text import plain
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.invocation import invocation
+from trainmaster.controller.cli.terminal_text import plain
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 
 Kind = Literal["plain", "good", "bad", "quiet"]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.display.terminal_text import one_line
 from trainmaster.controller.cli.jobs.log_sources import members, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.jobs.rows import JobRow
+from trainmaster.controller.cli.terminal_text import one_line
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import explain

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from trainmaster.controller.cli.follow.display.terminal_text import one_line
+from trainmaster.controller.cli.terminal_text import one_line
 from trainmaster.controller.cli.top.cluster.attention import Attention, attention
 from trainmaster.controller.cli.top.cluster.managers import Manager
 from trainmaster.controller.cli.top.cluster.node_usage import CPU, MEMORY, NodeUsage, total

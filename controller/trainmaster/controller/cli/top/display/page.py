@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rich.text import Text
 
-from trainmaster.controller.cli.follow.display.terminal_text import plain
+from trainmaster.controller.cli.terminal_text import plain
 from trainmaster.controller.cli.top.display.keyboard import Key
 
 
