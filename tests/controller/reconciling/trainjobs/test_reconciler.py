@@ -119,6 +119,18 @@ async def test_an_odd_status_is_no_reason_to_fail(status: JsonObject) -> None:
     assert world.conditions["Blocked"]["reason"] == "TrainJobInvalid"
 
 
+async def test_a_jobset_that_cannot_be_read_and_whose_runtime_is_gone_holds_nobody_up() -> None:
+    """The plugin that fails is one of ours, and asked once."""
+    world = World()
+    world.put(runtime_object(), trainjob_object())
+    await world.reconcile()
+    world.remove("ConfigMap", "demo-runtime-snapshot")
+    world.remove("TrainingRuntime", "rt")
+    world.change("JobSet", status={"conditions": ["Failed"]})
+    await world.reconcile()
+    assert world.conditions["Blocked"]["reason"] == "RuntimeNotFound"
+
+
 async def test_a_blocked_job_is_looked_at_again_at_its_deadline() -> None:
     """The backoff of what blocks it may be much longer."""
     world = World()

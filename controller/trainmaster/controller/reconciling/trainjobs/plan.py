@@ -170,7 +170,7 @@ def may_serve(plugin: str, observed: Observed, framework: Framework) -> bool:
     try:
         runtime = _frozen_runtime(observed, observed.read_snapshot(), Plan())
         if runtime is None:
-            return False  # nothing is built
+            return bool(observed.workloads)  # from what these were built is not known any more
         info = new_info(job, runtime, listers=observed.listers)
         return any(each.name == plugin for each in framework.serving(info, job.model_copy(deep=True)))
     except (SnapshotInvalid, PluginFailed, ApiTypeError, MergeError, TemplateInvalid, JobInvalid):

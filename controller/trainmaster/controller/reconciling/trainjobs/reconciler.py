@@ -398,7 +398,7 @@ class TrainJobReconciler:
             return self._framework.status(observed.job, observed.listers, without=without)
         # Our own report what a workload says, and leave it as it is, which others need not; and it is decoded already.
         listers = observed.listers.sharing(observed.workloads.values())
-        return self._framework.status(observed.job, listers) if observed.workloads else None
+        return self._framework.status(observed.job, listers, without=without) if observed.workloads else None
 
     async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
         """Tell the owner of a TrainJob that the API server accepted it, or a part of it, but nobody can read that."""
