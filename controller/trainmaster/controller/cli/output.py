@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TextIO, cast
 
-from trainmaster.controller.cli.terminal_text import printable
+from trainmaster.controller.cli.terminal_text import DIRECTIONS, printable_lines
 
-UNSAFE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+UNSAFE: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{DIRECTIONS}\ud800-\udfff]")
 """Control characters, those of both directions of writing, separators of lines, and halves of surrogate pairs."""
 
 
@@ -49,10 +49,9 @@ def guarded_output() -> Iterator[None]:
 
 
 def write_log(lines: str) -> None:
-    """Print lines of a log: on a terminal with the colours that its program chose, elsewhere as they are."""
-    shown = [printable(line) for line in lines.split("\n")] if sys.stdout.isatty() else [lines]
-    getattr(sys.stdout, "stream", sys.stdout).write("\n".join([*shown, ""]))
-    sys.stdout.flush()
+    """Print lines of a log: on a terminal with the colours that their program chose, elsewhere as they are."""
+    shown = printable_lines(f"{lines}\n") if sys.stdout.isatty() else f"{lines}\n"
+    getattr(sys.stdout, "stream", sys.stdout).write(shown)
 
 
 def write_log_line(line: bytes, *, prefix: str = "") -> None:
@@ -61,4 +60,3 @@ def write_log_line(line: bytes, *, prefix: str = "") -> None:
         write_log(prefix + line.decode("utf-8", "replace"))
     else:
         sys.stdout.buffer.write(prefix.encode() + line + b"\n")
-        sys.stdout.flush()

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_DIRECTIONS: Final = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+DIRECTIONS: Final = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 """What changes the direction of writing, or ends a line for some programs."""
 
-_UNSAFE: Final = re.compile(rf"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{_DIRECTIONS}]|\x1b(?!\[[0-9;:]*m)")
+_UNSAFE: Final = re.compile(rf"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{DIRECTIONS}]|\x1b(?!\[[0-9;:]*m)")
 """Any control character but those of colours."""
 
 _SEQUENCES: Final = re.compile(
@@ -21,7 +21,7 @@ _SEQUENCES: Final = re.compile(
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"  # CSI: cursor, erasing, modes
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f]).*?(?:\x07|\x1b\\|\x9c|$)"  # OSC, DCS and others, with their texts
     r"|\x1b[ -/]*[0-~]?"
-    rf"|[\x00-\x08\x0a-\x1f\x7f-\x9f{_DIRECTIONS}]"
+    rf"|[\x00-\x08\x0a-\x1f\x7f-\x9f{DIRECTIONS}]"
 )
 _RESET: Final = "\x1b[m"
 

@@ -54,8 +54,8 @@ class CacheSync:
     ) -> None:
         self._namespaces = namespaces
         self._own = own
-        self._spared: Collection[str] = ()
-        """Those that were the controller's own, and that nobody waits for any more."""
+        self._needs_own = True
+        """Whether there is nothing else to do."""
 
         self._on_served = on_served
         self._on_return = on_return
@@ -72,12 +72,11 @@ class CacheSync:
 
     def do_without_own(self) -> None:
         """Wait no longer for kinds of the controller itself that the server does not serve: there are others to do."""
-        missing = [each.name for each in self._informers if each.resource.name in self._own and each in self._absent]
-        self._spared, self._own = {*self._spared, *self._own}, frozenset()
-        if missing:
+        self._needs_own = False
+        if missing := self._missing_own():
             log.warning(
                 "TrainJobs are not served, because the cluster does not serve all of their kinds; other jobs are",
-                missing=missing,
+                missing=[each.name for each in missing],
                 hint="install their definitions, if there are to be TrainJobs; it goes on by itself",
             )
         self._wake()
@@ -135,14 +134,15 @@ class CacheSync:
             and (plugins := self._plugins_in_need(informer))
         ] + [
             f"{informer.name} for TrainJobs ({_REQUEST.sub('', informer.failure or '')})"
-            for informer in self._spared_absent()
+            for informer in self._missing_own()
+            if not self._needs_own
         ]
 
-    def _spared_absent(self) -> list[Informer]:
-        return [each for each in self._informers if each.resource.name in self._spared and each in self._absent]
+    def _missing_own(self) -> list[Informer]:
+        return [each for each in self._informers if each.resource.name in self._own and each in self._absent]
 
     def _is_required(self, informer: Informer) -> bool:
-        if self._spared_absent():
+        if not self._needs_own and self._missing_own():
             return False  # nothing is required for TrainJobs of which there can be none
         return informer.resource.name in self._own or any(watch.required for watch in self._watches[informer])
 
@@ -173,7 +173,7 @@ class CacheSync:
     def _is_filled(self, namespace: str | None, *, but: Informer | None = None) -> bool:
         """Whether everything is there that is read of a namespace; of None: what is not read by namespace."""
         return all(
-            each.is_ready or (each.is_absent and informer.resource.name not in self._own)
+            each.is_ready or (each.is_absent and not (self._needs_own and informer.resource.name in self._own))
             for informer in self._informers
             if informer is not but and (each := informer.partitions.get(namespace)) is not None
         )

@@ -31,7 +31,7 @@ _PEERS: Final = 4096
 
 
 class Denied(Exception):
-    """The report is not accepted."""
+    """Whoever holds the place has proven nothing: a token is not good, or not of this TrainJob."""
 
 
 class TooMany(Exception):

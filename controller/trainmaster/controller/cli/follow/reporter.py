@@ -102,6 +102,7 @@ class PlainReporter:
         """Write to standard output."""
         if lines:
             write_log("\n".join(lines))
+            sys.stdout.flush()
 
     def partial(self, text: str, *, job: str = "") -> None:
         """A line is written once, when it has ended."""

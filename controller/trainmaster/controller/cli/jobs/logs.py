@@ -177,6 +177,7 @@ async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed
     if not prefixed:
         [log] = logs
         await _write(_read(client, job, log))
+        sys.stdout.flush()
         return
     stamped = [replace(log, options=replace(log.options, timestamps=True)) for log in logs]
     streams = {log.member.name: _read_beside_others(client, job, log) for log in stamped}
@@ -184,17 +185,19 @@ async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed
     async for name, line in merged(streams):
         shown = line if logs[0].options.timestamps else line.partition(b" ")[2]
         write_log_line(shown, prefix=f"{name:<{width}} | ")
+    sys.stdout.flush()
 
 
-async def _write(chunks: AsyncIterator[bytes]) -> None:
-    """Print a log as it comes; a terminal gets it line by line."""
-    if sys.stdout.isatty():
-        async for line in lines(chunks):
-            write_log_line(line)
-        return
-    async for chunk in chunks:
-        sys.stdout.buffer.write(chunk)
-        sys.stdout.flush()
+async def _write(chunks: AsyncIterator[bytes], *, at_once: bool = False) -> None:
+    """Print a log, each part `at_once` if somebody follows it; a terminal gets it line by line."""
+    on_terminal = sys.stdout.isatty()
+    async for part in lines(chunks) if on_terminal else chunks:
+        if on_terminal:
+            write_log_line(part)
+        else:
+            sys.stdout.buffer.write(part)
+        if at_once:
+            sys.stdout.flush()
 
 
 async def _read(client: KubeClient, job: Job, log: _Log) -> AsyncIterator[bytes]:
@@ -309,9 +312,10 @@ class _Following:
         )
         try:
             if not self._arguments.all:
-                await _write(chunks)
+                await _write(chunks, at_once=True)
                 return
             async for line in lines(chunks):
                 write_log_line(line, prefix=f"{name} | ")
+                sys.stdout.flush()
         except ApiError as error:
             report(f"{name}: pod {source.pod}: its log cannot be read: {error}")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, Final
 
 import orjson
@@ -52,7 +53,8 @@ _SHORT_FLAGGED: Final = re.compile(
 )
 """What some programs know as a password: `curl -u user:X`, `-p X` unless it is a number or path, `?sig=X`, `pwd=X`."""
 
-_TAKES_PASSWORD: Final = re.compile(r"^(?:-p|-u|--user|--proxy-user)$")
+_TAKES_USER: Final = ("-u", "--user", "--proxy-user")
+"""Flags whose value is `user:password`."""
 
 _ASSIGNED: Final = re.compile(
     rf"""
@@ -197,17 +199,20 @@ def _is_variable(mapping: JsonObject) -> bool:
 
 def _after_flags(words: list[Any]) -> Iterator[int]:
     """Return the places of words that are the values of flags like `--token`."""
-    for at in range(1, len(words)):
-        flag, value = words[at - 1], words[at]
-        if isinstance(flag, str) and isinstance(value, str) and _FLAG.match(flag) and not value.startswith("-"):
+    for at, flag, value in _pairs(words):
+        if _FLAG.match(flag) and not value.startswith("-"):
             yield at
 
 
 def _after_short_flags(words: list[Any]) -> Iterator[int]:
     """Return the places of words that are passwords for some programs; they are not looked for elsewhere."""
-    for at in range(1, len(words)):
-        flag, value = words[at - 1], words[at]
-        if isinstance(flag, str) and isinstance(value, str) and _TAKES_PASSWORD.match(flag):
-            is_password = ":" in value if flag != "-p" else not re.match(r"[\d/-]", value)
-            if is_password:
-                yield at
+    for at, flag, value in _pairs(words):
+        if (flag == "-p" and not re.match(r"[\d/-]", value)) or (flag in _TAKES_USER and ":" in value):
+            yield at
+
+
+def _pairs(words: list[Any]) -> Iterator[tuple[int, str, str]]:
+    """Return each text that follows another one, with its place."""
+    for at, (word, following) in enumerate(pairwise(words), 1):
+        if isinstance(word, str) and isinstance(following, str):
+            yield at, word, following
