@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +18,12 @@ from support.tiers import TiersPlugin
 settings.register_profile("gate", deadline=None, max_examples=30, derandomize=True)
 settings.register_profile("nightly", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "gate"))
+
+
+@pytest.fixture(autouse=True)
+def _jitter(request: pytest.FixtureRequest) -> None:
+    """Draw the same lots in each run of a test: how long somebody waits must not decide whether it passes."""
+    random.seed(request.node.nodeid)
 
 
 @pytest.fixture(scope="session")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 from support.commands import wait_until
-from support.history import record, running
+from support.history import NOON, record, running
 from support.series import value_of
 
 from trainmaster.controller.history import writer as writer_module
@@ -157,6 +158,41 @@ def test_a_record_that_cannot_be_written_costs_itself_and_no_other(tmp_path: Pat
     assert [each["job"] for each in logged if each["event"] == "a record of a job cannot be written"] == [
         "team-a/job-2"
     ]
+
+
+def test_a_record_that_has_no_form_is_counted_once_however_long_the_store_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    before, store = value_of(LOST) or 0, Failing(tmp_path / "h")
+    with capture_logs(), writing(store) as writer:
+        writer.put(record(1, nodes=2**70))
+        writer.put(record(2))
+        writer.start()
+        wait_until(lambda: store.tries > 2)
+        store.error = None
+        wait_until(lambda: names(tmp_path / "h") == ["job-2"])
+    assert (value_of(LOST) or 0) - before == 1
+
+
+def test_a_record_that_does_not_go_with_what_is_stored_of_its_job_costs_itself_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    sqlite_store(tmp_path / "h").write([record(1)], now=NOON)
+    with closing(sqlite3.connect(tmp_path / "h")) as database, database:
+        odd = """replace(record, '"restarts":0', '"restarts":null')"""
+        database.execute(f"UPDATE trainmaster_history SET record = {odd}")
+    before = value_of(LOST) or 0
+    with capture_logs() as logged, writing(sqlite_store(tmp_path / "h")) as writer:
+        for number in range(4):
+            writer.put(record(number, restarts=2))
+        writer.start()
+        wait_until(lambda: {"job-0", "job-2", "job-3"} <= set(names(tmp_path / "h")))
+        wait_until(lambda: writer.problem is None)
+    assert (value_of(LOST) or 0) - before == 1
+    told = [each["job"] for each in logged if each["event"] == "a record of a job cannot be written"]
+    assert told == ["team-a/job-1"]
 
 
 def test_what_is_not_written_at_the_end_is_told_of(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 Guarantees:
 - `put` never waits and never blocks: a record of a job takes the place of the one that waits, and if there is no room
   it is refused, counted, and `wants_resync` says that somebody should begin anew.
-- A record that cannot be stored costs itself and no other: it is counted and told of, before a transaction begins.
+- A record that cannot be stored costs itself and no other: it is counted and told of once, and given up.
 - A store that cannot be used costs nothing but its records: it is tried again, after longer and longer pauses, and
   log, metric and readiness say so. What waits is kept meanwhile.
 - The event loop is never blocked: everything that takes time happens in the thread.
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -21,7 +21,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.history.record import JobRecord, merged, stored
+from trainmaster.controller.history.record import JobRecord, merged
 from trainmaster.controller.history.store import HistoryStore, HistoryUnavailable
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.metrics import history as series
@@ -152,8 +152,8 @@ class HistoryWriter:
             work = dict(self._work)
         now = self._clock.now()
         try:
-            if storable := [record for record in batch.values() if self._can_be_stored(record)]:
-                self._written += (written := self._store.write(storable, now=now))
+            if batch:
+                self._written += (written := self._store_all(list(batch.values()), now))
                 series.WRITTEN.inc(written)
             if not self._more_than(batch):
                 # Only then: what is not there any more may have come with the last record.
@@ -169,26 +169,41 @@ class HistoryWriter:
             self._fail(f"{type(error).__name__}: {error}")
         else:
             with self._changed:
-                for uid, record in batch.items():
-                    if self._records.get(uid) is record:
-                        del self._records[uid]
+                for record in batch.values():
+                    self._forget(record)
                 for kind, end_missing in work.items():
                     if self._work.get(kind) is end_missing:
                         del self._work[kind]
-                series.QUEUED.set(len(self._records))
             self._succeed()
 
-    @staticmethod
-    def _can_be_stored(record: JobRecord) -> bool:
-        """Tell whether a record has a form in which it is stored; one that has none is given up."""
+    def _store_all(self, records: Sequence[JobRecord], now: datetime) -> int:
+        """Store records in one transaction; returns how many were new or changed.
+
+        Where one of them cannot be stored (it has no form in which it could be, or does not go with what is stored of
+        its job), each is stored by itself, so that it is found and given up.
+        """
         try:
-            stored(record)
+            return self._store.write(records, now=now)
+        except HistoryUnavailable:
+            raise
         except Exception as error:
-            job = f"{record.namespace}/{record.name}"
-            log.error("a record of a job cannot be written", job=job, error=str(error), exc_info=error)
-            series.LOST.inc()
-            return False
-        return True
+            if len(records) > 1:
+                return sum(self._store_all([record], now) for record in records)
+            self._give_up(records[0], error)
+            return 0
+
+    def _give_up(self, record: JobRecord, error: Exception) -> None:
+        job = f"{record.namespace}/{record.name}"
+        log.error("a record of a job cannot be written", job=job, error=str(error), exc_info=error)
+        series.LOST.inc()
+        with self._changed:
+            self._forget(record)
+
+    def _forget(self, record: JobRecord) -> None:
+        """Take a record from what waits, unless a newer one has taken its place; with the lock."""
+        if self._records.get(record.uid) is record:
+            del self._records[record.uid]
+        series.QUEUED.set(len(self._records))
 
     def _more_than(self, batch: Mapping[str, JobRecord]) -> bool:
         with self._changed:
