@@ -8,7 +8,7 @@ import gzip
 import io
 import ssl
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Never
@@ -336,29 +336,72 @@ async def test_who_could_not_be_answered_in_time_is_told_at_once_to_come_again(
 
 
 @pytest.mark.guarantee("H-16")
-async def test_all_bodies_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers_module, "MAX_BYTES", 200_000)
-    held = Held()
-    async with running(tmp_path / "c", {"/a": held}, workers=held.workers) as server:
-        first = await held.hold(server, count=1, padding=150_000)
-        headers = {"Content-Type": "application/json"}
-        body = orjson.dumps({**REVIEW, "padding": "x" * 100_000})
-        async with server.session.post("/a", data=body, headers=headers) as response:
-            assert response.status == 429
-        held.go_on.set()
-        assert (await first[0])["allowed"]
-        async with server.session.post("/a", data=body, headers=headers) as response:
-            assert response.status == 200, "what is answered is not counted any more"
+async def test_slow_bodies_of_a_peer_are_bounded_and_small_reviews_are_judged_beside_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workers_module, "MAX_BYTES", 400_000)
+    headers, whole, arrived = {"Content-Type": "application/json"}, asyncio.Event(), 0
+
+    async def slowly() -> AsyncIterator[bytes]:
+        nonlocal arrived
+        yield b" " * 75_000
+        arrived += 1
+        await whole.wait()
+        yield orjson.dumps(REVIEW)
+
+    async with running(tmp_path / "c", {"/a": allow}) as server:
+        slow = [asyncio.create_task(_post(server.session, slowly(), headers)) for _ in range(3)]
+        await eventually(lambda: arrived == 3)
+        large = orjson.dumps({**REVIEW, "padding": "x" * 100_000})
+
+        async def status() -> int:
+            async with server.session.post("/a", data=large, headers=headers) as response:
+                return response.status
+
+        await eventually(lambda: _is(status, 429))
+        assert (await server.call("/a"))["allowed"]
+        whole.set()
+        assert all(answer["response"]["allowed"] for answer in await asyncio.gather(*slow))
+        assert await status() == 200, "what is answered is not counted any more"
+
+
+async def _is(ask: Callable[[], Awaitable[int]], status: int) -> bool:
+    return await ask() == status
 
 
 @pytest.mark.guarantee("H-16")
-async def test_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_up(tmp_path: Path) -> None:
+def test_large_bodies_of_one_peer_leave_half_to_others_and_all_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = workers_module.LARGE
+    monkeypatch.setattr(workers_module, "MAX_BYTES", 10 * large)
+    workers = Workers()
+    with workers.body("10.0.0.1") as slow, workers.body("10.0.0.1") as more, workers.body("10.0.0.2") as other:
+        for _ in range(6):
+            slow(large)
+        more(large)
+        with pytest.raises(workers_module.Overloaded):
+            more(1)
+        other(6 * large)
+        with workers.body("10.0.0.3") as third, pytest.raises(workers_module.Overloaded):
+            third(large + 1)
+    with workers.body("10.0.0.1") as again:
+        again(6 * large)
+    workers.close()
+
+
+@pytest.mark.guarantee("H-16")
+async def test_what_is_not_judged_in_time_is_denied_before_the_api_server_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts until its thread has come back: nobody else is to wait behind it in vain."""
+    monkeypatch.setattr(workers_module, "LONGEST_WAIT", 0.0)
     held, clock = Held(), VirtualClock()
     async with running(tmp_path / "c", {"/a": held}, workers=held.workers, clock=clock) as server:
         (asked,) = await held.hold(server, count=1)
         await clock.advance(REVIEW_TIMEOUT + 1)
         response = await asked
+        assert held.workers.of(workers_module.LARGE + 1).is_full
         held.go_on.set()
+        await eventually(lambda: not held.workers.of(workers_module.LARGE + 1).is_full)
     assert (response["uid"], response["allowed"]) == ("u-1", False)
     assert response["status"] == {
         "code": 429,

@@ -86,9 +86,9 @@ class PluginThreads:
             try:
                 result = context.run(function)
             except BaseException as error:
-                _call_soon(loop, partial(ended, future.set_exception, error))
+                call_soon(loop, partial(ended, future.set_exception, error))
             else:
-                _call_soon(loop, partial(ended, future.set_result, result))
+                call_soon(loop, partial(ended, future.set_result, result))
 
         def ended(settle: Callable[[Any], object], value: Any) -> None:
             if work.given_up is None:
@@ -151,6 +151,7 @@ class _Thread:
             del work
 
 
-def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:
+    """Have a loop call a function, from a thread that may live longer than the loop."""
     with suppress(RuntimeError):  # the loop has ended, and with it everybody whom this concerns
         loop.call_soon_threadsafe(function)

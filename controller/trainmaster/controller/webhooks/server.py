@@ -199,7 +199,7 @@ async def _respond(request: web.Request, handler: Handler, *, workers: Workers, 
         return encode_response(errored(400, f"contentType={given}, expected {_JSON}"), uid="")
     if workers.of(request.content_length or 0).is_full:
         raise Overloaded
-    with workers.body() as take:
+    with workers.body(request.remote) as take:
         try:
             async with clock.timeout(BODY_TIMEOUT):
                 body = await _read(request, take)

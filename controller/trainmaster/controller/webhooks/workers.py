@@ -11,13 +11,16 @@ Guarantees:
 - The loop turns between any two reviews, so that watches and probes wait for one of them at most.
 - Whoever could not be answered in time is refused at once (`Overloaded`), before anything is done for it. What counts
   is the time that those before it will take, by what the last ones took for each byte.
-- Bodies have so many bytes in total at most, those included that are still on their way.
+- Large bodies have so many bytes in total at most, those included that are still on their way, and those of one peer
+  half of that: whoever sends slow ones cannot have the reviews of others refused. Small bodies are never refused.
+- What nobody waits for any more counts until the thread that judges it has come back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,7 +28,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.plugins.threads import PluginThreads, call_soon
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,6 +50,7 @@ SMALL_AT_ONCE: Final = 4
 """Small reviews that are judged at once where plugins of others have a say: so many may be stuck before others wait."""
 
 MAX_BYTES: Final = 48 * 1024 * 1024
+"""Of all bodies at once, beyond the first `LARGE` bytes of each."""
 
 _FIRST_BYTES: Final = 1_000_000
 _FIRST_SECONDS: Final = 1.0
@@ -97,18 +101,21 @@ class Worker:
         """
         if self.is_full:
             raise Overloaded
+        loop = asyncio.get_running_loop()
+        timed = partial(self._timed, size, partial(function, *args, **kwargs))
         self._under_way += size
+        if self._executor is not None:
+            context = copy_context()  # what traces say of the review is in it
+            future = self._executor.submit(context.run, timed)
+            future.add_done_callback(lambda _: call_soon(loop, partial(self._end, size)))
+            return await asyncio.wrap_future(future)
         try:
-            timed = partial(self._timed, size, partial(function, *args, **kwargs))
-            if self._executor is not None:
-                context = copy_context()  # what traces say of the review is in it
-                return await asyncio.get_running_loop().run_in_executor(self._executor, context.run, timed)
             await self._turn.acquire()
             # The turn ends when the loop has made one, not at once.
-            asyncio.get_running_loop().call_soon(self._turn.release)
+            loop.call_soon(self._turn.release)
             return timed()
         finally:
-            self._under_way -= size
+            self._end(size)
 
     async def run_plugins(self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function in which plugins are called; otherwise like `run`.
@@ -126,7 +133,10 @@ class Worker:
             # What a plugin takes is not what the next review will: it is not timed.
             return await self._plugin_threads.run(partial(function, *args, **kwargs))
         finally:
-            self._under_way -= size
+            self._end(size)
+
+    def _end(self, size: int) -> None:
+        self._under_way -= size
 
     def _timed(self, size: int, judge: Callable[[], T]) -> T:
         started = time.perf_counter()
@@ -158,31 +168,35 @@ class Workers:
             large = PluginThreads("webhooks", size=1, skips=skips, time_limit=PLUGIN_TIME_LIMIT)
         self._small = Worker(plugin_threads=small)
         self._large = Worker(ThreadPoolExecutor(1, thread_name_prefix="webhooks"), plugin_threads=large)
-        self._bytes = 0
+        self._bytes = Counter[str | None]()
 
     def of(self, size: int) -> Worker:
         """Return the worker for so many bytes."""
         return self._large if size > LARGE else self._small
 
     @contextmanager
-    def body(self) -> Iterator[Callable[[int], None]]:
-        """Count a body during the block, which calls what is yielded with the number of bytes of each part.
+    def body(self, peer: str | None) -> Iterator[Callable[[int], None]]:
+        """Count a body of a peer during the block, which calls what is yielded with the number of bytes of each part.
 
-        That raises `Overloaded` when all bodies together are too large.
+        That raises `Overloaded` when all bodies together, or those of the peer, are too large.
         """
-        taken = 0
+        read = taken = 0
 
         def take(size: int) -> None:
-            nonlocal taken
-            if self._bytes + size > MAX_BYTES:
+            nonlocal read, taken
+            read += size
+            more = max(0, read - LARGE) - taken
+            if self._bytes.total() + more > MAX_BYTES or self._bytes[peer] + more > MAX_BYTES // 2:
                 raise Overloaded
-            taken += size
-            self._bytes += size
+            taken += more
+            self._bytes[peer] += more
 
         try:
             yield take
         finally:
-            self._bytes -= taken
+            self._bytes[peer] -= taken
+            if not self._bytes[peer]:
+                del self._bytes[peer]
 
     def close(self) -> None:
         """End the threads."""
