@@ -217,11 +217,9 @@ def test_keys_are_made_only_while_the_secret_is_missing() -> None:
 
 
 @pytest.mark.defect("S1")
-def test_nothing_of_a_secret_but_its_metadata_is_asked_for() -> None:
+def test_no_secret_is_read() -> None:
     (secrets,) = (watch for watch in MPI().watch_extension() if watch.kind == "Secret")
-    assert secrets.metadata_only
-    assert secrets.writes
-    assert secrets.jobs is None, "the owner is woken up"
+    assert (secrets.writes, secrets.creates_only, secrets.reads) == (True, True, False)
 
 
 def test_two_jobs_never_share_a_key() -> None:

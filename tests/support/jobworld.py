@@ -13,6 +13,7 @@ from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned, trim_pod, trim_service
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
@@ -76,7 +77,9 @@ class JobWorld:
         if self._scheduler is not None:
             watches.append(Watch(self._scheduler.api_version, POD_GROUP_KIND, "podgroups", writes=True))
         others = {
-            (each.api_version, each.kind): OwnedKind(watched_resource(each), _indexed(), each.creates_only)
+            (each.api_version, each.kind): OwnedKind(
+                watched_resource(each), _indexed(Store() if each.reads else WrittenStore()), each.creates_only
+            )
             for each in watches
         }
         self.stores = JobStores(Store(), _indexed(), _indexed(), others, _indexed())
@@ -231,6 +234,8 @@ class JobWorld:
         if kind != self.kind.kind:
             trim = {PODS.kind: trim_pod, SERVICES.kind: trim_service}.get(kind, trim_owned([self.kind]))
             shown = trim(shown)
+        if isinstance(self._by_kind[kind], WrittenStore):
+            return
         self._by_kind[kind].put(shown)
         self._by_kind[kind].update_resource_version(obj["metadata"]["resourceVersion"])
 
@@ -317,8 +322,8 @@ class JobWorld:
             raise self.refusals[request]
 
 
-def _indexed() -> Store:
-    store = Store()
+def _indexed(store: Store | None = None) -> Store:
+    store = Store() if store is None else store
     store.add_indexer(OWNER_INDEX, owner_values)
     return store
 

@@ -140,6 +140,12 @@ class Watch:
     objects of the kind, unless another plugin needs it.
     """
 
+    reads: bool = True
+    """Whether objects of the kind are read. Not so for what may be secret and is only created (`creates_only`): the
+    controller then has no right to list it, and listers show the metadata of what it created or found. Every five
+    minutes it is created again, and left alone if it is there.
+    """
+
     workload: bool = False
     """Whether objects of this kind are the workload, whose state the plugin's `status` reports. They are stopped by
     `spec.suspend`, deleted when the TrainJob exceeds its deadline, and remembered when they are deleted after their

@@ -126,7 +126,6 @@ def test_the_table_says_who_needs_what_and_why(capsys: pytest.CaptureFixture[str
             *("secrets", "get", "the cluster", "flux, mpi"),
             "find out whose an object is that stands in the way, and who undoes our writes",
         ],
-        ["secrets", "list,watch", "the cluster", "flux, mpi", "keep a cache of them (metadata only)"],
         [
             *("secrets kubeflow-trainer-webhook-cert", "get,list,watch,patch", "namespace kubeflow"),
             *("certManagement", "keep the certificates of the webhooks"),

@@ -49,7 +49,10 @@ def rights(rules: Collection[PolicyRule]) -> set[tuple[str, str, str]]:
         ({"leader_election": {"leaderElect": True}, "watch_namespaces": ["a"]}, LEASES - {LIST_OF_LEASES}),
         ({"metrics": {"auth": {"enabled": True}}}, {TOKEN_REVIEWS, ACCESS_REVIEWS}),
         ({"metrics": {"auth": {"enabled": True}, "bindAddress": "0"}}, set()),
-        ({"cert_management": {"enable": True}}, {("", "secrets", "patch"), *WEBHOOKS}),
+        (
+            {"cert_management": {"enable": True}},
+            {("", "secrets", verb) for verb in ("list", "watch", "patch")} | WEBHOOKS,
+        ),
         ({"features": {"TrainJobStatus"}}, {TOKEN_REVIEWS, ("", "pods", "get"), ("batch", "jobs", "get")}),
     ],
 )
@@ -72,7 +75,7 @@ def test_mpijobs_over_ssh_take_no_right_to_roles_nor_to_exec() -> None:
     assert {("", "pods/exec", "create"), (*roles, "create"), (*roles, "patch")} <= default
     sensitive = ("roles", "rolebindings", "pods/exec", "serviceaccounts")
     assert {right for right in ssh if right[1] in sensitive} == set()
-    assert {verb for _, resource, verb in ssh if resource == "secrets"} == {"get", "list", "watch", "create"}
+    assert {verb for _, resource, verb in ssh if resource == "secrets"} == {"get", "create"}
     built = (*sensitive, "configmaps", "secrets")
     assert {right for right in default | ssh if right[1] in built and right[2] == "delete"} == set()
 
@@ -117,10 +120,10 @@ def test_a_plugin_of_others_gets_what_its_watches_declare() -> None:
     assert {rule.needed_by for rule in rules if rule.resource.group == "acme.io"} == {"acme"}
     workload = rules_of(watches=[replace(watches[0], workload=True)])
     assert rights(workload) - rights(rules) == {("acme.io", "rockets", "delete")}, "only workloads are deleted"
-    # The deletion of what is built is the garbage collector's, and Secrets are not even changed.
+    # The deletion of what is built is the garbage collector's, and Secrets are not even listed.
     everywhere = rights([rule for rule in rules_of(cert_management={"enable": True}) if not rule.namespace])
-    for kind, more in (("secrets", set[str]()), ("configmaps", {"patch"})):
-        assert {verb for _, each, verb in everywhere if each == kind} == {"get", "list", "watch", "create", *more}
+    for kind, more in (("secrets", set[str]()), ("configmaps", {"list", "watch", "patch"})):
+        assert {verb for _, each, verb in everywhere if each == kind} == {"get", "create", *more}
 
 
 @pytest.mark.parametrize(

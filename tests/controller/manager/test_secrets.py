@@ -238,7 +238,7 @@ async def test_no_secret_gets_out_whatever_happens(tmp_path: Path) -> None:
             assert await told.ask("metrics", f"/debug/{page}", token=told.token) == 200, page
         for job in ("plain", "hosts", "fails"):
             assert await told.ask("metrics", f"/debug/cache?key=default/{job}", token=told.token) == 200
-        assert await told.ask("metrics", f"/debug/cache?key=default/{key['metadata']['name']}", token=told.token) == 200
+        assert await told.ask("metrics", f"/debug/cache?key=default/{key['metadata']['name']}", token=told.token) == 404
         for probe in ("/healthz?verbose", "/readyz?verbose"):
             assert await told.ask("health", probe) == 200
         assert await told.ask("metrics", "/metrics", token=told.token) == 200

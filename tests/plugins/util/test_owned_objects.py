@@ -13,6 +13,7 @@ from support.stack import Stack, api_server, manager
 
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.reconciling import controller, expectations
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -29,8 +30,12 @@ async def appears(stack: Stack, resource: Resource, name: str, *, other_than: st
 
 
 @pytest.mark.defect("B30")
-async def test_a_lost_key_is_made_again_and_nothing_else_is_touched(tmp_path: Path) -> None:
-    """The Secret is watched by its metadata alone: that has to wake up its owner, and to be enough to decide."""
+async def test_a_lost_key_is_made_again_and_nothing_else_is_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody watches Secrets: after a while it is tried whether one is there."""
+    monkeypatch.setattr(expectations, "KNOWN_FOR", 0.5)
+    monkeypatch.setattr(controller, "UNOBSERVED_INTERVAL", 0.1)
     on = runtime_object(replicated_job(ancestor=None), replicated_job("launcher"), policy={"mpi": {}})
     bare: dict[str, Any] = trainjob_object()
     bare["metadata"] = {"name": "demo", "namespace": "team"}
@@ -51,3 +56,11 @@ async def test_a_lost_key_is_made_again_and_nothing_else_is_touched(tmp_path: Pa
         assert hostfile["data"] == mine["data"], "pods run with the one that they were started with"
         again = await stack.client.get(JOBSETS, "team", "demo")
         assert again["metadata"]["resourceVersion"] == jobset["metadata"]["resourceVersion"]
+        # The next TrainJob of the name has a key of its own, as soon as that of the first is collected.
+        await stack.client.delete(TRAINJOBS, "team", "demo")
+        successor = await stack.client.create(TRAINJOBS, bare)
+        for left in (JOBSETS, CONFIGMAPS, SECRETS):
+            for each in (await stack.client.list(left, "team"))["items"]:
+                await stack.client.delete(left, "team", each["metadata"]["name"])
+        fresh = await appears(stack, SECRETS, "demo-mpi-ssh-auth", other_than=secret["metadata"]["uid"])
+        assert fresh["metadata"]["ownerReferences"][0]["uid"] == successor["metadata"]["uid"]

@@ -31,9 +31,10 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
+from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.echoes import Echoes
-from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.priorities import priority_of_other, priority_of_own, priority_of_owned
@@ -48,7 +49,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     strip_foreign_objects,
     usual_owner,
 )
-from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
+from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper, ThreadedMapper
 from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, GroupVersionKind, StoreListers
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
@@ -90,6 +91,8 @@ def policy_rules(watches: Iterable[Watch], namespaces: Sequence[str] = ()) -> It
         namespaces: The namespaces that are served; empty: all.
     """
     for watch in watches:
+        if not watch.reads:
+            continue
         parts = [f"label {watch.label_selector}" if watch.label_selector else "", "metadata" * watch.metadata_only]
         of_it = ", ".join(filter(None, parts))
         chosen = Scope.of(watch, namespaces).namespaces
@@ -150,11 +153,14 @@ class Caches:
         self.trainjobs.add_event_handler(self.deleted_workloads.on_trainjob_event)
         self._by_kind: dict[GroupVersionKind, list[tuple[Scope, Informer]]] = {}
         self._unread: dict[GroupVersionKind, tuple[Resource, Store]] = {}
-        """Kinds of which only namespaces were declared that are not served: nothing exists of them here."""
+        """Kinds that nobody reads, or only in namespaces that are not served: of these nothing exists here."""
 
         self._workload_informers: list[Informer] = []
         self._watches: list[tuple[Informer, Watch]] = []
-        for kind, declared in _by_kind([*OWN_WATCHES, *watches]).items():
+        for kind, every in _by_kind([*OWN_WATCHES, *watches]).items():
+            declared = [watch for watch in every if watch.reads]
+            if not declared:
+                self._unread[kind] = watched_resource(every[0]), WrittenStore()
             scopes = self._by_kind.setdefault(kind, [])
             for scope, served in served_by(declared, namespaces).items():
                 if scope.namespaces == ():
@@ -189,7 +195,12 @@ class Caches:
         return StoreListers(self.stores(), workloads=self.workloads)
 
     def add_trainjob_handlers(
-        self, queue: WorkQueue, echoes: Echoes | None = None, *, delay_of: DelayFunc | None = None
+        self,
+        queue: WorkQueue,
+        echoes: Echoes | None = None,
+        *,
+        delay_of: DelayFunc | None = None,
+        plugin_threads: PluginThreads | None = None,
     ) -> None:
         """Have every change put the keys of the TrainJobs that it concerns into a queue.
 
@@ -197,6 +208,7 @@ class Caches:
             queue: It.
             echoes: What stands before it; by default something that knows of no echoes.
             delay_of: Asked of each change of a JobSet how many seconds the TrainJobs that it concerns may wait.
+            plugin_threads: Where `Watch.jobs` is called; by default on the event loop.
         """
         self._echoes = echoes = Echoes(queue, Expectations()) if echoes is None else echoes
         self._queues.append(queue)
@@ -210,8 +222,13 @@ class Caches:
             delays = delay_of if _kind_of(informer.resource) == (JOBSET_API_VERSION, JOBSET_KIND) else None
             _reconcile_on_change(informer, concerned, echoes, priority_of_owned, anew=anew, delay_of=delays)
         for informer, watch in self._watches:
-            if watch.jobs is not None:
-                _reconcile_on_change(informer, JobMapper(watch, listers), echoes, priority_of_other, owned=False)
+            if watch.jobs is None:
+                continue
+            mapper = JobMapper(watch, listers)
+            if plugin_threads is None:
+                _reconcile_on_change(informer, mapper, echoes, priority_of_other, owned=False)
+            else:
+                informer.add_event_handler(ThreadedMapper(mapper, plugin_threads, partial(_reconcile_mapped, echoes)))
         for informer in self.runtimes.values():
             waiting = self._trainjobs_waiting_for(informer.resource)
             _reconcile_on_change(informer, waiting, echoes, priority_of_other, owned=False)
@@ -342,6 +359,11 @@ def _enqueue_on_change(
             queue.add(key, priority=priority)
 
     informer.add_event_handler(enqueue, resync=resync)
+
+
+def _reconcile_mapped(echoes: Echoes, change: Delta, keys: Iterable[str]) -> None:
+    for key in keys:
+        echoes.add(key, None, anew=True, priority=priority_of_other(change))
 
 
 def _reconcile_on_change(

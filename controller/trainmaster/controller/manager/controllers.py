@@ -71,7 +71,7 @@ def make_controllers(
         planner=planner,
         plugin_threads=plugin_threads,
     )
-    caches.add_trainjob_handlers(queue, trainjobs.echoes, delay_of=trainjobs.delay_of)
+    caches.add_trainjob_handlers(queue, trainjobs.echoes, delay_of=trainjobs.delay_of, plugin_threads=plugin_threads)
     caches.add_observer(observer)
 
     def on_start() -> None:

@@ -42,6 +42,7 @@ from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.reconciling import status_writer
 from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.jobs import apply
 from trainmaster.controller.reconciling.jobs.event_handlers import (
     job_keys,
@@ -105,7 +106,8 @@ def policy_rules(configuration: Configuration, kinds: Iterable[JobKind]) -> Iter
         resource = job_resource(kind)
         yield _read(resource, kind.controller_name)
         for watch in kind.watches():
-            yield _read(watched_resource(watch), kind.controller_name)
+            if watch.reads:
+                yield _read(watched_resource(watch), kind.controller_name)
         yield from apply.policy_rules(kind, resource)
         yield from status_writer.policy_rules(resource, kind.controller_name)
 
@@ -248,6 +250,11 @@ class TrainingOperator:
         others: dict[GroupVersionKind, OwnedKind] = {}
         for watch in (*_gang_watches(self._gang), *kind.watches()):
             owned = watched_resource(watch)
+            if not watch.reads:
+                store = WrittenStore()
+                store.add_indexer(OWNER_INDEX, owner_values)
+                others[watch.api_version, watch.kind] = OwnedKind(owned, store, watch.creates_only)
+                continue
             informer = self._child(
                 owned,
                 transform,

@@ -10,6 +10,8 @@ Guarantees:
   No wait lasts longer than `EXPECTATIONS_TIMEOUT`: a missed event delays a key, it does not block it. Nor is a key lost
   with what was written and vanished before any cache saw it, for instance while a watch was away: it is one of those
   that `unobserved` names.
+- Of a kind that nobody reads, `WrittenStore` shows at once what was written here, and forgets it after a while: then
+  its key is reconciled again, and what was deleted meanwhile is made anew.
 - C-5: a version that is no number holds nothing up. Writes of the object itself are forgotten when its UID changes; of
   its children they are not: the successor of a name must see what its predecessor left before it builds the same again.
 
@@ -36,6 +38,9 @@ EXPECTATIONS_TIMEOUT: Final = 300.0
 UNOBSERVED_AFTER: Final = 30.0
 """Seconds after which a write should have been observed, by far."""
 
+KNOWN_FOR: Final = 300.0
+"""Seconds after which what was written of a kind that nobody reads may have been deleted meanwhile."""
+
 _IsFulfilled: TypeAlias = Callable[[], bool]
 
 
@@ -51,12 +56,35 @@ class _Expectation(NamedTuple):
     """The state in which an event will show it, if nothing that was not seen can be a part of that."""
 
 
+class WrittenStore(Store):
+    """What is known of a kind that nobody reads: the metadata of what was written here within `KNOWN_FOR` seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._noted: dict[str, tuple[str, float]] = {}
+
+    def note(self, key: str, written: JsonObject, now: float) -> None:
+        """Take note of an object that is there, for the reconcile of `key`."""
+        name = object_key(written)
+        self.put({field: written[field] for field in ("apiVersion", "kind", "metadata")}, key=name)
+        self._noted[name] = key, now
+
+    def forget(self, before: float) -> list[str]:
+        """Forget what was noted before a moment; returns whose it was."""
+        old = {name: key for name, (key, at) in self._noted.items() if at <= before}
+        for name in old:
+            self.delete(name)
+            del self._noted[name]
+        return list(old.values())
+
+
 class Expectations:
     """What must be observed before a key is reconciled again."""
 
     def __init__(self, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._pending: dict[str, dict[str, _Expectation]] = {}
+        self._written: set[WrittenStore] = set()
 
     def __len__(self) -> int:
         """Count the keys that wait."""
@@ -75,6 +103,10 @@ class Expectations:
             foreseen: Whether the reconcile knows all that is in it: the server took the write only because there was
                 nothing, or the version that was read.
         """
+        if isinstance(store, WrittenStore):
+            store.note(key, written, self._clock.monotonic())
+            self._written.add(store)
+            return
         metadata = written["metadata"]
         version = parse_resource_version(metadata.get("resourceVersion"))
         if version:
@@ -143,9 +175,12 @@ class Expectations:
         """Name the keys that were not reconciled again although their last write is a while ago.
 
         A cache that shows a write has an event for the key, so either the cache lags, or there will never be an event.
+        So it is with what nobody reads: it is looked for again, because it may have been deleted.
         """
-        oldest = self._clock.monotonic() - UNOBSERVED_AFTER
-        return [key for key, pending in self._pending.items() if any(each.at <= oldest for each in pending.values())]
+        now = self._clock.monotonic()
+        oldest = now - UNOBSERVED_AFTER
+        late = [key for key, pending in self._pending.items() if any(each.at <= oldest for each in pending.values())]
+        return [*late, *(key for store in self._written for key in store.forget(now - KNOWN_FOR))]
 
     def _expect(
         self,

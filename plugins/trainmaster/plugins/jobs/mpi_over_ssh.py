@@ -8,7 +8,6 @@ not know. Each pod has a Service, by whose name the others reach it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from trainmaster.plugins.jobs.mpi_hosts import (
@@ -58,8 +57,8 @@ class OverSSH:
         self._entropy = entropy
 
     def watches(self) -> Iterable[Watch]:
-        """Return the kinds of what `build` returns; without its Secret no job can be reached."""
-        return [replace(each, optional=False) for each in WATCHES]
+        """Return the kinds of what `build` returns."""
+        return WATCHES
 
     def grants(self) -> Iterable[Grant]:
         """Return nothing: the launcher needs no right."""

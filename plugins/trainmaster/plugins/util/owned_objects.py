@@ -1,7 +1,7 @@
 """Owned objects: the ConfigMaps and Secrets that the pods of a workload mount, and the keys in those Secrets.
 
 - A Secret is made once, from fresh randomness, and is immutable: a key that changed under running pods would part them.
-  Nobody reads it back. That it exists is known from its metadata, so no key is ever cached.
+  Nobody reads it back, or has a right to list Secrets: what is not known to exist is created, unless it is there.
 - A ConfigMap follows the TrainJob like the JobSet does: once the workload runs, what its pods were started with stays,
   since a pod that starts again has to find the same as the others.
 - Randomness comes in as an argument, so that whoever builds the same twice (a test) can have the same twice.
@@ -21,8 +21,7 @@ from trainmaster.runtime.listers import Listers, Watch
 
 WATCHES: Iterable[Watch] = (
     Watch("v1", "ConfigMap", "configmaps", writes=True),
-    # Optional: who may not read Secrets can still serve the TrainJobs that have none.
-    Watch("v1", "Secret", "secrets", writes=True, creates_only=True, metadata_only=True, optional=True),
+    Watch("v1", "Secret", "secrets", writes=True, creates_only=True, reads=False),
 )
 """The kinds that are built here; a change enqueues the TrainJob that owns the object."""
 

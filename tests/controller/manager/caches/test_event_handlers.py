@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
 from typing import Any
 
 import pytest
 from support.caches import GANG, JOBSET, PODGROUPS, Cluster, Recorder, Watching, jobs_of, running
+from support.commands import eventually
 from support.informers import bookmark, event
 from support.objects import trainjob_object
 from support.virtualtime import VirtualClock
@@ -14,6 +17,8 @@ from support.world import jobset_of
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.plugins.guard import PluginGuard
+from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.echoes import Echoes
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
@@ -67,6 +72,79 @@ async def test_a_change_of_owner_wakes_up_both(cluster: Cluster, clock: VirtualC
         assert queue.news() == [("ns/a", 0), ("ns/b", 0)]
         await podgroups.send(event("DELETED", gang(4, "b")))
         assert queue.news() == [("ns/b", 0)]
+
+
+async def test_a_mapper_that_does_not_return_delays_the_events_of_its_kind_alone(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """Where it is of somebody else. What happens to one object meanwhile is mapped as one change."""
+    go_on, mapped = threading.Event(), list[str]()
+
+    def wait(obj: JsonObject) -> list[tuple[str, str]]:
+        mapped.append(obj["metadata"]["resourceVersion"])
+        go_on.wait()
+        return jobs_of(obj)
+
+    caches, queue = Caches(cluster, [Watch(*GANG, jobs=wait)], clock=clock), Recorder(clock)
+    threads = PluginThreads("planner", skips=lambda _plugin: False)
+    caches.add_trainjob_handlers(queue, plugin_threads=threads)
+
+    def gang(version: int, job: str) -> JsonObject:
+        metadata = {"name": "g", "namespace": "team", "resourceVersion": str(version), "labels": {"job": job}}
+        return {"kind": "PodGroup", "metadata": metadata}
+
+    job = trainjob_object("other")
+    async with running(caches):
+        podgroups = cluster.kinds[PODGROUPS]
+        await podgroups.send(bookmark(1, end=True), event("ADDED", gang(2, "a")))
+        await eventually(lambda: mapped == ["2"])
+        await podgroups.send(event("MODIFIED", gang(3, "b")), event("MODIFIED", gang(4, "c")))
+        await cluster.send(TRAINJOBS, event("ADDED", job), bookmark(3, end=True))
+        assert queue.news() == [("team/other", -100)]
+        go_on.set()
+        await eventually(lambda: len(queue.added) == 3)
+        assert queue.news() == [("team/a", 0), ("team/a", 0), ("team/c", 0)]
+        assert mapped == ["2", "4"]
+    threads.close()
+
+
+@pytest.mark.guarantee("E-4")
+async def test_a_mapper_that_is_given_up_loses_no_update(cluster: Cluster, clock: VirtualClock) -> None:
+    for_ever, now = threading.Event(), [0.0]
+
+    class Plugin:
+        name = "acme"
+
+        def watch_extension(self) -> list[Watch]:
+            return [Watch(*GANG, jobs=self.jobs)]
+
+        def jobs(self, obj: JsonObject) -> list[tuple[str, str]]:
+            if obj["metadata"]["labels"]["job"] == "b":
+                now[0] += 10
+                for_ever.wait()
+            return jobs_of(obj)
+
+    guard = PluginGuard(["acme"], time_limit=5, failures=100, period=60, now=lambda: now[0])
+    threads = PluginThreads("planner", skips=lambda _plugin: False)
+    caches = Caches(cluster, Framework([Plugin()], guard=guard).watches(), clock=clock)
+    queue = Recorder(clock)
+    caches.add_trainjob_handlers(queue, plugin_threads=threads)
+    metadata = {"name": "g", "namespace": "team"}
+    async with running(caches):
+        podgroups = cluster.kinds[PODGROUPS]
+        await podgroups.send(bookmark(1, end=True))
+        for version, job, keys in ((2, "a", ["team/a"]), (3, "b", ["team/a"]), (4, "c", ["team/a", "team/c"])):
+            labelled = {**metadata, "resourceVersion": str(version), "labels": {"job": job}}
+            kind = "ADDED" if version == 2 else "MODIFIED"
+            await podgroups.send(event(kind, {"kind": "PodGroup", "metadata": labelled}))
+            await eventually(partial(_are_added, queue, keys))
+    for_ever.set()
+    threads.close()
+
+
+def _are_added(queue: Recorder, keys: list[str]) -> bool:
+    """Tell whether these are there; if so, they are news no longer."""
+    return [key for key, _ in queue.added] == keys and bool(queue.news())
 
 
 @pytest.mark.defect("U16")

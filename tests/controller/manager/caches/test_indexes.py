@@ -116,7 +116,7 @@ async def test_an_index_function_is_called_with_what_its_plugin_declared_and_not
 @pytest.mark.parametrize(
     ("watch", "opened"),
     [
-        (Watch("v1", "Secret", "secrets", label_selector="acme=1"), [(True, None), (False, "acme=1")]),
+        (Watch("v1", "Secret", "secrets", label_selector="acme=1"), [(False, "acme=1")]),
         (Watch("v1", "Secret", "secrets"), [(False, None)]),
         (Watch("v1", "ConfigMap", "configmaps", metadata_only=True), [(False, None), (True, None)]),
     ],

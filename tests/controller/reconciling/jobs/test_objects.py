@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.jobworld import JobWorld, job_object, replicas, requests_of
+from support.jobworld import KEY, KINDS, JobWorld, job_object, replicas, requests_of
 
-from trainmaster.controller.kube.rest.errors import Forbidden
+from trainmaster.controller.kube.rest.errors import AlreadyExists, Forbidden
+from trainmaster.controller.reconciling.expectations import KNOWN_FOR
 from trainmaster.controller.reconciling.outcomes import Requeue
+from trainmaster.plugins.jobs.mpijob import MPIJob, MPIJobOptions
 from trainmaster.runtime.jsontree import JsonObject
 
 OBJECTS = [
@@ -208,3 +210,42 @@ async def test_a_job_that_has_ended_is_not_scaled(phase: str, state: str) -> Non
     await world.see_phase("demo-worker-0", phase, exit_code=0 if phase == "Succeeded" else 1)
     assert world.state == state
     assert world.names(HPA) == []
+
+
+@pytest.fixture
+def over_ssh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(KINDS, "MPIJob", MPIJob(MPIJobOptions(transport="ssh")))
+
+
+@pytest.mark.usefixtures("over_ssh")
+async def test_keys_that_nobody_may_list_are_found_by_trying_to_create_them() -> None:
+    """After a restart, and every five minutes: they may have been deleted meanwhile."""
+    world = await JobWorld.settled(mpijob())
+    keys = world.server["Secret", "demo-ssh"]
+    for gone in (False, True):
+        await world.clock.advance(KNOWN_FOR + 1)
+        assert world.reconciler.unobserved() == [KEY]
+        if gone:
+            del world.server["Secret", "demo-ssh"]
+        world.requests.clear()
+        await world.settle()
+        assert world.requests == ["create Secret demo-ssh"] + ([] if gone else ["get Secret demo-ssh"])
+        assert (world.server["Secret", "demo-ssh"] == keys) != gone
+    assert world.state == "Created"
+
+
+@pytest.mark.usefixtures("over_ssh")
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_keys_of_a_job_of_the_same_name_are_waited_out(is_known: bool) -> None:
+    world = await JobWorld.settled(mpijob())
+    if not is_known:
+        world.restart()
+    world.put({**world.job, "metadata": {**world.job["metadata"], "uid": "uid-2"}, "status": {}})
+    world.remove("Pod", *world.names("Pod"))
+    with pytest.raises(AlreadyExists):
+        await world.settle()
+    for kind, name in list(world.server):
+        if kind != "MPIJob":
+            world.remove(kind, name)
+    await world.settle()
+    assert world.server["Secret", "demo-ssh"]["metadata"]["ownerReferences"][0]["uid"] == "uid-2"

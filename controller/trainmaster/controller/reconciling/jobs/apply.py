@@ -23,13 +23,13 @@ from typing import Any, Final
 import structlog
 
 from trainmaster.controller.condition_types import NAME_TAKEN
-from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
-from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
 from trainmaster.controller.reconciling.jobs.objects import name_taken
 from trainmaster.controller.reconciling.jobs.observe import JobStores
 from trainmaster.controller.reconciling.jobs.types import Apply, Creation
@@ -139,6 +139,9 @@ class Applier:
             except (AlreadyExists, Conflict) as conflict:
                 if each.uid is None:
                     await self._meet(key, job, obj, conflict)
+                    met = other.store.get(object_key(obj)) if isinstance(other.store, WrittenStore) else None
+                    if met is not None and is_controlled_by(met, job):
+                        continue
                 raise
             log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
             self._expectations.expect_write(key, written, other.store)

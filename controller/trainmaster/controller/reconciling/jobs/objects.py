@@ -20,6 +20,7 @@ from typing import Final
 from trainmaster.controller.condition_types import NAME_TAKEN
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.drift import Drift, drift
+from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
 from trainmaster.controller.reconciling.jobs.status import JobEvent
@@ -126,7 +127,10 @@ def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
     elif not obj["metadata"]["ownerReferences"]:
         pass  # nobody's, and there
     elif is_left_over(existing, observed.job.kind.kind, observed.job):
-        planned.waiting = True
+        if isinstance(other.store, WrittenStore):
+            planned.applies.append(Apply(obj))  # its end will not be seen: the server is asked
+        else:
+            planned.waiting = True
     elif not is_controlled_by(existing, observed.job):
         planned.problem = planned.problem or name_taken(obj["kind"], name, observed.job)
     elif is_terminating(existing):

@@ -43,7 +43,7 @@ from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.created_drift import CreatedDrift
 from trainmaster.controller.reconciling.drift import Drift
-from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
 from trainmaster.controller.reconciling.managedfields import owned_fields_of
 from trainmaster.controller.reconciling.owned_objects import check_owner, delete_owner, owner_rules, write_owned
 from trainmaster.controller.reconciling.problems import NameTaken, ProblemReporter
@@ -238,6 +238,9 @@ class Applier:
         own = is_controlled_by(live, observed.job)
         if not own and not is_left_over(live, TRAINJOBS.kind, observed.job):
             raise NameTaken(name_taken(obj["kind"], metadata["name"])) from conflict
+        if own and isinstance(store, WrittenStore):
+            self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)
+            return str(live["metadata"]["uid"])
         is_current = store.reached(object_key(obj)) >= parse_resource_version(live["metadata"]["resourceVersion"])
         if own and is_current and object_key(obj) not in store:
             return str(live["metadata"]["uid"])

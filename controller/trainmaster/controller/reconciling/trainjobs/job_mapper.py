@@ -6,17 +6,22 @@ Guarantees:
 - A mapper that fails loses no update: the TrainJobs that the object concerned last are enqueued, now and with every
   change until it can be mapped again. Whom an object concerns that never could be mapped nobody knows: that is logged.
 - What is remembered is bounded by the objects that concern any TrainJob.
+- Where there are plugins of others, a thread maps (`ThreadedMapper`): one that does not return delays the events of its
+  own kind, and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
 import structlog
 
 from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.framework.watches import takes_listers
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch
@@ -46,8 +51,11 @@ class JobMapper:
 
     def __call__(self, change: Delta) -> Iterable[str]:
         """Return the keys of the TrainJobs that a change concerns."""
+        return self.keys(change, self.map(change))
+
+    def keys(self, change: Delta, after: tuple[str, ...] | None) -> Iterable[str]:
+        """Return the keys of the TrainJobs that a change concerns, given what `map` returned, and remember that."""
         before = self._last.get(change.key, ())
-        after = self._map(change)
         if change.is_deletion:
             self._last.pop(change.key, None)
             self._failing.discard(change.key)
@@ -57,8 +65,8 @@ class JobMapper:
             self._last.pop(change.key, None)
         return dict.fromkeys((*before, *(after or ())))
 
-    def _map(self, change: Delta) -> tuple[str, ...] | None:
-        """Map the state after a change, or the last one; None if that fails."""
+    def map(self, change: Delta) -> tuple[str, ...] | None:
+        """Map the state after a change, or the last one; None if that fails. Any thread may do so."""
         state: JsonObject | None = change.old if change.is_deletion else change.new
         assert state is not None  # noqa: S101 - there is one before or after
         if why_unreadable(state) is not None:
@@ -66,12 +74,12 @@ class JobMapper:
         try:
             keys = tuple(dict.fromkeys(f"{namespace}/{name}" for namespace, name in self._jobs(state)))
         except Exception as error:
-            self._log_failure(change.key, error)
+            self.log_failure(change.key, error)
             return None
         self._failing.discard(change.key)
         return keys
 
-    def _log_failure(self, key: str, error: Exception) -> None:
+    def log_failure(self, key: str, error: Exception) -> None:
         """Name an object that cannot be mapped, once until it can; a burst of them is not a burst of lines."""
         if key in self._failing:
             return
@@ -86,3 +94,38 @@ class JobMapper:
                 error=str(error),
                 exc_info=error,
             )
+
+
+class ThreadedMapper:
+    """Has changes mapped in threads, one after the other; those of one object that wait meanwhile are mapped as one.
+
+    Args:
+        mapper: What maps.
+        threads: Where.
+        tell: Called with each change and the keys of the TrainJobs that it concerns.
+    """
+
+    def __init__(
+        self, mapper: JobMapper, threads: PluginThreads, tell: Callable[[Delta, Iterable[str]], object]
+    ) -> None:
+        self._mapper = mapper
+        self._threads = threads
+        self._tell = tell
+        self._waiting: dict[str, Delta] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def __call__(self, change: Delta) -> None:
+        """Have a change mapped."""
+        self._waiting[change.key] = change
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name="map-changes")
+
+    async def _run(self) -> None:
+        while self._waiting:
+            change = self._waiting.pop(next(iter(self._waiting)))
+            try:
+                after = await self._threads.run(partial(self._mapper.map, change))
+            except PluginFailed as error:
+                self._mapper.log_failure(change.key, error)
+                after = None
+            self._tell(change, self._mapper.keys(change, after))

@@ -317,13 +317,16 @@ def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Pl
         planned.problem = Problem("PluginFailed", f"plugin {builder} builds {kind} {name!r} ({api_version}), {fault}")
         return
     existing = observed.existing(api_version, kind, name)
+    once = desired.when is ApplyWhen.ONCE
+    if once and existing is not None and is_left_over(existing, job.kind, job):
+        existing = None  # of a kind that nobody reads, its end will not be seen: the server is asked
     if existing is not None and not is_controlled_by(existing, job):
         if is_left_over(existing, job.kind, job):
             planned.waiting = True
         else:
             planned.problem = name_taken(kind, name)
     elif existing is None:
-        planned.applies.append(Apply(desired.object, create=desired.when is ApplyWhen.ONCE))
+        planned.applies.append(Apply(desired.object, create=once))
     elif found := _drift(desired, existing, job):
         # Most of a workload is immutable, and what is built may have changed since, but stopping it is always possible.
         runs = not (existing.get("spec") or {}).get("suspend", False)
