@@ -68,7 +68,6 @@ class Quarantine:
         self._stuck = Counter[tuple[str, str]]()
         """Calls that were given up and have not come back, by plugin and phase."""
 
-
     def enter(self, plugin: str, phase: str, *, now: float) -> Quarantined | None:
         """Return why a plugin must not be called now; None: it may be, and `succeeded` or `failed` has to follow."""
         if phase == DECIDING:
