@@ -58,6 +58,23 @@ def test_every_link_leads_to_a_file() -> None:
     assert missing == []
 
 
+THREATS = (ROOT / "docs/threat-model.md").read_text(encoding="utf-8")
+TEST = re.compile(r"\[(\w+)\]\(\.\./(tests/\S+?\.py)\)")
+NOT_OURS = ("a right that is yours to give", "rights that are yours to give", "nothing")
+
+
+def test_every_row_of_the_threat_model_names_tests_that_there_are() -> None:
+    rows = [line.rstrip(" |").rpartition(" | ")[2] for line in THREATS.splitlines() if line.startswith("| ")]
+    heads = [row for row in rows if row == "held by"]
+    assert len(heads) == THREATS.count("|---|\n")
+    assert [row for row in rows if not TEST.match(row) and row not in (*NOT_OURS, "held by")] == []
+    named = TEST.findall(THREATS)
+    assert len(named) > len(rows)
+    assert THREATS.count("](../tests/") == len(named)
+    there = {path: (ROOT / path).read_text(encoding="utf-8") for _, path in named}
+    assert [(name, path) for name, path in named if f"def test_{name}(" not in there[path]] == []
+
+
 CONTROLLER = ROOT / "controller/trainmaster/controller"
 PAGE = (ROOT / "docs/architecture.md").read_text(encoding="utf-8")
 LINKED = re.compile(r"^\| \[[^]]+\]\(\.\./controller/trainmaster/controller/(\S+?)/?\)", re.MULTILINE)

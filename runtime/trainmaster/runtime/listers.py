@@ -33,7 +33,7 @@ class Listers(Protocol):
     """
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
-        """Return one object, or None when the cache does not hold it."""
+        """Return one object, or None when the cache does not hold it; kinds of no namespace have None or "" there."""
 
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
         """Return all cached objects of a kind, of one namespace if given."""

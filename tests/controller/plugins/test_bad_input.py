@@ -173,6 +173,20 @@ async def test_trainjobs_that_a_plugin_does_not_serve_go_on_whatever_it_is_quara
         assert (answer.allowed, list(answer.warnings)) == (True, [])
 
 
+async def test_trainjobs_that_a_plugin_does_not_serve_go_on_however_many_of_its_calls_do_not_come_back(
+    guard: PluginGuard, new_world: Callable[..., World]
+) -> None:
+    bad = tuple(f"bad-{number}" for number in range(3))
+    world = new_world(faulty("build", sleep, jobs=bad, applies_to=serves_bad_ones), guard=guard)
+    with sleepers(), closing(Workers(world.framework.skips)) as workers:
+        await reconciled(world, *bad, "good")
+        assert value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == len(bad)
+        assert conditions(world, "good") == {}
+        assert world.find("JobSet", "good")
+        answer = await judge(world.framework, workers, "good")
+        assert (answer.allowed, list(answer.warnings)) == (True, [])
+
+
 @pytest.mark.parametrize("fault", [raise_key_error, sleep])
 @pytest.mark.parametrize("policy", ["fail", "skip"])
 async def test_a_plugin_that_cannot_say_whom_it_serves_concerns_those_alone_for_which_it_cannot(

@@ -174,10 +174,20 @@ def test_a_call_that_began_before_and_succeeds_does_not_end_it() -> None:
 
 def test_while_a_call_does_not_come_back_none_is_let_through() -> None:
     quarantine = quarantined()
-    quarantine.gave_up("acme")
+    quarantine.gave_up("acme", "build")
     assert quarantine.enter("acme", "build", now=600.0) is not None
-    quarantine.came_back("acme")
+    quarantine.came_back("acme", "build")
     assert quarantine.enter("acme", "build", now=600.0) is None
+
+
+def test_whom_a_plugin_serves_is_asked_however_many_other_calls_do_not_come_back() -> None:
+    quarantine = quarantined()
+    for _ in range(9):
+        quarantine.gave_up("acme", "build")
+    for _ in range(3):
+        assert quarantine.enter("acme", "applies_to", now=1.0) is None
+        quarantine.gave_up("acme", "applies_to")
+    assert quarantine.enter("acme", "applies_to", now=1.0) is not None
 
 
 @pytest.mark.parametrize("failures", [1, 2])

@@ -168,6 +168,14 @@ def test_the_subject_runs_among_the_built_in_plugins() -> None:
     assert {"good", "torch", "jobset"} <= set(framework.names())
 
 
+@pytest.mark.parametrize("nowhere", [None, ""])
+def test_a_kind_of_no_namespace_is_found_however_that_is_written(nowhere: str | None) -> None:
+    pool = {"apiVersion": "acme.io/v1", "kind": "Pool", "metadata": {"name": "fast"}}
+    known = KnownObjects(pool)
+    assert known.get("acme.io/v1", "Pool", nowhere, "fast") == pool
+    assert known.list("acme.io/v1", "Pool", nowhere) == [pool]
+
+
 def test_known_objects_say_how_they_are_made() -> None:
     with pytest.raises(TypeError, match=r"KnownObjects\(a, b\), not a list"):
         KnownObjects([{}])  # type: ignore[arg-type]  # the fault

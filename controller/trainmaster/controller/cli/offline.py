@@ -199,7 +199,7 @@ class OfflineValidation:
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return an object of the files, or a runtime that comes with Trainmaster."""
-        found = self._objects.get((api_version, kind, namespace, name))
+        found = self._objects.get((api_version, kind, namespace or None, name))
         if (
             found is None
             and not self._runtimes_elsewhere
@@ -212,7 +212,7 @@ class OfflineValidation:
     def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterator[JsonObject]:
         """Return the objects of the files."""
         for (other_version, other_kind, other_namespace, _), obj in self._objects.items():
-            if (other_version, other_kind) == (api_version, kind) and namespace in (None, other_namespace):
+            if (other_version, other_kind) == (api_version, kind) and (not namespace or namespace == other_namespace):
                 copied: JsonObject = copy_tree(obj)
                 yield copied
 

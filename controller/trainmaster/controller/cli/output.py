@@ -5,21 +5,17 @@ Guarantees:
   besides the newline, is never written as it is, but as `\\u001b`, which means the same in JSON and in quoted YAML.
 - Logs go to a terminal with their colours and nothing else of that kind, and to files and programs as they are.
 
-Displays, which draw on a terminal, write to its descriptor themselves, and what they show is `plain`.
+Displays, which draw on a terminal, write to its descriptor themselves, and what they draw is `marked`.
 """
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final, TextIO, cast
+from typing import Any, TextIO, cast
 
-from trainmaster.controller.cli.terminal_text import DIRECTIONS, printable_lines
-
-UNSAFE: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{DIRECTIONS}\ud800-\udfff]")
-"""Control characters, those of both directions of writing, separators of lines, and halves of surrogate pairs."""
+from trainmaster.controller.cli.terminal_text import UNSAFE, printable_lines
 
 
 class GuardedOutput:

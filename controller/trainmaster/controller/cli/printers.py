@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from trainmaster.controller.cli.output import UNSAFE
+from trainmaster.controller.cli.terminal_text import UNSAFE
 from trainmaster.runtime.jsontree import JsonObject
 
 REDACTED: Final = "<redacted>"

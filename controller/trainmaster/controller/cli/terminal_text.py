@@ -13,6 +13,9 @@ from typing import Final
 DIRECTIONS: Final = r"\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 """What changes the direction of writing, or ends a line for some programs."""
 
+UNSAFE: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{DIRECTIONS}\ud800-\udfff]")
+"""Control characters, those of both directions of writing, separators of lines, and halves of surrogate pairs."""
+
 _UNSAFE: Final = re.compile(rf"[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f-\x9f{DIRECTIONS}]|\x1b(?!\[[0-9;:]*m)")
 """Any control character but those of colours."""
 
@@ -44,6 +47,11 @@ def printable_lines(lines: str) -> str:
 def plain(line: str) -> str:
     """Return a line without its colours and tabs."""
     return _SEQUENCES.sub("", printable(line)).expandtabs()
+
+
+def marked(text: str) -> str:
+    """Return a text with a mark for each unsafe character: for displays, which have measured it already."""
+    return UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def one_line(text: str) -> str:

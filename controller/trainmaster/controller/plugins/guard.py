@@ -154,7 +154,7 @@ class PluginGuard:
         with self._lock:
             given_up, call.is_over = call.is_over, True
             if given_up:
-                self._quarantine.came_back(plugin)
+                self._quarantine.came_back(plugin, phase)
         if given_up:
             STUCK.labels(plugin).dec()
             raise call.error
@@ -175,7 +175,7 @@ class PluginGuard:
             if call.is_over or self._now() - call.started <= call.limit:
                 return False
             call.is_over = True
-            self._quarantine.gave_up(call.plugin)
+            self._quarantine.gave_up(call.plugin, call.phase)
         STUCK.labels(call.plugin).inc()
         log.error(
             "a call of a plugin takes too long; its thread is left to it, and another one takes its place",

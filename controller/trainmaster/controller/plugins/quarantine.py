@@ -65,17 +65,18 @@ class Quarantine:
         self.period = period
         self._failures: dict[tuple[str, str], _Failures] = {}
         self._quarantined: dict[str, _State] = {}
-        self._stuck = Counter[str]()
+        self._stuck = Counter[tuple[str, str]]()
+        """Calls that were given up and have not come back, by plugin and phase."""
 
     def enter(self, plugin: str, phase: str, *, now: float) -> Quarantined | None:
         """Return why a plugin must not be called now; None: it may be, and `succeeded` or `failed` has to follow."""
         if phase == DECIDING:
-            stuck = self._stuck[plugin]
+            stuck = self._stuck[plugin, phase]
             return Quarantined(plugin, phase, stuck, "it does not return") if stuck >= self._limit else None
         state = self._quarantined.get(plugin)
         if state is None:
             return None
-        if now < state.until or self._stuck[plugin] or (phase == state.phase and state.trying):
+        if now < state.until or self._is_stuck(plugin) or (phase == state.phase and state.trying):
             return _shown(plugin, state)
         if phase == state.phase:
             state.trying = True
@@ -123,13 +124,16 @@ class Quarantine:
         state = self._quarantined[plugin] = _State(phase, self._limit, why, now + self.period)
         return _shown(plugin, state)
 
-    def gave_up(self, plugin: str) -> None:
+    def gave_up(self, plugin: str, phase: str) -> None:
         """Take in that a call does not come back; its failure is told by `failed` as well."""
-        self._stuck[plugin] += 1
+        self._stuck[plugin, phase] += 1
 
-    def came_back(self, plugin: str) -> None:
+    def came_back(self, plugin: str, phase: str) -> None:
         """Take in that a call that was given up has ended after all."""
-        self._stuck[plugin] -= 1
+        self._stuck[plugin, phase] -= 1
+
+    def _is_stuck(self, plugin: str) -> bool:
+        return any(calls for (name, _), calls in self._stuck.items() if name == plugin)
 
     def list(self) -> list[Quarantined]:
         """Return the plugins that are quarantined, by name."""

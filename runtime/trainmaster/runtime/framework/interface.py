@@ -207,6 +207,9 @@ class Validate(Protocol):
     ) -> Iterable[FieldError | FieldWarning]:
         """Return what is wrong with `job`, and what to warn of; `old` is the stored object when it is an update.
 
+        `info` is the runtime with the patches of the TrainJob, before any plugin ran: its number of nodes is not yet
+        that of `job.spec.trainer.num_nodes`, which counts if it is set.
+
         One error is enough to refuse the TrainJob. Warnings are shown to its author in any case.
         """
 

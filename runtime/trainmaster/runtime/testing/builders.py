@@ -144,7 +144,7 @@ class KnownObjects:
             copy_tree(obj)
             for obj in self._objects
             if (obj["apiVersion"], obj["kind"]) == (api_version, kind)
-            and namespace in (None, obj["metadata"].get("namespace"))
+            and (not namespace or namespace == obj["metadata"].get("namespace"))
         ]
 
     def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:

@@ -151,6 +151,20 @@ def written(*contents: Any, env_values: bool = False) -> str:
 
 
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+CREDENTIALS = (
+    "pass",
+    "my-pass",
+    "example.com/my-pass",
+    "a.b/pass",
+    "my-pwd",
+    "auth",
+    "x-auth",
+    "db.dsn",
+    "hf-token",
+    "dbPassword",
+)
+"""Names of what is a credential."""
+
 LEARNT = [
     {"env": [{"name": "WANDB_API_KEY", "value": PLANTED}]},
     {"command": ["train", "--hf-token", PLANTED]},
@@ -175,7 +189,7 @@ LEARNT = [
         {"kind": "List", "items": [{"kind": "Secret", "data": {"x": PLANTED}}]},
         {"options": {"clientSecret": PLANTED, "dbPassword": PLANTED}},
         {"message": f"401: token={PLANTED} is wrong"},
-        {"metadata": {"annotations": {"example.com/my-pass": PLANTED, "pass": PLANTED}}},
+        *({"metadata": {"annotations": {name: PLANTED}}} for name in CREDENTIALS),
         {"command": ["curl", "-u", f"me:{PLANTED}", "http://h"]},
         {"command": ["sshpass", "-p", PLANTED, "ssh", "h"]},
     ],

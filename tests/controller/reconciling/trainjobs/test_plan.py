@@ -105,8 +105,11 @@ async def test_a_quantity_of_the_trainjob_that_nobody_can_read_is_told() -> None
 
 
 async def test_a_snapshot_that_was_damaged_by_hand_is_told() -> None:
+    """That of a TrainJob whose status has no digest; others are bound to what was frozen."""
     world = World()
-    job = trainjob_object()
+    job = trainjob_object(
+        status={"jobsStatus": [{"name": "node", "ready": 0, "succeeded": 0, "failed": 0, "active": 0}]}
+    )
     world.put(job)
     text = encode_runtime(runtime_object(_with_container(resources={"limits": {"cpu": "4"}}))).replace('"4"', '"four"')
     snapshot = build_snapshot(parse_trainjob(job), text)

@@ -96,9 +96,10 @@ async def test_a_snapshot_is_bound_before_the_status_is_first_written() -> None:
     assert bound_to(world) == snapshot_digest(snapshot("vetted")["data"]["runtime"])
 
 
-async def test_a_snapshot_that_was_there_before_the_manager_must_hold_the_runtime() -> None:
+@pytest.mark.parametrize("runtimes", [[runtime("vetted")], []])
+async def test_a_snapshot_that_was_there_before_the_manager_must_hold_the_runtime(runtimes: list[JsonObject]) -> None:
     world = World()
-    world.put(trainjob_object(), runtime("vetted"), snapshot("evil"))
+    world.put(trainjob_object(), *runtimes, snapshot("evil"))
     await world.reconcile()
     assert is_refused(world)
     assert "apply JobSet" not in world.requests

@@ -59,7 +59,7 @@ class LiveListers(StoreListers):
 
     def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
         """Return one object as it would be, if it is known yet."""
-        key = (api_version, kind, namespace, name)
+        key = (api_version, kind, namespace or None, name)
         if key in self._changed:
             return strip_managed_fields(copy_tree(self._changed[key]))
         return self.live(key)
@@ -83,12 +83,12 @@ class LiveListers(StoreListers):
         """Return all objects of a kind as they would be, as far as they are known."""
         if (api_version, kind) not in self._resources:
             return ()
-        key = (api_version, kind, namespace)
+        key = (api_version, kind, namespace or None)
         if key not in self._lists:
             self._wanted_lists.append(key)
         found = {_named(obj): obj for obj in self._lists.get(key, ())}
         for (version, other, where, _), obj in self._changed.items():
-            if (version, other) == (api_version, kind) and namespace in (None, where):
+            if (version, other) == (api_version, kind) and (not namespace or namespace == where):
                 found[_named(obj)] = obj
         copies: list[JsonObject] = copy_tree(list(found.values()))
         return copies

@@ -28,7 +28,7 @@ _NAMES: Final = (
     r"|(?:api|access|secret|private|signing|encryption|ssh|account|auth)[-_.]?key(?:[-_.]?id)?"
 )
 _IS_CREDENTIAL: Final = re.compile(
-    rf"(?i:(?:^|[-_./])(?:{_NAMES})$|^auth$|^pass$)|[a-z](?:Password|Secret|Token|(?:Api|Access|Secret|Private)Key|Credentials?)$"
+    rf"(?i:(?:^|[-_./])(?:{_NAMES}|pass|auth|dsn)$|[-_./]pwd$)|[a-z](?:Password|Secret|Token|(?:Api|Access|Secret|Private)Key|Credentials?)$"
 )
 """A name whose value is a credential; not `secretName`, `tokenReviews` or `topologyKey`."""
 

@@ -289,7 +289,7 @@ def _is_frozen(text: str, digest: str, observed: Observed) -> bool:
         return True  # the TrainJob is older than digests
     live = observed.listers.body(*runtime_key(job))
     if live is None:
-        return not observed.snapshot_digest
+        return False
     try:
         return parse_snapshot_text(text, job) == parse_snapshot_text(encode_runtime_text(live), job)
     except (ApiTypeError, TemplateInvalid):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import sys
 from collections.abc import AsyncIterator
 
@@ -12,7 +13,8 @@ from support.followed_jobs import condition, failure, job_status, numbered, pods
 from support.terminals import Terminal, shown
 
 from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter
-from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.job_status import JobStatus, Progress
+from trainmaster.controller.cli.terminal_text import UNSAFE
 
 JOB = "default/mnist"
 
@@ -211,3 +213,25 @@ async def test_a_restart_begins_with_no_progress(terminal: Terminal) -> None:
         reporter.show([status])
         await shown(terminal, "1 restart")
         assert not any("90%" in row for row in terminal.screen)
+
+
+async def test_nothing_that_strangers_wrote_acts_upon_the_terminal(terminal: Terminal) -> None:
+    """It is in conditions, metrics, names, and in the summary."""
+    hostile = "\x1b]0;PWN\x07\x1b[2J\x9b2J\u202e\u2028\ud800"
+    told = condition("Failed", reason=f"R{hostile}", message=f"M{hostile}\nsecond line")
+    status = job_status(
+        conditions=told | condition(f"Odd{hostile}", message=hostile),
+        failures=[failure(f"ValueError: {hostile}")],
+        progress=Progress(50, None, {f"loss{hostile}": f"1{hostile}"}),
+    )
+    with LiveReporter(terminal.file) as reporter:
+        reporter.show([running(), status])
+        reporter.report(hostile)
+        reporter.partial(hostile, job=JOB)
+        await shown(terminal, "loss")
+        reporter.close([status])
+    await shown(terminal, "delete:")
+    ours = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b\]2;title \d+\x07|\r")
+    assert not UNSAFE.search(ours.sub("", terminal.output))
+    assert "\x1b[2J" not in terminal.output
+    assert "second line" in terminal.everything

@@ -25,7 +25,7 @@ from trainmaster.controller.cli.follow.display.job_view import Attempt, JobView
 from trainmaster.controller.cli.follow.display.live_region import LiveRegion
 from trainmaster.controller.cli.follow.display.summary import Commands, Kind, closing_summary
 from trainmaster.controller.cli.follow.job_status import JobStatus
-from trainmaster.controller.cli.terminal_text import plain, printable_lines
+from trainmaster.controller.cli.terminal_text import marked, plain, printable_lines
 
 _INTERVAL: Final = 0.1
 _WRITTEN_AT_ONCE: Final = 64 * 1024
@@ -68,7 +68,7 @@ class LiveReporter:
 
     def report(self, text: str, *, bad: bool = False) -> None:
         """Print above the display."""
-        self._put(self._styled([Text(plain(line), style="bold red" if bad else "dim") for line in text.split("\n")]))
+        self._put(self._lines(text, "bold red" if bad else "dim"))
 
     def log(self, lines: Sequence[str], *, job: str = "") -> None:
         """Print above the display, with the colours that the job chose; of a progress bar only its last state."""
@@ -93,7 +93,7 @@ class LiveReporter:
     def close(self, jobs: Iterable[JobStatus]) -> None:
         """Take the display away, and sum up."""
         summary = closing_summary(list(jobs), self._commands)
-        self._put(self._styled([Text(line.text, style=_STYLES[line.kind]) for line in summary]))
+        self._put("".join(self._lines(line.text, _STYLES[line.kind]) for line in summary))
         self._end()
 
     def _end(self) -> None:
@@ -133,9 +133,13 @@ class LiveReporter:
             for status in self._jobs
         ]
 
+    def _lines(self, text: str, style: str) -> str:
+        return self._styled([Text(plain(line), style=style) for line in text.split("\n")])
+
     def _styled(self, texts: Iterable[Text]) -> str:
         with self._console.capture() as capture:
             for text in texts:
+                text.plain = marked(text.plain)
                 self._console.print(text, soft_wrap=True)
         return capture.get()
 

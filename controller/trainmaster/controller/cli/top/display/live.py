@@ -34,6 +34,7 @@ from trainmaster.controller.cli.follow.display.held_terminal import (
     WRAP,
     HeldTerminal,
 )
+from trainmaster.controller.cli.terminal_text import marked
 from trainmaster.controller.cli.top.cluster.attention import TopJob
 from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
 from trainmaster.controller.cli.top.display.keyboard import Key, Keyboard
@@ -254,6 +255,7 @@ class LiveView:
     def _styled(self, texts: Sequence[Text]) -> list[str]:
         with self._console.capture() as capture:
             for text in texts:
+                text.plain = marked(text.plain)
                 self._console.print(text, soft_wrap=True)
         return capture.get().removesuffix("\n").split("\n")
 
