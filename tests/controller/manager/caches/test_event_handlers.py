@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -80,7 +81,7 @@ async def test_a_mapper_that_does_not_return_delays_the_events_of_its_kind_alone
     """Where it is of somebody else. What happens to one object meanwhile is mapped as one change."""
     go_on, mapped = threading.Event(), list[str]()
 
-    def wait(obj: JsonObject) -> list[tuple[str, str]]:
+    def wait(obj: JsonObject) -> Iterable[tuple[str, str]]:
         mapped.append(obj["metadata"]["resourceVersion"])
         go_on.wait()
         return jobs_of(obj)
@@ -118,7 +119,7 @@ async def test_a_mapper_that_is_given_up_loses_no_update(cluster: Cluster, clock
         def watch_extension(self) -> list[Watch]:
             return [Watch(*GANG, jobs=self.jobs)]
 
-        def jobs(self, obj: JsonObject) -> list[tuple[str, str]]:
+        def jobs(self, obj: JsonObject) -> Iterable[tuple[str, str]]:
             if obj["metadata"]["labels"]["job"] == "b":
                 now[0] += 10
                 for_ever.wait()
