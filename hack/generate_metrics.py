@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, get_args
 
 import generator
+from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.reconciling.jobs import job_states
@@ -125,6 +126,9 @@ LABELS: Final = (
     Label("trainmaster_progress_", "code", "The HTTP status code", tuple(map(str, statusserver.USUAL_CODES))),
     Label("trainmaster_progress_", "outcome", "What it said", get_args(statusserver.ReviewOutcome)),
     Label(
+        "trainmaster_webhook_configuration_", "configuration", "Kind and name", tuple(map(str, CONFIGURATIONS)),
+    ),
+    Label(
         "trainmaster_certificate_", "certificate", "That which is served, or the authority that signs it",
         get_args(certificates.Certificate),
     ),
@@ -152,7 +156,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = {
     "Caches": ("trainmaster_informer_",),
     "Requests to the API server": ("rest_client_", "trainmaster_client_"),
     "Webhooks and certificates": ("controller_runtime_webhook_", "controller_runtime_conversion_", "certwatcher_",
-                                  "trainmaster_certificate_"),
+                                  "trainmaster_certificate_", "trainmaster_webhook_configuration_"),
     "Reports of progress": ("trainmaster_progress_",),
     "History": ("trainmaster_history_",),
     "The process": ("trainmaster_config_", "trainmaster_event_loop_", "trainmaster_asyncio_", "trainmaster_tracing_",

@@ -1,7 +1,8 @@
-"""The families of certificates: when they end."""
+"""The families of certificates: when they end, and of the webhook configurations that trust them: which are missing."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias, get_args
 
 from trainmaster.metrics.registry import REGISTRY
@@ -16,6 +17,13 @@ EXPIRY: Final = Gauge(
     ("certificate",), registry=REGISTRY,
 )  # fmt: skip
 
+MISSING: Final = Gauge(
+    "trainmaster_webhook_configuration_missing",
+    "1 for a webhook configuration that should exist and does not",
+    ("configuration",), registry=REGISTRY,
+)  # fmt: skip
+_was_missing: Final = set[str]()
+
 for _certificate in get_args(Certificate):
     EXPIRY.labels(_certificate)
 
@@ -23,3 +31,11 @@ for _certificate in get_args(Certificate):
 def set_expiry(certificate: Certificate, moment: float) -> None:
     """Note when a certificate ends."""
     EXPIRY.labels(certificate).set(moment)
+
+
+def set_missing(configurations: Iterable[str]) -> None:
+    """Note which webhook configurations are missing now."""
+    missing = set(configurations)
+    for each in missing | _was_missing:
+        MISSING.labels(each).set(each in missing)
+    _was_missing.update(missing)

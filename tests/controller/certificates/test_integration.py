@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import base64
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, MutableMapping
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -16,6 +18,7 @@ from support.admission import NAMESPACE, SERVICE, job_manifest
 from support.authorities import Authority
 from support.certificate_installation import SECRET, CertificateInstallation
 from support.certificates import go_secret, good_secret, names, quick_keys
+from support.series import value_of
 from support.stack import api_server
 from support.training import apply_runtime, runtime, until
 
@@ -30,6 +33,7 @@ from trainmaster.controller.certificates.webhook_names import (
 )
 from trainmaster.controller.configuration import CertManagement, TrainingOperator
 from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import EVENTS
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -427,3 +431,41 @@ async def test_the_rights_that_are_granted_are_enough(
     told = [each for each in logs if each["event"].startswith("webhook configurations are not ours to read")]
     assert [list(each["reasons"]) for each in told] == ([[str(JOB_VALIDATOR)]] if older else [])
     assert older or not [each for each in logs if "orbidden" in str(each)]
+
+
+async def test_a_configuration_that_is_deleted_is_told_and_the_others_are_served(
+    installed: CertificateInstallation,
+) -> None:
+    """Also one of jobs of `kubeflow.org/v1`, which need not be there from the start."""
+    await installed.create_webhooks()
+    await installed.create_webhooks(jobs=True)
+    await installed.create_secret(good_secret())
+    deleted, client = list[JsonObject](), installed.client
+    with capture_logs() as logs:
+        async with installed.manager() as probes:
+            await probes.ready()
+            for name, switch in ((DEFAULTER, "webhook.enabled"), (JOB_VALIDATOR, "trainingOperator.enabled")):
+                deleted.append(await client.get(name.resource, None, name.name))
+                await client.delete(name.resource, None, name.name)
+                again = f"apply the manifests of this installation again, or set {switch} to false"
+                note = f"the {name} does not exist: {again}"
+                await probes.says(note)
+                await until(partial(_is_told, client, note))
+                assert value_of("trainmaster_webhook_configuration_missing", {"configuration": str(name)}) == 1
+                assert (await probes.ask())[0] == 200, "the others are served"
+            for name, obj in zip((DEFAULTER, JOB_VALIDATOR), deleted, strict=True):
+                await client.create(name.resource, {**obj, "metadata": {"name": name.name}})
+            await until(partial(_logged, logs, "a webhook configuration is there again", 2))
+            assert value_of("trainmaster_webhook_configuration_missing", {"configuration": str(DEFAULTER)}) == 0
+            assert await installed.admits()
+    missing = [each for each in logs if each["event"].startswith("a webhook configuration is missing")]
+    assert [each["name"] for each in missing] == [str(DEFAULTER), str(JOB_VALIDATOR)]
+
+
+async def _is_told(client: KubeClient, note: str) -> bool:
+    events = (await client.list(EVENTS, NAMESPACE))["items"]
+    return ("WebhookConfigurationMissing", note) in {(each["reason"], each["note"]) for each in events}
+
+
+def _logged(logs: list[MutableMapping[str, Any]], event: str, count: int) -> bool:
+    return [each["event"] for each in logs].count(event) == count

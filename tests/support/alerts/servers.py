@@ -5,6 +5,7 @@ from __future__ import annotations
 from support.alerts.scenario import Case, always, fires, growing, observed, series, silent
 
 _WEBHOOK = {"webhook": "/validate-trainer-kubeflow-org-v1alpha1-trainjob"}
+_CONFIGURATION = "ValidatingWebhookConfiguration validator.trainer.kubeflow.org"
 _DAY = 86400
 _AT = 3 * 3600
 """The moment of the look, in seconds: time begins at 0 in these scenarios."""
@@ -32,6 +33,10 @@ def _expiry(**moments: float) -> dict[str, str]:
     }
 
 
+def _missing(count: int) -> dict[str, str]:
+    return {series("trainmaster_webhook_configuration_missing", configuration=_CONFIGURATION): always(count)}
+
+
 CASES = {
     "TrainmasterWebhookErrors": Case(
         fires=(fires(_reviews(5), **_WEBHOOK),), silent=(silent(_reviews(0)), silent(_reviews(0.5)))
@@ -52,6 +57,9 @@ CASES = {
                 observed("controller_runtime_webhook_latency_seconds", {"1.0": 60, "2.5": 60, "+Inf": 60}, **_WEBHOOK)
             ),
         ),
+    ),
+    "TrainmasterWebhookConfigurationMissing": Case(
+        fires=(fires(_missing(1), configuration=_CONFIGURATION),), silent=(silent(_missing(0)), silent({}))
     ),
     "TrainmasterCertificateUnusable": Case(
         fires=(fires({series("certwatcher_read_certificate_errors_total"): "0x175 1x400"}, pod="manager-a"),),

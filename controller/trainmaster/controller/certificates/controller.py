@@ -3,10 +3,12 @@
 Guarantees:
 - Every replica takes the certificate from the Secret as soon as it changes, whoever leads, and hands it to the servers
   by the files in `webhook.certDir`.
-- It is ready once each webhook configuration exists, calls our Service and has a bundle, and the webhook server shows a
-  certificate that this bundle vouches for, under the name by which API servers call it. The time does not count there:
-  a wrong clock of this machine says nothing about what API servers see. That of the Training Operator's jobs may be
-  absent, or be the Training Operator's own; if it is ours, it counts like the others.
+- It is ready once each webhook configuration that exists calls our Service and has a bundle, and the webhook server
+  shows a certificate that this bundle vouches for, under the name by which API servers call it. The time does not count
+  there: a wrong clock of this machine says nothing about what API servers see. That of the Training Operator's jobs may
+  be absent, or be the Training Operator's own; if it is ours, it counts like the others.
+- A webhook configuration that is missing keeps none of the others from being served. It is told by a detail of
+  readiness, by the log, an event (`rotator`) and a metric.
 - Every replica asks the API server for its time once: what has ended is told by that, whatever the clock here says.
 - A directory that cannot be written is told, with what to do, and tried again.
 """
@@ -30,7 +32,7 @@ from trainmaster.controller.certificates.rights import webhook_configurations
 from trainmaster.controller.certificates.rotator import CertRotator
 from trainmaster.controller.certificates.secret import CERTIFICATE
 from trainmaster.controller.certificates.server_time import ServerTime
-from trainmaster.controller.certificates.watched import WatchedObjects
+from trainmaster.controller.certificates.watched import WatchedObjects, again
 from trainmaster.controller.certificates.webhook_configuration import ServiceReference
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.clock import Clock
@@ -38,7 +40,8 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import SECRETS
-from trainmaster.metrics.certificates import set_expiry
+from trainmaster.controller.server.healthz import Healthz
+from trainmaster.metrics.certificates import set_expiry, set_missing
 
 log = structlog.get_logger(__name__)
 
@@ -111,7 +114,12 @@ class CertificateController:
         """Return the time that counts for certificates."""
         return self._time.now()
 
-    def readiness(self) -> str | None:
+    def add_checks(self, healthz: Healthz) -> None:
+        """Add the checks of readiness."""
+        healthz.add_readyz_check("ca-bundle", self._bundle_problem)
+        healthz.add_readyz_check("webhook-configurations", lambda: None, note=self._missing)
+
+    def _bundle_problem(self) -> str | None:
         """Say what is missing until API servers can call our webhooks; None if nothing is, as far as we see."""
         if not self._serves_webhooks:
             return None
@@ -132,6 +140,10 @@ class CertificateController:
                 why = self._watched.secret_problem() or "whoever leads injects it"
                 return f"the {configuration.name} has no caBundle yet: {why}"
         return None
+
+    def _missing(self) -> str | None:
+        """Name the webhook configurations that are missing, and what to do."""
+        return "; ".join(f"the {each} does not exist: {again(each)}" for each in self._watched.missing()) or None
 
     def verifications(self) -> Sequence[tuple[ssl.SSLContext, str]]:
         """Return how API servers verify our webhook server, each way once, with the name by which they call it."""
@@ -159,6 +171,7 @@ class CertificateController:
         while True:
             changed.clear()
             self._write_files()
+            set_missing(map(str, self._watched.missing()))
             if self._files_problem is None:
                 await changed.wait()
             else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final, Never
+from typing import Final, Literal, Never
 
 import structlog
 from cryptography import x509
@@ -32,7 +32,7 @@ from trainmaster.controller.certificates.rotation import (
 )
 from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.server_time import ServerTime
-from trainmaster.controller.certificates.watched import WatchedObjects
+from trainmaster.controller.certificates.watched import WatchedObjects, again
 from trainmaster.controller.certificates.webhook_configuration import WebhookConfiguration
 from trainmaster.controller.certificates.webhook_names import ConfigurationName
 from trainmaster.controller.kube.cache.backoff import Backoff
@@ -100,6 +100,7 @@ class CertRotator:
         self._told: object = None
         self._told_absent = False
         self._told_unreadable = False
+        self._told_missing: set[ConfigurationName] = set()
 
     async def run(self) -> Never:
         """Rotate until cancelled."""
@@ -130,6 +131,7 @@ class CertRotator:
             ours = self._injector.ours(self._watched.configurations())
             unreadable = self._watched.unreadable()
             self._tell_unreadable(unreadable)
+            self._tell_missing()
             # Reading keys includes arithmetic that takes longer than anybody else should wait.
             step = await asyncio.to_thread(
                 next_step,
@@ -195,6 +197,17 @@ class CertRotator:
             )
         self._told_unreadable = bool(unreadable)
 
+    def _tell_missing(self) -> None:
+        missing = set(self._watched.missing())
+        for each in missing - self._told_missing:
+            log.warning(
+                "a webhook configuration is missing: its webhooks are not called", name=str(each), hint=again(each)
+            )
+            self._event("Warning", "WebhookConfigurationMissing", f"the {each} does not exist: {again(each)}")
+        for each in self._told_missing - missing:
+            log.info("a webhook configuration is there again", name=str(each))
+        self._told_missing = missing
+
     def _tell_absent(self) -> None:
         if not self._told_absent:
             log.warning(
@@ -247,14 +260,13 @@ class CertRotator:
         )
 
     def _record(self, step: NewAuthority | NewServingPair | DropAuthorities, told: str) -> None:
-        secret = self._secret or {}
-        self._recorder.event(
-            {"apiVersion": SECRETS.api_version, "kind": SECRETS.kind, "metadata": secret.get("metadata") or {}},
-            type="Normal",
-            reason="CertificateRotated" if isinstance(step, NewServingPair) else "AuthorityRotated",
-            action="Rotating",
-            note=f"{told}: {step.reason}",
-        )
+        reason = "CertificateRotated" if isinstance(step, NewServingPair) else "AuthorityRotated"
+        self._event("Normal", reason, f"{told}: {step.reason}")
+
+    def _event(self, type_: Literal["Normal", "Warning"], reason: str, note: str) -> None:
+        metadata = (self._secret or {}).get("metadata") or {}
+        secret = {"apiVersion": SECRETS.api_version, "kind": SECRETS.kind, "metadata": metadata}
+        self._recorder.event(secret, type=type_, reason=reason, action="Rotating", note=note)
 
     def _tell(self, error: KubeError) -> None:
         if isinstance(error, NotLeading):

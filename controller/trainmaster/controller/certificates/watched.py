@@ -68,6 +68,7 @@ class WatchedObjects:
         }
         self._subscribers: list[asyncio.Event] = []
         self._read: tuple[str | None, SecretData | None] | None = None
+        self._seen: set[ConfigurationName] = set()
         for informer in self._informers:
             informer.add_event_handler(lambda _: self._notify())
 
@@ -134,11 +135,13 @@ class WatchedObjects:
         for name, informer in self._configurations.items():
             content = informer.store.get(name.name)
             if content is not None:
+                self._seen.add(name)
                 found.append(WebhookConfiguration(name, content, self.service))
         return found
 
     def configuration_problem(self) -> str | None:
-        """Say which webhook configuration has to be there and is not, or cannot be read."""
+        """Say which webhook configuration has to be there and cannot be read, or is not there as none else is."""
+        has_any = bool(self.configurations())
         for each, informer in self._configurations.items():
             if each.optional:
                 continue
@@ -147,10 +150,17 @@ class WatchedObjects:
                 return f"{name} cannot be read: {informer.failure}"
             if not informer.has_synced:
                 return f"{name} is not read yet"
-            if each.name not in informer.store:
-                again = f"apply the manifests of this installation again, or set {each.switch} to false"
-                return f"{name} does not exist: {again}"
+            if each.name not in informer.store and not has_any:
+                return f"{name} does not exist: {again(each)}"
         return None
+
+    def missing(self) -> list[ConfigurationName]:
+        """Return the webhook configurations that should exist and do not; one that is optional has existed before."""
+        return [
+            each
+            for each, informer in self._configurations.items()
+            if informer.has_synced and each.name not in informer.store and (not each.optional or each in self._seen)
+        ]
 
     def unreadable(self) -> dict[ConfigurationName, str]:
         """Return the webhook configurations that we are not let see, and why."""
@@ -163,6 +173,11 @@ class WatchedObjects:
     async def _notify_when_synced(self, informer: Informer) -> None:
         await informer.wait_synced()  # of an empty collection there is no event
         self._notify()
+
+
+def again(name: ConfigurationName) -> str:
+    """Return what to do about a webhook configuration that does not exist."""
+    return f"apply the manifests of this installation again, or set {name.switch} to false"
 
 
 def _without_authority_key(secret: JsonObject) -> JsonObject:

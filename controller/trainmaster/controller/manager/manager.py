@@ -202,7 +202,7 @@ class Manager:
             history = await self._history(caches, jobs, stack)
             certificates = self._certificates(client, recorder)
             if certificates is not None:
-                self.healthz.add_readyz_check("ca-bundle", certificates.readiness)
+                certificates.add_checks(self.healthz)
             webhooks = await self._webhooks(caches, certificates, stack)
             servers = [server for server in (webhooks, self._status_server) if server is not None]
             add_checks(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from trainmaster.metrics import certificates, statusserver, webhook
-from trainmaster.metrics.alerts.model import QUERIES, Alert
+from trainmaster.metrics.alerts.model import QUERIES, Alert, largest
 from trainmaster.metrics.promql import aggregate, like
 
 SERVERS: Final = (
@@ -26,6 +26,14 @@ SERVERS: Final = (
         expression=QUERIES.quantile(0.99, webhook.LATENCY, "webhook") > 2,
         summary="The webhook {{ $labels.webhook }} takes more than two seconds.",
         description="After ten seconds the API server refuses what it asked about.",
+    ),
+    Alert(
+        name="TrainmasterWebhookConfigurationMissing",
+        severity="critical",
+        duration="5m",
+        expression=largest(certificates.MISSING, "configuration") > 0,
+        summary="The {{ $labels.configuration }} does not exist.",
+        description="What it covers is admitted without validation and defaults. Apply the manifests again.",
     ),
     Alert(
         name="TrainmasterCertificateUnusable",
