@@ -117,10 +117,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--namespace {arguments.namespace!r} cannot be a name: {', '.join(problems)}")
     framework = load_framework(arguments)
     try:
-        if arguments.config is None:
-            effective = complete(AS_DEPLOYED, feature_gates=arguments.feature_gates)
+        if arguments.config:
+            effective = effective_configuration(*arguments.config, feature_gates=arguments.feature_gates)
         else:
-            effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
+            effective = complete(AS_DEPLOYED, feature_gates=arguments.feature_gates)
         server, lines = asyncio.run(_run(arguments, effective, framework))
     except (ConfigurationInvalid, KubeError, PluginInvalid) as error:
         raise CommandError(str(error)) from error

@@ -8,11 +8,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, JOB_VALIDATOR
-from trainmaster.controller.cli.config.text import KEY
+from trainmaster.controller.cli.config.text import KEY, held_files
 from trainmaster.controller.cli.doctor.cluster import images_of
 from trainmaster.controller.cli.doctor.facts import CONFIG_MAP, Facts
 from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
 from trainmaster.controller.configuration import ConfigurationInvalid, complete, decode_configuration
+from trainmaster.controller.configuration.loading import with_files
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jsontree import JsonObject
@@ -79,16 +80,16 @@ def check_configuration(facts: Facts) -> Iterator[Finding]:
     config_map, name = facts.config_map.value, f"{facts.target.namespace}/{CONFIG_MAP}"
     if config_map is None:
         return
-    text = (config_map.get("data") or {}).get(KEY)
-    if not isinstance(text, str):
+    files = held_files(config_map)
+    if KEY not in (file.name for file in files):
         yield warn(f"the ConfigMap {name} has no key {KEY}", "see who made it; our manifests bring their own")
         return
     try:
-        effective = complete(decode_configuration(text, name=KEY))
+        effective = complete(decode_configuration(files))
         problems = list(effective.problems)
     except ConfigurationInvalid as error:
         effective, problems = None, list(error.problems)
-    for problem in problems:
+    for problem in with_files(problems, files):
         yield fail(f"the configuration in the ConfigMap {name} cannot be used: {problem}", "correct it")
     for notice in effective.notices if effective is not None else ():
         yield warn(f"in the ConfigMap {name}: {notice}")
