@@ -165,9 +165,17 @@ def plugin_options_in_effect(effective: EffectiveConfiguration) -> Mapping[str, 
 
 
 def _configured(arguments: argparse.Namespace) -> Framework:
+    return framework_of(effective_of(arguments), _observer(arguments))
+
+
+def framework_of(effective: EffectiveConfiguration, observer: Observer | None = None) -> Framework:
+    """Load the plugins as a controller with this configuration does.
+
+    Raises:
+        PluginInvalid: They cannot be used.
+    """
     from trainmaster.controller.plugins.loading import load  # noqa: PLC0415 - as above
 
-    effective = effective_of(arguments)
     settings = effective.configuration.plugins
     loaded = load(settings, options=plugin_options_in_effect(effective), features=effective.open_features)
     for error in loaded.failed.values():
@@ -178,7 +186,7 @@ def _configured(arguments: argparse.Namespace) -> Framework:
         loaded.plugins,
         failure_policies=settings.failure_policy,
         not_loaded=loaded.failed,
-        observer=_observer(arguments),
+        observer=observer,
     )
 
 
