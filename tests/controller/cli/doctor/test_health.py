@@ -161,7 +161,7 @@ async def test_the_webhooks_of_v1_jobs_are_missed_where_such_jobs_are_served(sta
     assert await told(stack) == {}
 
 
-async def test_a_secret_that_is_gone_fails(stack: Stack) -> None:
+async def test_a_secret_or_a_service_that_is_gone_fails(stack: Stack) -> None:
     await stack.client.delete(SECRETS, NAMESPACE, SECRET)
     assert (await told(stack))["certificate"] == [
         (
@@ -169,6 +169,12 @@ async def test_a_secret_that_is_gone_fails(stack: Stack) -> None:
             f"it; {AGAIN}"
         )
     ]
+    # Nor is known whether the bundles of the webhook configurations fit.
+    assert (await told(stack))["registration"][0] == (
+        "unknown: MutatingWebhookConfiguration defaulter.trainer.kubeflow.org is registered; whether its caBundle fits "
+        f"is not known: there is no certificate in the Secret kubeflow/{SECRET}; see that it trusts the one in "
+        "webhook.certDir, when there is one again"
+    )
     await stack.client.delete(SERVICES, NAMESPACE, NAME)
     assert (await told(stack))["service"] == [
         f"fail: there is no Service kubeflow/{NAME}, by which webhooks and the status server are called; {AGAIN}"
@@ -290,3 +296,23 @@ async def test_both_questions_are_told_apart_and_either_fails(
     failed = [each for each in report["findings"] if each["status"] == "fail"]
     assert [(each["question"], each["check"]) for each in failed] == [("installation", "registration")]
     assert report["summary"]["fail"] == 1
+
+
+async def test_the_configuration_of_a_manager_that_is_replaced_is_not_taken_for_ours(stack: Stack) -> None:
+    """Our manifests bring their own, by which there is a leader: the other one's is waited for."""
+    await stack.client.create(
+        CONFIGMAPS, {"metadata": {"name": CONFIG_MAP, "namespace": NAMESPACE}, "data": {KEY: HEAD}}
+    )
+
+    async def lines() -> dict[str, str]:
+        found = await command.look(stack.access, None, Framework(load_plugins()), namespace=NAMESPACE)
+        return {each.check: f"{each.status}: {each.message}" for each in found}
+
+    assert (await lines())["lease"] == "ok: leaderElection.leaderElect is false: there is no lease"
+    deployment = await stack.client.get(DEPLOYMENTS, NAMESPACE, NAME)
+    image = "ghcr.io/kubeflow/trainer/trainer-controller-manager:v2.3.0"
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = image
+    await stack.client.update(DEPLOYMENTS, deployment)
+    found = await lines()
+    assert found["leases"] == "ok: the lease kubeflow/trainer.kubeflow.org is held by pod_1; ours waits for it"
+    assert found["installation"].startswith("ok: no manager of Trainmaster is installed in the namespace kubeflow, but")

@@ -213,7 +213,8 @@ async def look(
         version = await fetch_version(client)
         managers, installed, config_map = await fetch_installed(client, namespace)
         if effective is None:
-            effective, framework = _as_installed(config_map, framework, feature_gates)
+            there: Fact[JsonObject | None] = config_map if isinstance(installed.known, dict) else Fact(None)
+            effective, framework = _as_installed(there, framework, feature_gates)
         rules = policy_rules(
             effective.configuration,
             features=effective.open_features,
@@ -226,14 +227,14 @@ async def look(
         live = [fact.known for fact in (facts.definitions[name] for name in definitions_of(GROUP))]
         lost = definitions.LostFields(each for each in live if isinstance(each, dict))
         planned = await _take_over(client, framework, facts, lost.look)
-    there = health.is_installed(facts)
-    checks = CHECKS if there else CHECKS | BEFORE
+    is_installed = health.is_installed(facts)
+    checks = CHECKS if is_installed else CHECKS | BEFORE
     lines = [line for name, check in checks.items() for line in _lines(name, partial(check, facts))]
     lines += _lines("trainjobs", lambda: trainjobs.check_take_over(planned.value))
     lines += _lines("gang-scheduling", lambda: trainjobs.check_gangs(planned.value, _absent_gangs(facts)))
     lines += _lines("runtimes", lambda: trainjobs.check_policies(planned.value, framework))
     lines += _lines("stored-objects", lambda: _stored(facts, planned, lost))
-    after = health.CHECKS if there else {"installation": health.check_absence}
+    after = health.CHECKS if is_installed else {"installation": health.check_absence}
     lines += [line for name, check in after.items() for line in _lines(name, partial(check, facts), "installation")]
     return lines
 
@@ -244,12 +245,13 @@ def _as_installed(
     """Return the configuration of an installation with its plugins, if it can be used: what is wrong is told later."""
     try:
         files = held_files(config_map.value or {})
-        if files:
-            effective = complete(decode_configuration(files), feature_gates=feature_gates)
-            return effective, framework_of(effective)
-    except (Unknown, ConfigurationInvalid, PluginInvalid):
-        pass
-    return complete(AS_DEPLOYED, feature_gates=feature_gates), framework
+        effective = complete(decode_configuration(files) if files else AS_DEPLOYED, feature_gates=feature_gates)
+    except (Unknown, ConfigurationInvalid):
+        return complete(AS_DEPLOYED, feature_gates=feature_gates), framework
+    try:
+        return effective, framework_of(effective) if files else framework
+    except PluginInvalid:
+        return effective, framework
 
 
 async def _take_over(

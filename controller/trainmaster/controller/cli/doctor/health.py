@@ -118,7 +118,10 @@ def _check_trust(facts: Facts, configuration: JsonObject, what: str) -> Iterator
             f"{what} is registered; whether its caBundle fits the certificate is not known: {secret}", secret.what_next
         )
     elif secret is None or not decoded(secret).get("tls.crt"):
-        yield ok(f"{what} is registered; there is no certificate in {name} to compare its caBundle with")
+        yield unknown(
+            f"{what} is registered; whether its caBundle fits is not known: there is no certificate in {name}",
+            f"see that it trusts the one in webhook.certDir{', when there is one again' if management.enable else ''}",
+        )
     elif trusts(configuration, decoded(secret)):
         yield ok(f"{what} is registered, and its caBundle fits the certificate in {name}")
     else:
