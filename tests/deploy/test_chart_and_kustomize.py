@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from support.manifests import (
     NEEDS_HELM,
     NEEDS_KUBECTL,
     complete_chart,
+    configuration_of,
     helm,
+    identity,
     installed_runtimes,
     one,
     overlay,
@@ -78,7 +79,7 @@ def normalised(obj: JsonObject, labels: set[str]) -> JsonObject:
         for mounting in (pod["volumes"], pod["containers"][0]["volumeMounts"]):
             mounting.sort(key=itemgetter("name"))
     if obj["kind"] == "ConfigMap" and "controller_manager_config.yaml" in obj["data"]:
-        made["data"] = yaml.safe_load(obj["data"]["controller_manager_config.yaml"])
+        made["data"] = configuration_of({identity(obj): obj})
     return made
 
 

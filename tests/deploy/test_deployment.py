@@ -57,9 +57,9 @@ async def test_the_replicas_are_what_the_manifests_say(cluster: Deployed) -> Non
     for pod in pods:
         name = pod["metadata"]["name"]
         command = Path(f"/proc/{cluster.process_of(name)}/cmdline").read_bytes().split(b"\0")[1:]
-        assert command[-3:-1] == [b"manager", b"--config=/etc/kubeflow-trainer/controller_manager_config.yaml"]
+        assert command[-3:-1] == [b"manager", b"--config=/etc/kubeflow-trainer"]
         (started,) = await cluster.events(name, "starting")
-        assert started["configuration"] == "/etc/kubeflow-trainer/controller_manager_config.yaml"
+        assert started["configuration"] == "/etc/kubeflow-trainer"
         assert started["namespace"] == NAMESPACE
         assert "service account" in started["credentials"]
     assert await cluster.ready_endpoints() == 2

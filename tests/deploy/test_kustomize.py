@@ -5,9 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, OVERLAYS, by_identity, kustomize, one, overlay, strings
+from support.manifests import (
+    DEPLOY,
+    MANAGER,
+    NEEDS_KUBECTL,
+    OVERLAYS,
+    by_identity,
+    configuration_of,
+    kustomize,
+    one,
+    overlay,
+    strings,
+)
 
-from trainmaster.controller.configuration import Configuration, load_configuration, parse_address
+from trainmaster.controller.configuration import parse_address, parse_configuration
 from trainmaster.devcluster.manager.public_configmap import TRAINER_VERSION
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
@@ -29,15 +40,6 @@ def pod_of(objects: dict[tuple[str, str, str], JsonObject]) -> JsonObject:
     """The pod template of the manager."""
     template: JsonObject = one(objects, "Deployment")["spec"]["template"]
     return template
-
-
-def configuration_of(objects: dict[tuple[str, str, str], JsonObject], tmp_path: Path) -> Configuration:
-    """What the manager reads from its ConfigMap."""
-    data = one(objects, "ConfigMap", "kubeflow-trainer-config")["data"]
-    assert list(data) == ["controller_manager_config.yaml"]
-    path = tmp_path / "configuration.yaml"
-    path.write_text(data["controller_manager_config.yaml"])
-    return load_configuration(path)
 
 
 @pytest.mark.parametrize("directory", ["crds", "runtimes", "webhooks"])
@@ -73,7 +75,7 @@ def test_another_namespace_moves_everything(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_MANAGER)
-def test_webhooks_and_ports_lead_to_the_manager(name: str, tmp_path: Path) -> None:
+def test_webhooks_and_ports_lead_to_the_manager(name: str) -> None:
     objects = overlay(name)
     service = one(objects, "Service")
     configurations = [obj for (kind, *_), obj in objects.items() if kind.endswith("WebhookConfiguration")]
@@ -85,7 +87,7 @@ def test_webhooks_and_ports_lead_to_the_manager(name: str, tmp_path: Path) -> No
         assert client.get("port", 443) in {port["port"] for port in service["spec"]["ports"]}
     (container,) = pod_of(objects)["spec"]["containers"]
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    configuration = configuration_of(objects, tmp_path)
+    configuration = parse_configuration(configuration_of(objects))
     assert ports == {
         "health": parse_address(configuration.health.health_probe_bind_address)[1],
         "metrics": parse_address(configuration.metrics.bind_address)[1],
@@ -115,7 +117,7 @@ def test_only_the_managers_pods_are_behind_its_service(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_MANAGER)
-def test_the_manager_is_safe(name: str, tmp_path: Path) -> None:
+def test_the_manager_is_safe(name: str) -> None:
     """The restricted profile of the Pod Security Standards, a root file system that cannot be written, and a
     configuration that leads one replica and asks who reads metrics."""
     objects = overlay(name)
@@ -140,7 +142,7 @@ def test_the_manager_is_safe(name: str, tmp_path: Path) -> None:
     writable = [mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
     lasting = ["/var/lib/trainmaster"] if name == "history" else []
     assert [path for path in writable if not path.startswith("/tmp")] == lasting
-    configuration = configuration_of(objects, tmp_path)
+    configuration = parse_configuration(configuration_of(objects))
     assert configuration.leader_election is not None
     assert configuration.leader_election.leader_elect
     assert configuration.metrics.secure_serving

@@ -7,9 +7,21 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.manifests import DEPLOY, MANAGER, NEEDS_KUBECTL, Id, by_identity, kustomize, one, overlay, strings
+from support.manifests import (
+    DEPLOY,
+    MANAGER,
+    NEEDS_KUBECTL,
+    Id,
+    by_identity,
+    configuration_of,
+    kustomize,
+    one,
+    overlay,
+    strings,
+)
 
 from trainmaster.controller.configuration import parse_configuration
+from trainmaster.controller.configuration.loading import merged
 from trainmaster.controller.configuration.types import History
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.runtime.jsontree import JsonObject
@@ -18,6 +30,7 @@ from trainmaster.runtime.yamltext import load_yaml
 pytestmark = NEEDS_KUBECTL
 
 JOBS = sorted((DEPLOY / "crds").glob("kubeflow.org_*.yaml"))
+FILE = "controller_manager_config.yaml"
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 
 
@@ -27,9 +40,15 @@ def reachable(path: Path, start: Path) -> str:
 
 
 def combined(
-    directory: Path, *, resource: Path, components: list[str], namespace: str | None = None
+    directory: Path,
+    *,
+    resource: Path,
+    components: list[str],
+    namespace: str | None = None,
+    configuration: str | None = None,
+    behavior: str = "merge",
 ) -> dict[Id, JsonObject]:
-    """Render a kustomization as an administrator writes it."""
+    """Render a kustomization as an administrator writes it, with a configuration file of his own."""
     directory.mkdir()
     content: JsonObject = {
         "resources": [reachable(resource, directory)],
@@ -37,6 +56,10 @@ def combined(
     }
     if namespace:
         content["namespace"] = namespace
+    if configuration:
+        (directory / FILE).write_text(configuration)
+        generator = {"name": "kubeflow-trainer-config", "namespace": "kubeflow", "behavior": behavior, "files": [FILE]}
+        content["configMapGenerator"] = [{**generator, "options": {"disableNameSuffixHash": True}}]
     (directory / "kustomization.yaml").write_text(yaml.dump(content))
     return by_identity(kustomize(directory))
 
@@ -112,20 +135,13 @@ def test_cert_manager_makes_what_the_manager_reads() -> None:
     ):
         annotations = one(objects, kind, name)["metadata"]["annotations"]
         assert annotations == {"cert-manager.io/inject-ca-from": f"kubeflow/{certificate['metadata']['name']}"}
-    before, after = configuration_of("standalone"), configuration_of("cert-manager")
+    before, after = configuration_of(overlay("standalone")), configuration_of(overlay("cert-manager"))
     assert (before["certManagement"].pop("enable"), after["certManagement"].pop("enable")) == (True, False)
     assert after == before
 
 
-def configuration_of(name: str) -> JsonObject:
-    """The configuration file of an overlay."""
-    data = one(overlay(name), "ConfigMap", "kubeflow-trainer-config")["data"]
-    read: JsonObject = yaml.safe_load(data["controller_manager_config.yaml"])
-    return read
-
-
 def test_history_is_in_a_file_on_a_volume_of_one_node() -> None:
-    before, after = configuration_of("standalone"), configuration_of("history")
+    before, after = configuration_of(overlay("standalone")), configuration_of(overlay("history"))
     assert (before["history"]["enabled"], after["history"]["enabled"]) == (False, True)
     after["history"]["enabled"] = False
     assert after == before
@@ -162,7 +178,7 @@ def test_a_namespaced_manager_is_asked_about_its_namespaces_only() -> None:
             for webhook in after["webhooks"]:
                 assert webhook.pop("namespaceSelector") == selector
             assert after == before
-    before, after = configuration_of("standalone"), configuration_of("namespaced")
+    before, after = configuration_of(overlay("standalone")), configuration_of(overlay("namespaced"))
     assert (before.pop("watchNamespaces"), after.pop("watchNamespaces")) == ([], NAMED)
     assert after == before
 
@@ -300,8 +316,8 @@ def test_without_the_training_operators_jobs_another_controller_can_go_on_with_t
         *(("CustomResourceDefinition", "", path.stem.partition("_")[2] + ".kubeflow.org") for path in JOBS),
     }
     assert len(removed) == 7
-    ((_, after),) = differing.values()
-    configuration = parse_configuration(load_yaml(after["data"]["controller_manager_config.yaml"]))
+    assert list(differing) == [("ConfigMap", "kubeflow", "kubeflow-trainer-config")]
+    configuration = parse_configuration(configuration_of(overlay("without-training-operator")))
     assert not configuration.training_operator.enabled
     assert job_kinds(configuration) == []
 
@@ -398,3 +414,56 @@ def test_components_follow_the_manager_into_another_namespace(tmp_path: Path) ->
     assert f"{MANAGER}.elsewhere.svc" in texts
     (subject,) = one(objects, "ClusterRoleBinding", "kubeflow-trainer-metrics-reader")["subjects"]
     assert subject["namespace"] == "elsewhere"
+
+
+OWN = """\
+apiVersion: config.trainer.kubeflow.org/v1alpha1
+kind: Configuration
+leaderElection: {leaderElect: true, resourceName: trainer.kubeflow.org}
+certManagement:
+  webhookServiceName: kubeflow-trainer-controller-manager
+  webhookSecretName: kubeflow-trainer-webhook-cert
+metrics: {auth: {enabled: true}}
+history: {enabled: false, maxRecords: 7}
+enableDebuggingHandlers: false
+web: {enabled: false}
+"""
+"""A file of an administrator, in an order and of a length of its own."""
+
+CHANGED = {
+    "cert-manager": {"certManagement": {"enable": False}},
+    "history": {"history": {"enabled": True}},
+    "without-training-operator": {"trainingOperator": {"enabled": False}},
+}
+"""What components say in the configuration."""
+
+
+@pytest.mark.parametrize("behavior", ["merge", "replace"])
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_component_changes_its_own_option_whatever_the_configuration_looks_like(
+    name: str, behavior: str, tmp_path: Path
+) -> None:
+    objects = combined(
+        tmp_path / "own",
+        resource=DEPLOY / "overlays/standalone",
+        components=[name],
+        configuration=OWN,
+        behavior=behavior,
+    )
+    own = yaml.safe_load(OWN)
+    assert configuration_of(objects) == merged(own, CHANGED[name])
+    parse_configuration(configuration_of(objects))
+
+
+@pytest.mark.parametrize("name", [*CHANGED, "namespaced"])
+def test_an_overlay_keeps_its_options_below_a_configuration_of_ones_own(name: str, tmp_path: Path) -> None:
+    objects = combined(tmp_path / "own", resource=DEPLOY / "overlays" / name, components=[], configuration=OWN)
+    changes = CHANGED.get(name, {"watchNamespaces": NAMED})
+    assert configuration_of(objects) == merged(yaml.safe_load(OWN), changes)
+
+
+def test_the_files_of_components_come_after_the_main_one() -> None:
+    """The manager merges them in the order of their names."""
+    names = [path.name for path in DEPLOY.glob("*/*/with*.yaml")]
+    assert len(names) == len(CHANGED) + 1
+    assert min(names) > FILE

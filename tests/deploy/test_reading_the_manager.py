@@ -191,3 +191,28 @@ async def bundle(cluster: Deployed, *words: str) -> tuple[dict[str, bytes], Json
         }
     index: JsonObject = json.loads(files["index.json"])
     return files, index
+
+
+async def doctor(cluster: Deployed) -> tuple[int, list[JsonObject]]:
+    done = await trainmaster("doctor", "-o", "json", "--kubeconfig", str(cluster.kubeconfig), cwd=cluster.home)
+    found = json.loads(done.out)["findings"]
+    return done.code, [each for each in found if (each["question"], each["status"]) != ("installation", "ok")]
+
+
+async def test_doctor_tells_whether_the_installation_is_healthy(cluster: Deployed) -> None:
+    """With the configuration of the installation: that of its ConfigMap, in which components have files."""
+    code, found = await doctor(cluster)
+    assert (code, [each for each in found if each["question"] == "installation"]) == (0, [])
+    name = "validator.trainer.kubeflow.org"
+    (webhooks,) = (each for each in yaml.safe_load_all(rendered("history")) if each["metadata"]["name"] == name)
+    await cluster.kubectl("delete", "validatingwebhookconfiguration", name)
+    try:
+        code, found = await doctor(cluster)
+    finally:
+        await cluster.apply(yaml.safe_dump(webhooks))
+        await cluster.admits()
+    failed = [each["message"] for each in found if each["status"] == "fail"]
+    assert (code, failed) == (
+        1,
+        [f"there is no ValidatingWebhookConfiguration {name}: TrainJobs are admitted unchecked"],
+    )

@@ -12,7 +12,7 @@ from support.stack import Stack
 from support.training import runtime, until
 
 from trainmaster.controller.cli.doctor import command
-from trainmaster.controller.configuration import complete, parse_configuration
+from trainmaster.controller.configuration import Configuration, complete, parse_configuration
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
@@ -91,10 +91,16 @@ def _framework() -> Framework:
 
 
 async def findings(
-    stack: Stack, *, access: RestConfig | None = None, namespace: str = NAMESPACE, **sections: Any
+    stack: Stack,
+    *,
+    access: RestConfig | None = None,
+    namespace: str = NAMESPACE,
+    configuration: Configuration | None = None,
+    **sections: Any,
 ) -> dict[str, list[str]]:
     """What it tells about a cluster with a configuration: `status: message; what next`, by check."""
-    effective = complete(parse_configuration({**HEAD, "leaderElection": {"leaderElect": True}, **sections}))
+    given = configuration or parse_configuration({**HEAD, "leaderElection": {"leaderElect": True}, **sections})
+    effective = complete(given)
     lines = await command.look(access or stack.access, effective, _framework(), namespace=namespace)
     found: dict[str, list[str]] = {}
     for line in lines:

@@ -16,6 +16,7 @@ import orjson
 import pytest
 import yaml
 
+from trainmaster.controller.configuration.loading import merged
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
 
@@ -73,6 +74,13 @@ def kustomize(directory: Path) -> list[JsonObject]:
 def overlay(name: str) -> dict[Id, JsonObject]:
     """Return the objects of an overlay."""
     return by_identity(kustomize(DEPLOY / "overlays" / name))
+
+
+def configuration_of(objects: dict[Id, JsonObject]) -> JsonObject:
+    """Return the configuration that a manager reads: all files of its ConfigMap, in the order of their names."""
+    data = one(objects, "ConfigMap", "kubeflow-trainer-config")["data"]
+    read: JsonObject = functools.reduce(merged, (yaml.safe_load(data[name]) for name in sorted(data)))
+    return read
 
 
 def one(objects: dict[Id, JsonObject], kind: str, name: str = MANAGER) -> JsonObject:

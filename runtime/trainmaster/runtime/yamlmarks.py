@@ -24,6 +24,9 @@ class FieldMark:
     node: yaml.Node
     """Its value."""
 
+    rest: str = ""
+    """What of the path leads on from here, and is missing."""
+
 
 def find_field(text: str, path: str, *, document: int = 0) -> FieldMark | None:
     """Follow a path like `spec.trainer.env[0].name` as far as it leads; None without YAML there.
@@ -43,7 +46,7 @@ def find_field(text: str, path: str, *, document: int = 0) -> FieldMark | None:
         if following is None:
             break
         step = following
-    return FieldMark(step.mark.line + 1, step.mark.column + 1, step.node)
+    return FieldMark(step.mark.line + 1, step.mark.column + 1, step.node, step.rest)
 
 
 class _Step(NamedTuple):

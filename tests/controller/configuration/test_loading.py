@@ -191,4 +191,66 @@ def test_a_section_whose_lines_are_commented_out_is_one_that_is_not_there(tmp_pa
     """Go takes null for absent."""
     nothing = [f"{each}:\n  # nothing\n" for each in ("metrics", "leaderElection", "clientConnection", "tls")]
     for text in ("featureGates:\n  # nothing\n", *nothing, "webhook: {host: null}\n"):
-        assert load_configuration(write(tmp_path, HEAD + text)) == load_configuration(None) == Configuration()
+        assert load_configuration(write(tmp_path, HEAD + text)) == load_configuration() == Configuration()
+
+
+def test_files_are_merged_key_by_key_in_their_order(tmp_path: Path) -> None:
+    """Mappings are merged, lists replaced, and null takes away what was said before."""
+    main = (
+        HEAD + "webhook: {port: 1, host: a}\nwatchNamespaces: [a, b]\nfeatureGates: {AllAlpha: true, AllBeta: true}\n"
+    )
+    over = (
+        HEAD
+        + "webhook: {port: 2, enabled: null}\nwatchNamespaces: [c]\n"
+        + "featureGates: {AllBeta: null}\nhistory: null\n"
+    )
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(main)
+    second.write_text(over)
+    read = load_configuration(first, second)
+    assert (read.webhook.port, read.webhook.host, read.webhook.enabled) == (2, "a", True)
+    assert (read.watch_namespaces, read.feature_gates) == (["c"], {"AllAlpha": True})
+    assert load_configuration(second, first).webhook.port == 1
+
+
+def test_a_directory_is_its_files_in_the_order_of_their_names(tmp_path: Path) -> None:
+    """As the kubelet mounts a ConfigMap: behind links, with directories of its own that nobody means."""
+    data = tmp_path / "..2026"
+    data.mkdir()
+    (tmp_path / "..data").symlink_to(data.name)
+    for name, port in (("b.yaml", 2), ("a.yaml", 1)):
+        (data / name).write_text(f"{HEAD}webhook: {{port: {port}}}\n")
+        (tmp_path / name).symlink_to(f"..data/{name}")
+    (tmp_path / "notes.txt").write_text("no configuration")
+    assert load_configuration(tmp_path).webhook.port == 2
+    (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigurationInvalid, match=r"config directory: .*/none: it has no file \*\.yaml"):
+        load_configuration(tmp_path / "none")
+
+
+def test_a_problem_of_several_files_names_the_one_that_says_it(tmp_path: Path) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(HEAD + "webhook: {prot: 1, port: 0}\ntls: {minVersion: '9'}\n")
+    second.write_text(HEAD + "webhook: {port: 70000}\nweb: {enabeld: true}\ntls: {minVersion: '1.3'}\n")
+    with pytest.raises(ConfigurationInvalid) as caught:
+        load_configuration(first, second)
+    told = str(caught.value).removeprefix(f"failed to decode config files: {first}, {second}: invalid configuration: ")
+    assert told.split("; ") == [
+        f"webhook.port: must be less than or equal to 65535, got 70000 (in {second})",
+        f'webhook.prot: unknown field (did you mean "port"?) (in {first})',
+        f'web.enabeld: unknown field (did you mean "enabled"?) (in {second})',
+    ]
+    # What the sections say of each other is known of all together, and of the file with the option.
+    first.write_text(HEAD + "webhook: {port: 8443}\n")
+    second.write_text(HEAD + "metrics: {bindAddress: ':8443'}\n")
+    with pytest.raises(ConfigurationInvalid, match=rf"^config files: .*is that of webhook.* \(in {second}\)$"):
+        effective_configuration(first, second)
+
+
+@pytest.mark.parametrize("head", ["", "apiVersion: config.trainer.kubeflow.org/v1\nkind: Configuration\n", "[]"])
+def test_each_of_several_files_says_what_it_is(tmp_path: Path, head: str) -> None:
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text(HEAD)
+    second.write_text(head)
+    with pytest.raises(ConfigurationInvalid, match=rf"^failed to decode config file: {second}: .*apiVersion"):
+        load_configuration(first, second)

@@ -96,7 +96,7 @@ def test_a_flag_that_contradicts_the_file_is_refused() -> None:
     with pytest.raises(
         ConfigurationInvalid, match=r"^invalid configuration: metrics\.bindAddress: port 8443 is that of"
     ):
-        effective_configuration(None, overrides=[Override("webhook.port", 8443, "--webhook-server-port=8443")])
+        effective_configuration(overrides=[Override("webhook.port", 8443, "--webhook-server-port=8443")])
 
 
 def test_a_file_that_changes_does_not_change_what_a_flag_says(tmp_path: Path) -> None:
@@ -104,10 +104,27 @@ def test_a_file_that_changes_does_not_change_what_a_flag_says(tmp_path: Path) ->
     head = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
     file.write_text(head)
     started = effective_configuration(file, overrides=[PORT]).configuration
-    reloader = ConfigurationReloader(file, started, feature_gates="", overrides=[PORT], apply=applied.append)
+    reloader = ConfigurationReloader([file], started, feature_gates="", overrides=[PORT], apply=applied.append)
     file.write_text(f"{head}webhook: {{port: 1}}\nlogging: {{verbosity: 2}}\n")
     reloader.reload()
     assert [(each.webhook.port, each.logging.verbosity) for each in applied] == [(1234, 2)]
+
+
+def test_each_of_several_files_is_followed_and_one_that_is_added_to_a_directory(tmp_path: Path) -> None:
+    applied = list[int]()
+    head = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
+    (tmp_path / "a.yaml").write_text(head)
+    started = load_configuration(tmp_path)
+    reloader = ConfigurationReloader(
+        [tmp_path], started, feature_gates="", apply=lambda new: applied.append(new.logging.verbosity)
+    )
+    (tmp_path / "b.yaml").write_text(f"{head}logging: {{verbosity: 2}}\n")
+    reloader.reload()
+    (tmp_path / "b.yaml").write_text(f"{head}logging: {{verbosity: 3}}\n")
+    reloader.reload()
+    (tmp_path / "b.yaml").unlink()
+    reloader.reload()
+    assert applied == [2, 3, 0]
 
 
 def test_durations_and_addresses_as_go_writes_them() -> None:
@@ -199,7 +216,7 @@ def reloader(mounted: Mounted, applied: list[int], clock: VirtualClock) -> Confi
         applied.append(configuration.logging.verbosity)
 
     return ConfigurationReloader(
-        mounted.path, load_configuration(mounted.path), feature_gates="", apply=apply, clock=clock
+        [mounted.path], load_configuration(mounted.path), feature_gates="", apply=apply, clock=clock
     )
 
 

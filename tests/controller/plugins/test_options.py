@@ -85,7 +85,7 @@ class Running:
             options.reload(new.plugins.options)
 
         self._reloader = ConfigurationReloader(
-            self._file, configuration, feature_gates="", apply=apply, reloads=options.reloads, clock=VirtualClock()
+            [self._file], configuration, feature_gates="", apply=apply, reloads=options.reloads, clock=VirtualClock()
         )
 
     def write(self, options: str) -> None:

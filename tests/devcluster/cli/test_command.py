@@ -339,4 +339,7 @@ async def test_a_missing_configuration_is_noticed_before_anything_starts(tmp_pat
     up = await trainmaster("cluster", "up", "--detach", "--config", "missing.yaml", cwd=tmp_path)
     assert up.code == 1
     assert "cannot read missing.yaml" in up.err
+    up = await trainmaster("cluster", "up", "--detach", "--config", ".", cwd=tmp_path)
+    assert up.code != 0
+    assert "cannot read .; name the configuration file of the manager with --config" in up.err
     assert not (tmp_path / ".trainmaster").exists()

@@ -59,7 +59,7 @@ CASES = {
         ),
     ),
     "TrainmasterWebhookConfigurationMissing": Case(
-        fires=(fires(_missing(1), configuration=_CONFIGURATION),), silent=(silent(_missing(0)), silent({}))
+        fires=(fires(_missing(1), configuration=_CONFIGURATION),), silent=(silent(_missing(0)),)
     ),
     "TrainmasterCertificateUnusable": Case(
         fires=(fires({series("certwatcher_read_certificate_errors_total"): "0x175 1x400"}, pod="manager-a"),),

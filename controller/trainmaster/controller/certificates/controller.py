@@ -40,7 +40,6 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import SECRETS
-from trainmaster.controller.server.healthz import Healthz
 from trainmaster.metrics.certificates import set_expiry, set_missing
 
 log = structlog.get_logger(__name__)
@@ -114,12 +113,7 @@ class CertificateController:
         """Return the time that counts for certificates."""
         return self._time.now()
 
-    def add_checks(self, healthz: Healthz) -> None:
-        """Add the checks of readiness."""
-        healthz.add_readyz_check("ca-bundle", self._bundle_problem)
-        healthz.add_readyz_check("webhook-configurations", lambda: None, note=self._missing)
-
-    def _bundle_problem(self) -> str | None:
+    def readiness(self) -> str | None:
         """Say what is missing until API servers can call our webhooks; None if nothing is, as far as we see."""
         if not self._serves_webhooks:
             return None
@@ -141,7 +135,7 @@ class CertificateController:
                 return f"the {configuration.name} has no caBundle yet: {why}"
         return None
 
-    def _missing(self) -> str | None:
+    def missing(self) -> str | None:
         """Name the webhook configurations that are missing, and what to do."""
         return "; ".join(f"the {each} does not exist: {again(each)}" for each in self._watched.missing()) or None
 

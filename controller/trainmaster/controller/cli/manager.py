@@ -121,7 +121,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         overrides = [*overrides_of_flags(arguments), *overrides_of_environment(os.environ)]
         effective = effective_configuration(
-            arguments.config, feature_gates=arguments.feature_gates, overrides=overrides
+            *arguments.config, feature_gates=arguments.feature_gates, overrides=overrides
         )
         for notice in [*effective.notices, *notices_of_flags(effective.overrides, effective.configuration)]:
             log.warning(_NOTICE, option=notice.path, reason=notice.message)
@@ -171,7 +171,7 @@ async def _run(
     log.info(
         "starting",
         version=__version__,
-        configuration=str(arguments.config or "built-in defaults"),
+        configuration=", ".join(map(str, arguments.config)) or "built-in defaults",
         pod=os.environ.get("POD_NAME") or socket.gethostname(),
         namespace=pod_namespace() or rest_config.namespace,
         server=rest_config.server,
@@ -215,13 +215,13 @@ async def _following(
     apply: Callable[[Configuration], None],
     plugin_options: PluginOptions,
 ) -> AsyncIterator[None]:
-    """Follow the configuration file, if there is one."""
+    """Follow the configuration files, if there are any."""
 
     def put_in_effect(new: Configuration) -> None:
         plugin_options.reload(new.plugins.options)  # first: it may refuse all of it
         apply(new)
 
-    if arguments.config is None:
+    if not arguments.config:
         yield
         return
     reloader = ConfigurationReloader(

@@ -78,7 +78,13 @@ def add_configuration_options(parser: argparse.ArgumentParser, *, default: str =
         default: What the controller is taken to run with if `--config` is not given, for the help text.
     """
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help=f"configuration file of the controller; default: {default}"
+        "--config",
+        action="append",
+        default=[],
+        type=Path,
+        metavar="FILE",
+        help="configuration file of the controller, or a directory of such files (*.yaml). May be repeated: files are "
+        f"merged in order, those of a directory in that of their names; default: {default}",
     )
     add_feature_gates_option(parser)
 
@@ -107,7 +113,7 @@ def load_framework(arguments: argparse.Namespace) -> Framework:
     """
     try:
         gates = parse_feature_gates(arguments.feature_gates)
-        if arguments.config is None and not any(gates.values()):
+        if not arguments.config and not any(gates.values()):
             enabled_features(gates)
             return Framework(load_plugins(), observer=_observer(arguments))
         return _configured(arguments)
@@ -122,7 +128,7 @@ def load_jobs(arguments: argparse.Namespace) -> tuple[Sequence[JobKind], GangSch
         CommandError: They, or the configuration, cannot be used.
     """
     try:
-        if arguments.config is None:
+        if not arguments.config:
             return load_job_kinds(), None
         from trainmaster.controller.job_kinds import job_kinds  # noqa: PLC0415 - as below
 
@@ -133,7 +139,7 @@ def load_jobs(arguments: argparse.Namespace) -> tuple[Sequence[JobKind], GangSch
 
 
 def effective_of(arguments: argparse.Namespace) -> EffectiveConfiguration:
-    """Return the configuration that a controller with the same file and feature gates has.
+    """Return the configuration that a controller with the same files and feature gates has.
 
     Raises:
         CommandError: It cannot be used.
@@ -144,7 +150,7 @@ def effective_of(arguments: argparse.Namespace) -> EffectiveConfiguration:
     )
 
     try:
-        return effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
+        return effective_configuration(*arguments.config, feature_gates=arguments.feature_gates)
     except ConfigurationInvalid as error:
         raise CommandError(str(error)) from error
 
@@ -159,9 +165,17 @@ def plugin_options_in_effect(effective: EffectiveConfiguration) -> Mapping[str, 
 
 
 def _configured(arguments: argparse.Namespace) -> Framework:
+    return framework_of(effective_of(arguments), _observer(arguments))
+
+
+def framework_of(effective: EffectiveConfiguration, observer: Observer | None = None) -> Framework:
+    """Load the plugins as a controller with this configuration does.
+
+    Raises:
+        PluginInvalid: They cannot be used.
+    """
     from trainmaster.controller.plugins.loading import load  # noqa: PLC0415 - as above
 
-    effective = effective_of(arguments)
     settings = effective.configuration.plugins
     loaded = load(settings, options=plugin_options_in_effect(effective), features=effective.open_features)
     for error in loaded.failed.values():
@@ -172,7 +186,7 @@ def _configured(arguments: argparse.Namespace) -> Framework:
         loaded.plugins,
         failure_policies=settings.failure_policy,
         not_loaded=loaded.failed,
-        observer=_observer(arguments),
+        observer=observer,
     )
 
 

@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise CommandError(f"{option} {name!r} cannot be a name: {', '.join(problems)}")
     framework = load_framework(arguments)
     try:
-        stated = AS_DEPLOYED if arguments.config is None else load_configuration(arguments.config)
+        stated = load_configuration(*arguments.config) if arguments.config else AS_DEPLOYED
         effective = complete(stated, feature_gates=arguments.feature_gates)
     except ConfigurationInvalid as error:
         raise CommandError(str(error)) from error

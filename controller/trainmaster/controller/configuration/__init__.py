@@ -2,11 +2,11 @@
 
 - `types`: its sections, with defaults, what is allowed, and what each option does;
 - `fields`: durations, addresses and other values as Go writes them;
-- `loading`: from the text of a file to a `Configuration`, or all of its errors;
+- `loading`: from the texts of files to a `Configuration`, or all of their errors;
 - `validation`: what sections say of each other, and what has no effect;
-- `overrides`: what flags and the environment say in place of the file;
-- `effective`: file and flags together: what a manager does;
-- `reload`: follows the file while the manager runs.
+- `overrides`: what flags and the environment say in place of the files;
+- `effective`: files and flags together: what a manager does;
+- `reload`: follows the files while the manager runs.
 
 Guarantees:
 - Reading is strict: unknown and repeated fields are errors, and all errors are reported together, each with its path.
@@ -20,6 +20,7 @@ from trainmaster.controller.configuration.effective import (
 )
 from trainmaster.controller.configuration.fields import LONGEST_SHUTDOWN_DELAY, OFF, parse_address, seconds, traces_url
 from trainmaster.controller.configuration.loading import (
+    ConfigurationFile,
     ConfigurationInvalid,
     Problem,
     decode_configuration,
@@ -56,6 +57,7 @@ __all__ = [
     "CertManagement",
     "ClientConnection",
     "Configuration",
+    "ConfigurationFile",
     "ConfigurationInvalid",
     "Controller",
     "EffectiveConfiguration",

@@ -1,4 +1,4 @@
-"""The configuration that is in effect: file and flags together, checked, and where each value comes from."""
+"""The configuration that is in effect: files and flags together, checked, and where each value comes from."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from trainmaster.controller.configuration.loading import (
     Problem,
     decode_configuration,
     invalid,
-    read_file,
+    named,
+    read_files,
+    with_files,
 )
 from trainmaster.controller.configuration.overrides import Override, override
 from trainmaster.controller.configuration.types import Configuration
@@ -52,24 +54,23 @@ class EffectiveConfiguration:
 
 
 def effective_configuration(
-    path: Path | None, *, feature_gates: str = "", overrides: Iterable[Override] = ()
+    *paths: Path, feature_gates: str = "", overrides: Iterable[Override] = ()
 ) -> EffectiveConfiguration:
-    """Read the configuration file, if there is one, and the flags.
+    """Read the configuration files, if there are any, and the flags.
 
     Args:
-        path: The file.
+        *paths: The files, and directories of files.
         feature_gates: The flag for feature gates.
         overrides: What other flags and the environment say.
 
     Raises:
         ConfigurationInvalid: They cannot be read, or say something wrong, or contradict themselves.
     """
-    configuration = Configuration() if path is None else decode_configuration(read_file(path), name=str(path))
-    effective = complete(configuration, feature_gates=feature_gates, overrides=overrides)
+    files = read_files(paths)
+    effective = complete(decode_configuration(files), feature_gates=feature_gates, overrides=overrides)
     if effective.problems:
-        error = invalid(effective.problems)
-        place = "" if path is None else f"config file: {path}: "
-        raise ConfigurationInvalid(f"{place}{error}", error.problems)
+        place = f"{named(files)}: " if files else ""
+        raise ConfigurationInvalid(f"{place}{invalid(with_files(effective.problems, files))}", effective.problems)
     return effective
 
 

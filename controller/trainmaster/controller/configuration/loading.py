@@ -1,9 +1,15 @@
-"""From the text of a configuration file to a `Configuration`, or all that is wrong with it, each with its path."""
+"""From the texts of configuration files to a `Configuration`, or all that is wrong with them, each with its path.
+
+Guarantees:
+- Files are merged in order: mappings key by key, everything else is replaced, and null takes away what was said before.
+- Each file has its own apiVersion and kind. A problem names the file that decides the option.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, get_args
 
@@ -11,6 +17,8 @@ from pydantic import BaseModel, ValidationError
 
 from trainmaster.controller.configuration.types import API_VERSION, KIND, Configuration
 from trainmaster.runtime.field_errors import did_you_mean
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamlmarks import find_field
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
 _EXPECTED: Final = {
@@ -40,6 +48,8 @@ class Problem(NamedTuple):
     """In which it was noticed, if there is no path."""
 
     column: int | None = None
+    file: str = ""
+    """Which says it, where that is known."""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
@@ -53,15 +63,38 @@ class ConfigurationInvalid(Exception):
         self.problems = problems or [Problem("", message)]
 
 
-def load_configuration(path: Path | None) -> Configuration:
-    """Read the configuration file; without one, the defaults.
+class ConfigurationFile(NamedTuple):
+    """The text of a configuration file."""
+
+    name: str
+    text: str
+
+
+def load_configuration(*paths: Path) -> Configuration:
+    """Read the configuration files; without any, the defaults.
 
     Raises:
-        ConfigurationInvalid: The file cannot be read, or says something wrong.
+        ConfigurationInvalid: One cannot be read, or says something wrong.
     """
-    if path is None:
-        return Configuration()
-    return decode_configuration(read_file(path), name=str(path))
+    return decode_configuration(read_files(paths))
+
+
+def read_files(paths: Iterable[Path]) -> list[ConfigurationFile]:
+    """Read configuration files; of a directory all `*.yaml` in the order of their names.
+
+    Raises:
+        ConfigurationInvalid: One cannot be read, or a directory has none.
+    """
+    return [ConfigurationFile(str(path), read_file(path)) for each in paths for path in _within(each)]
+
+
+def _within(path: Path) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = sorted(path.glob("*.yaml"))
+    if not found:
+        raise ConfigurationInvalid(f"failed to read config directory: {path}: it has no file *.yaml")
+    return found
 
 
 def read_file(path: Path) -> str:
@@ -78,18 +111,20 @@ def read_file(path: Path) -> str:
         raise ConfigurationInvalid(f"failed to read config file: {path}: it is no UTF-8: {error}") from error
 
 
-def decode_configuration(text: str, *, name: str) -> Configuration:
-    """Read the text of a configuration file that is called `name`.
+def decode_configuration(files: Sequence[ConfigurationFile]) -> Configuration:
+    """Merge the texts of configuration files in their order.
 
     Raises:
-        ConfigurationInvalid: It says something wrong.
+        ConfigurationInvalid: One says something wrong.
     """
+    if not files:
+        return Configuration()
+    merged_data = functools.reduce(merged, map(_decoded, files))
     try:
-        return parse_configuration(load_yaml(text))
-    except YamlError as error:
-        raise ConfigurationInvalid(f"failed to decode config file: {name}: {error}", [no_yaml(error)]) from error
-    except ConfigurationInvalid as error:
-        raise ConfigurationInvalid(f"failed to decode config file: {name}: {error}", error.problems) from error
+        return Configuration.model_validate(merged_data)
+    except ValidationError as error:
+        problems = [each._replace(file=file_of(files, each.path)) for each in problems_of(error)]
+        raise _undecodable(files, problems) from error
 
 
 def parse_configuration(data: object) -> Configuration:
@@ -98,6 +133,56 @@ def parse_configuration(data: object) -> Configuration:
     Raises:
         ConfigurationInvalid: It says something wrong.
     """
+    try:
+        return Configuration.model_validate(_checked_head(data))
+    except ValidationError as error:
+        raise invalid(problems_of(error)) from error
+
+
+def merged(before: Any, value: Any) -> Any:
+    """Return a value with another one over it, as a JSON merge patch does; null for what is not there stays."""
+    if not (isinstance(before, dict) and isinstance(value, dict)):
+        return value
+    result = dict(before)
+    for key, each in value.items():
+        if each is None and key in result:
+            del result[key]
+        else:
+            result[key] = merged(result.get(key), each)
+    return result
+
+
+def file_of(files: Sequence[ConfigurationFile], path: str) -> str:
+    """Return the name of the file that decides an option: of those that lead furthest along its path the last one."""
+    marks = [(file.name, find_field(file.text, path)) for file in reversed(files)]
+    missing = {name: len(path if mark is None else mark.rest) for name, mark in marks}
+    return min(missing, key=missing.__getitem__, default="") if path else ""
+
+
+def named(files: Sequence[ConfigurationFile]) -> str:
+    """Return how files are called in a message: `config file: NAME`."""
+    return f"config file{'s' if len(files) > 1 else ''}: {', '.join(file.name for file in files)}"
+
+
+def with_files(problems: Iterable[Problem], files: Sequence[ConfigurationFile]) -> Iterator[Problem]:
+    """Say of each problem which file it is in, if there are several."""
+    for each in problems:
+        file = each.file or file_of(files, each.path)
+        yield each._replace(message=f"{each.message} (in {file})") if len(files) > 1 and file else each
+
+
+def _decoded(file: ConfigurationFile) -> JsonObject:
+    try:
+        return _checked_head(load_yaml(file.text))
+    except YamlError as error:
+        problem = no_yaml(error)._replace(file=file.name)
+        raise ConfigurationInvalid(f"failed to decode config file: {file.name}: {error}", [problem]) from error
+    except ConfigurationInvalid as error:
+        problems = [each._replace(file=file.name) for each in error.problems]
+        raise ConfigurationInvalid(f"failed to decode config file: {file.name}: {error}", problems) from error
+
+
+def _checked_head(data: object) -> JsonObject:
     if not isinstance(data, dict):
         raise ConfigurationInvalid(f"the file must hold a mapping with apiVersion {API_VERSION} and kind {KIND}")
     expected = {"apiVersion": API_VERSION, "kind": KIND}
@@ -110,10 +195,12 @@ def parse_configuration(data: object) -> Configuration:
     ]
     if wrong:  # it is another file, and nothing else in it would fit
         raise invalid(wrong)
-    try:
-        return Configuration.model_validate(data)
-    except ValidationError as error:
-        raise invalid(problems_of(error)) from error
+    return data
+
+
+def _undecodable(files: Sequence[ConfigurationFile], problems: Sequence[Problem]) -> ConfigurationInvalid:
+    error = invalid(with_files(problems, files))
+    return ConfigurationInvalid(f"failed to decode {named(files)}: {error}", problems)
 
 
 def problems_of(error: ValidationError) -> list[Problem]:

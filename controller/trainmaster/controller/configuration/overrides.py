@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from trainmaster.controller.configuration.loading import Problem, invalid, problems_of
+from trainmaster.controller.configuration.loading import Problem, invalid, merged, problems_of
 from trainmaster.controller.configuration.types import Configuration
 
 
@@ -69,7 +69,7 @@ def override(configuration: Configuration, overrides: Iterable[Override]) -> Ove
             if before != each.value:
                 notices.append(Problem(each.option, f"{each.source} has no effect: {before!r} is given"))
             continue
-        section[name] = _merged(before, each.value)
+        section[name] = merged(before, each.value)
         counting.append(each)
         for path, lost in _replaced(before, each.value, each.option):
             notices.append(Problem(path, f"{each.source} wins over what is given as well: {lost!r}"))
@@ -79,12 +79,6 @@ def override(configuration: Configuration, overrides: Iterable[Override]) -> Ove
         return Overridden(Configuration.model_validate(data), counting, notices)
     except ValidationError as error:
         raise invalid(_named(problem, counting) for problem in problems_of(error)) from error
-
-
-def _merged(before: Any, value: Any) -> Any:
-    if not (isinstance(before, dict) and isinstance(value, dict)):
-        return value
-    return {**before, **{key: _merged(before.get(key), each) for key, each in value.items()}}
 
 
 def _replaced(before: Any, value: Any, path: str) -> Iterator[tuple[str, Any]]:

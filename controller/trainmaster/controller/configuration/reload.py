@@ -1,14 +1,14 @@
-"""The configuration file changes while the manager runs: what may take effect does, and of the rest is told.
+"""The configuration files change while the manager runs: what may take effect does, and of the rest is told.
 
 Guarantees:
-- The file is read again and again, so a mounted ConfigMap is followed, whose files the kubelet swaps behind a link.
+- They are read again and again, so a mounted ConfigMap is followed, whose files the kubelet swaps behind a link.
 - Options that are marked `RELOADED` take effect within ten seconds. Of others it is told once that they need a restart.
-- A file that cannot be used changes nothing: it is told what is wrong, and the old values stay.
+- Files that cannot be used change nothing: it is told what is wrong, and the old values stay.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,14 +25,14 @@ from trainmaster.metrics.configuration import LAST_RELOAD_SUCCESS_TIMESTAMP, LAS
 log = structlog.get_logger(__name__)
 
 INTERVAL: Final = 10.0
-"""Seconds between two looks at the file."""
+"""Seconds between two looks at the files."""
 
 
 class ConfigurationReloader:
-    """Follows the file of a running manager.
+    """Follows the files of a running manager.
 
     Args:
-        path: The file.
+        paths: The files, and directories of files.
         configuration: What the manager started with.
         feature_gates: The flag.
         overrides: What other flags and the environment say.
@@ -44,7 +44,7 @@ class ConfigurationReloader:
 
     def __init__(
         self,
-        path: Path,
+        paths: Iterable[Path],
         configuration: Configuration,
         *,
         feature_gates: str,
@@ -53,7 +53,7 @@ class ConfigurationReloader:
         reloads: Callable[[str], bool] = lambda _: False,
         clock: Clock | None = None,
     ) -> None:
-        self._path = path
+        self._paths = tuple(paths)
         self._started_with = self._current = configuration
         self._feature_gates = feature_gates
         self._overrides = overrides
@@ -65,16 +65,16 @@ class ConfigurationReloader:
         self._note_success()
 
     async def run(self) -> None:
-        """Look at the file until cancelled."""
+        """Look at the files until cancelled."""
         while True:
             await self._clock.sleep(INTERVAL)
             self.reload()
 
     def reload(self) -> None:
-        """Read the file, and put in effect what may be."""
+        """Read the files, and put in effect what may be."""
         try:
             new = effective_configuration(
-                self._path, feature_gates=self._feature_gates, overrides=self._overrides
+                *self._paths, feature_gates=self._feature_gates, overrides=self._overrides
             ).configuration
             if new == self._current and not self._error:
                 return

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from aiohttp import web
 
@@ -29,6 +29,9 @@ from trainmaster.controller.server.healthz import Healthz, metrics
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.webhooks import WebhookServer
+
+if TYPE_CHECKING:
+    from trainmaster.controller.certificates.controller import CertificateController
 
 PROBES_OPTIONS: Final = ServerOptions(
     purpose="probes",
@@ -64,6 +67,7 @@ def add_checks(
     jobs: TrainingOperator,
     election: Election | None,
     missing_rights: MissingRights,
+    certificates: CertificateController | None,
     servers: Iterable[WebhookServer | StatusServer],
 ) -> None:
     """Add the checks of the probes.
@@ -75,6 +79,7 @@ def add_checks(
         jobs: The same of jobs of `kubeflow.org/v1`.
         election: The election, if there is one.
         missing_rights: What the service account may not do.
+        certificates: Who makes the certificates, if that is for us.
         servers: Those that have to answer.
     """
     if election is not None:
@@ -83,6 +88,9 @@ def add_checks(
     healthz.add_readyz_check("informer-sync", lambda: _sync_health([caches, jobs]), note=lambda: _waited_for(caches))
     if election is not None:
         healthz.add_readyz_check("leaderElection", lambda: _lease_health(missing_rights))
+    if certificates is not None:
+        healthz.add_readyz_check("ca-bundle", certificates.readiness)
+        healthz.add_readyz_check("webhook-configurations", lambda: None, note=certificates.missing)
     for each in servers:
         each.add_checks(healthz)
 

@@ -201,8 +201,6 @@ class Manager:
                 stack.callback(controller.queue.shut_down)
             history = await self._history(caches, jobs, stack)
             certificates = self._certificates(client, recorder)
-            if certificates is not None:
-                certificates.add_checks(self.healthz)
             webhooks = await self._webhooks(caches, certificates, stack)
             servers = [server for server in (webhooks, self._status_server) if server is not None]
             add_checks(
@@ -212,6 +210,7 @@ class Manager:
                 jobs=jobs,
                 election=election,
                 missing_rights=missing_rights,
+                certificates=certificates,
                 servers=servers,
             )
             await serve_probes(self.healthz, stack, configuration=self._configuration, clock=self._clock)

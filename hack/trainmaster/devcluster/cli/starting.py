@@ -25,8 +25,8 @@ def prepare_start(settings: ClusterSettings) -> None:
         ClusterError: A cluster runs on it, it cannot be used, or the configuration of the manager cannot be read.
     """
     path = settings.manager_config
-    # A missing file is found now: the manager would only say so in its log.
-    if path is not None and MANAGER in settings.parts and not os.access(path, os.R_OK):
+    # A missing file is found now: the manager would only say so in its log. It is one file, which is merged with ours.
+    if path is not None and MANAGER in settings.parts and (path.is_dir() or not os.access(path, os.R_OK)):
         raise ClusterError(f"cannot read {path}; name the configuration file of the manager with --config")
     settings.state.prepare()
     if settings.state.holder() is not None:

@@ -303,3 +303,54 @@ def test_what_no_manager_would_take_is_not_shown(text: str, capsys: pytest.Captu
     printed = capsys.readouterr()
     assert printed.out == ""
     assert ": error: " in printed.err
+
+
+def write_two() -> None:
+    Path("conf").mkdir()
+    Path("conf/a.yaml").write_text(HEAD + "webhook:\n  port: 1\n  prot: 2\n")
+    Path("conf/b.yaml").write_text(HEAD + "history: {enabled: true}\nwebhook:\n  port: 0\n")
+
+
+@pytest.mark.parametrize("given", [("conf",), ("conf/a.yaml", "conf/b.yaml")])
+def test_several_files_are_checked_together_each_with_its_own_lines(given: tuple[str, ...], ran: Ran) -> None:
+    write_two()
+    assert tuple(ran("config", "check", *given, code=1)) == (
+        (
+            'conf/a.yaml:5:3: error: webhook.prot: unknown field (did you mean "port"?)\n'
+            "conf/b.yaml:5:3: error: webhook.port: must be greater than or equal to 1, got 0\n"
+        ),
+        "trainmaster: conf/a.yaml, conf/b.yaml: 2 errors, 0 warnings\n",
+    )
+    Path("conf/a.yaml").write_text("kind: Configuration\n")
+    assert ran("config", "check", *given, code=1).out == (
+        "conf/a.yaml:1:1: error: apiVersion: is missing; it must be 'config.trainer.kubeflow.org/v1alpha1'\n"
+    )
+    assert ran("config", "check", "conf/b.yaml", "none.yaml", code=1).out == (
+        "none.yaml: error: failed to read config file: none.yaml: No such file or directory\n"
+    )
+
+
+def test_a_config_map_of_several_files_is_checked_as_a_manager_reads_it(ran: Ran) -> None:
+    write_two()
+    data = {name: Path("conf", name).read_text() for name in ("b.yaml", "a.yaml")}
+    config_map = {"kind": "ConfigMap", "metadata": {"name": "held"}, "data": {**data, "notes": "none"}}
+    Path("map.yaml").write_text(yaml.safe_dump(config_map, default_style="|"))
+    lines = Path("map.yaml").read_text().splitlines()
+    misspelled, wrong = (lines.index(f"    {text}") + 1 for text in ("  prot: 2", "  port: 0"))
+    assert tuple(ran("config", "check", "map.yaml", code=1)) == (
+        (
+            f'map.yaml:{misspelled}:7: error: webhook.prot: unknown field (did you mean "port"?)\n'
+            f"map.yaml:{wrong}:7: error: webhook.port: must be greater than or equal to 1, got 0\n"
+        ),
+        "trainmaster: key a.yaml of ConfigMap held, key b.yaml of ConfigMap held: 2 errors, 0 warnings\n",
+    )
+
+
+def test_of_several_files_each_value_says_from_which_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
+    write_two()
+    Path("conf/a.yaml").write_text(HEAD + "webhook:\n  port: 1\n  host: a\n")
+    Path("conf/b.yaml").write_text(HEAD + "webhook:\n  port: 2\n")
+    lines = shown(capsys, "--config", "conf/a.yaml", "--config", "conf/b.yaml").splitlines()
+    assert "  port: 2  # conf/b.yaml:4" in lines
+    assert "  host: a  # conf/a.yaml:5" in lines
+    assert lines == shown(capsys, "--config", "conf").splitlines()

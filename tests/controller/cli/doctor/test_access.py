@@ -17,7 +17,7 @@ from support.processes import account_token
 from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates.webhook_names import VALIDATING
-from trainmaster.controller.cli.doctor.command import CHECKS
+from trainmaster.controller.cli.doctor.command import BEFORE, CHECKS
 from trainmaster.controller.cli.doctor.facts import SERVICE_ACCOUNTS
 from trainmaster.controller.configuration import complete, parse_configuration
 from trainmaster.controller.job_kinds import job_kinds
@@ -64,6 +64,8 @@ async def test_what_an_account_may_not_do_or_see_is_told(stack: Stack) -> None:
         assert line.endswith(("; ask somebody who may, or for that right", "; ask somebody who may read these")), line
     assert set(found) | {"rights", "kubernetes"} == {
         *CHECKS,
+        *BEFORE,
+        "installation",
         "trainjobs",
         "stored-objects",
         "gang-scheduling",

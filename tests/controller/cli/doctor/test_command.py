@@ -32,7 +32,8 @@ async def test_it_prints_a_line_for_each_finding(tmp_path: Path, capsys: pytest.
         kubeconfig = str(next(tmp_path.rglob("kubeconfig")))
         done = await trainmaster("doctor", "--kubeconfig", kubeconfig, cwd=tmp_path)
         assert done.code == 0, done.err
-        first, *_, last = done.out.splitlines()
+        heading, first, *_, last = done.out.splitlines()
+        assert heading == "May the cluster take an installation in the namespace kubeflow?"
         assert first.startswith("ok       kubernetes         Kubernetes v1.")
         assert last.startswith(f"{stack.access.server}: ")
         assert " warn, 0 fail, 0 unknown" in last
@@ -40,7 +41,7 @@ async def test_it_prints_a_line_for_each_finding(tmp_path: Path, capsys: pytest.
         assert await asyncio.to_thread(main, ["doctor", "--kubeconfig", kubeconfig, "-o", "json"]) == 0
         _, begins, text = capsys.readouterr().out.rpartition('{\n  "server"')  # behind what is logged in this process
         report = json.loads(begins + text)
-        assert report["findings"][0].keys() == {"check", "status", "message", "what_next"}
+        assert report["findings"][0].keys() == {"question", "check", "status", "message", "what_next"}
         assert sum(report["summary"].values()) == len(report["findings"])
 
 

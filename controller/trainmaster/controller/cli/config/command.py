@@ -13,7 +13,7 @@ from typing import Any
 from trainmaster.controller.cli.config.job_kinds import job_kind_problems
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.cli.config.show import as_json, as_yaml
-from trainmaster.controller.cli.config.text import ConfigurationText, read_text
+from trainmaster.controller.cli.config.text import ConfigurationText, deciding, named_files, read_texts
 from trainmaster.controller.cli.options import add_feature_gates_option
 from trainmaster.controller.cli.printers import counted, print_json
 from trainmaster.controller.cli.training_operator_flags import (
@@ -22,7 +22,6 @@ from trainmaster.controller.cli.training_operator_flags import (
     overrides_of_flags,
 )
 from trainmaster.controller.configuration import (
-    Configuration,
     ConfigurationInvalid,
     EffectiveConfiguration,
     Override,
@@ -33,26 +32,30 @@ from trainmaster.controller.configuration import (
 
 FAILURE = 1
 
-_FILE_HELP = "a configuration file, or a manifest of the ConfigMap that holds it"
+_FILE_HELP = (
+    "a configuration file, a directory of such files (*.yaml), or a manifest of the ConfigMap that holds them; - is "
+    "standard input"
+)
 
 
 def command(commands: Any) -> None:
     """Add the command."""
     config: argparse.ArgumentParser = commands.add_parser(
         "config",
-        help="check a configuration file of the controller, or show what is in effect",
+        help="check configuration files of the controller, or show what is in effect",
         description="Configuration files of the controller.",
         allow_abbrev=False,
     )
     actions = config.add_subparsers(title="commands", metavar="COMMAND", required=True)
     check = actions.add_parser(
         "check",
-        help="tell everything that is wrong with a file",
-        description="Tell everything that is wrong with a configuration file, and what in it has no effect, with line "
-        "and column. The plugins that are installed here are asked about their options.",
+        help="tell everything that is wrong with files",
+        description="Tell everything that is wrong with configuration files, and what in them has no effect, with line "
+        "and column. Several are merged in order, as by the manager. The plugins that are installed here are asked "
+        "about their options.",
         allow_abbrev=False,
     )
-    check.add_argument("file", metavar="FILE", help=f"{_FILE_HELP}; - is standard input")
+    check.add_argument("files", nargs="+", metavar="FILE", help=_FILE_HELP)
     check.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     check.set_defaults(run=run_check)
     show = actions.add_parser(
@@ -63,7 +66,12 @@ def command(commands: Any) -> None:
         allow_abbrev=False,
     )
     show.add_argument(
-        "--config", dest="file", metavar="FILE", help=f"{_FILE_HELP}; - is standard input; default: none, all defaults"
+        "--config",
+        dest="files",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help=f"{_FILE_HELP}. May be repeated: files are merged in order; default: none, all defaults",
     )
     show.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: yaml")
     add_training_operator_flags(show)
@@ -73,16 +81,17 @@ def command(commands: Any) -> None:
 
 
 def run_check(arguments: argparse.Namespace) -> int:
-    """Tell what is wrong with a file; returns the exit code."""
-    text, effective, problems = _read(arguments)
+    """Tell what is wrong with files; returns the exit code."""
+    texts, effective, problems = _read(arguments)
     notices: list[Problem] = []
     if effective is not None:
         problems = [*effective.problems, *plugin_problems(effective), *job_kind_problems(effective)]
         notices = [*effective.notices, *plugin_notices(effective)]
-    read = text.described if text is not None else None
+    read = ", ".join(each.described for each in texts) or None
+    order = {each.file: number for number, each in enumerate(texts)}
     diagnostics = sorted(
-        [*_located("error", problems, text, arguments.file), *_located("warning", notices, text, arguments.file)],
-        key=lambda each: (each["line"] or 0, each["column"] or 0),
+        [*_located("error", problems, texts), *_located("warning", notices, texts)],
+        key=lambda each: (order.get(each["file"], 0), each["line"] or 0, each["column"] or 0),
     )
     if arguments.output == "json":
         report = {"valid": not problems, "read": read, "problems": diagnostics}
@@ -97,43 +106,44 @@ def run_check(arguments: argparse.Namespace) -> int:
 
 def run_show(arguments: argparse.Namespace) -> int:
     """Print what is in effect; returns the exit code."""
-    text, effective, problems = _read(arguments, list(overrides_of_flags(arguments)))
+    texts, effective, problems = _read(arguments, list(overrides_of_flags(arguments)))
     problems = problems if effective is None else list(effective.problems)
-    for each in _located("error", problems, text, arguments.file or ""):
+    for each in _located("error", problems, texts):
         print(_line(each), file=sys.stderr)
     if effective is None or problems:
         return FAILURE
     notices = [*effective.notices, *notices_of_flags(effective.overrides, effective.configuration)]
-    for each in _located("warning", notices, text, arguments.file or ""):
+    for each in _located("warning", notices, texts):
         print(_line(each), file=sys.stderr)
     if arguments.output == "json":
-        print_json(as_json(effective, text))
+        print_json(as_json(effective, texts))
     else:
-        print(as_yaml(effective, text), end="")
+        print(as_yaml(effective, texts), end="")
     return 0
 
 
 def _read(
     arguments: argparse.Namespace, overrides: Sequence[Override] = ()
-) -> tuple[ConfigurationText | None, EffectiveConfiguration | None, list[Problem]]:
-    """Return the text, if it could be read, and either what is in effect or what is wrong."""
-    text = None
+) -> tuple[list[ConfigurationText], EffectiveConfiguration | None, list[Problem]]:
+    """Return the texts, if all could be read, and either what is in effect or what is wrong."""
+    texts: list[ConfigurationText] = []
+    for file in arguments.files:
+        try:
+            texts += read_texts(file)
+        except ConfigurationInvalid as error:
+            return [], None, [each._replace(file=file) for each in error.problems]
     try:
-        if arguments.file is None:
-            return None, complete(Configuration(), feature_gates=arguments.feature_gates, overrides=overrides), []
-        text = read_text(arguments.file)
-        configuration = decode_configuration(text.text, name=text.file)
-        return text, complete(configuration, feature_gates=arguments.feature_gates, overrides=overrides), []
+        configuration = decode_configuration(named_files(texts))
+        return texts, complete(configuration, feature_gates=arguments.feature_gates, overrides=overrides), []
     except ConfigurationInvalid as error:
-        return text, None, list(error.problems)
+        return texts, None, list(error.problems)
 
 
-def _located(
-    severity: str, problems: list[Problem], text: ConfigurationText | None, file: str
-) -> Iterator[dict[str, Any]]:
+def _located(severity: str, problems: list[Problem], texts: Sequence[ConfigurationText]) -> Iterator[dict[str, Any]]:
     for problem in problems:
+        text = deciding(texts, problem)
         line, column = text.locate(problem) if text is not None else (problem.line, problem.column)
-        place = {"file": file, "line": line, "column": column}
+        place = {"file": text.file if text is not None else problem.file, "line": line, "column": column}
         yield {"severity": severity, **place, "path": problem.path, "message": problem.message}
 
 

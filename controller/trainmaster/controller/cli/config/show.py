@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from trainmaster.controller.cli.config.text import ConfigurationText
+from trainmaster.controller.cli.config.text import ConfigurationText, deciding
 from trainmaster.controller.cli.printers import to_yaml
-from trainmaster.controller.configuration import EffectiveConfiguration
+from trainmaster.controller.configuration import EffectiveConfiguration, Problem
 from trainmaster.controller.configuration.effective import FEATURE_GATES_FLAG
+from trainmaster.controller.configuration.loading import merged
 from trainmaster.controller.feature_gates import deciding_gates
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
@@ -43,11 +45,11 @@ class Option(NamedTuple):
     origin: Origin
 
 
-def as_yaml(effective: EffectiveConfiguration, text: ConfigurationText | None) -> str:
+def as_yaml(effective: EffectiveConfiguration, texts: Sequence[ConfigurationText]) -> str:
     """Write it as a configuration file that says the same, with the origin of each value in a comment."""
     lines = [f"# In effect with trainmaster {__version__}; behind each value stands where it comes from."]
     open_sections: tuple[str, ...] = ()
-    for path, value, origin in effective_options(effective, text):
+    for path, value, origin in effective_options(effective, texts):
         *around, _ = path
         for depth, section in enumerate(around):
             if open_sections[: depth + 1] != tuple(around[: depth + 1]):
@@ -60,37 +62,39 @@ def as_yaml(effective: EffectiveConfiguration, text: ConfigurationText | None) -
     return "\n".join(lines) + "\n"
 
 
-def as_json(effective: EffectiveConfiguration, text: ConfigurationText | None) -> JsonObject:
+def as_json(effective: EffectiveConfiguration, texts: Sequence[ConfigurationText]) -> JsonObject:
     """Return it for programs: the configuration, and the origins by path."""
     configuration = effective.configuration.model_dump(by_alias=True, mode="json")
     configuration["featureGates"] = dict(effective.features)
-    origins = {".".join(path): origin._asdict() for path, _, origin in effective_options(effective, text)}
+    origins = {".".join(path): origin._asdict() for path, _, origin in effective_options(effective, texts)}
     return {"version": __version__, "configuration": configuration, "origins": origins}
 
 
-def effective_options(effective: EffectiveConfiguration, text: ConfigurationText | None) -> Iterator[Option]:
+def effective_options(effective: EffectiveConfiguration, texts: Sequence[ConfigurationText]) -> Iterator[Option]:
     """Return all options in the order of the models, feature gates one by one."""
-    given = load_yaml(text.text) if text is not None else {}
+    given: Any = functools.reduce(merged, (load_yaml(each.text) for each in texts), {})
     flags: dict[str, list[str]] = {}
     for each in effective.overrides:
         flags.setdefault(each.option, []).append(each.source)
-    for option in _options(effective.configuration, (), given, text):
+    for option in _options(effective.configuration, (), given, texts):
         if option.path == ("featureGates",):
-            yield from _gates(effective, text)
+            yield from _gates(effective, texts)
         elif ".".join(option.path) in flags:
             yield option._replace(origin=Origin("flag", " ".join(flags[".".join(option.path)])))
         else:
             yield option
 
 
-def _options(section: BaseModel, path: tuple[str, ...], given: Any, text: ConfigurationText | None) -> Iterator[Option]:
+def _options(
+    section: BaseModel, path: tuple[str, ...], given: Any, texts: Sequence[ConfigurationText]
+) -> Iterator[Option]:
     for name, field in type(section).model_fields.items():
         alias, value = str(field.alias), getattr(section, name)
         own = given.get(alias) if isinstance(given, dict) else None
         if isinstance(value, BaseModel):
-            yield from _options(value, (*path, alias), own, text)
-        elif own is not None and text is not None:
-            yield Option((*path, alias), value, _of_file(text, ".".join((*path, alias))))
+            yield from _options(value, (*path, alias), own, texts)
+        elif own is not None:
+            yield Option((*path, alias), value, _of_file(texts, ".".join((*path, alias))))
         else:
             yield Option((*path, alias), value, Origin(_DEFAULT, _worded(field, value)))
 
@@ -103,12 +107,15 @@ def _worded(field: FieldInfo, value: Any) -> str:
     return str(extra.get("default", "")).replace("`", "")
 
 
-def _of_file(text: ConfigurationText, path: str) -> Origin:
+def _of_file(texts: Sequence[ConfigurationText], path: str) -> Origin:
+    text = deciding(texts, Problem(path, ""))
+    if text is None:  # there is no file
+        return Origin("file", "")
     line = text.line_of(path)
     return Origin("file", text.file if line is None else f"{text.file}:{line}")
 
 
-def _gates(effective: EffectiveConfiguration, text: ConfigurationText | None) -> Iterator[Option]:
+def _gates(effective: EffectiveConfiguration, texts: Sequence[ConfigurationText]) -> Iterator[Option]:
     """Say of each gate what decides: its own name rather than that of its stage, then the flag rather than the file."""
     in_file = effective.configuration.feature_gates
     for name, is_open in effective.features.items():
@@ -118,7 +125,7 @@ def _gates(effective: EffectiveConfiguration, text: ConfigurationText | None) ->
                 value = str(effective.gates_of_flag[decisive]).lower()
                 origin = Origin("flag", f"{FEATURE_GATES_FLAG}={decisive}={value}")
                 break
-            if decisive in in_file and text is not None:
-                origin = _of_file(text, f"featureGates.{decisive}")
+            if decisive in in_file and texts:
+                origin = _of_file(texts, f"featureGates.{decisive}")
                 break
         yield Option(("featureGates", name), is_open, origin)

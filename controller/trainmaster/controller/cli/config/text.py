@@ -1,17 +1,17 @@
-"""The text of a configuration, of a file or in a ConfigMap's manifest, and where in the file its options stand."""
+"""The texts of a configuration, of files or in a ConfigMap's manifest, and where in the files its options stand."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 
-from trainmaster.controller.configuration import ConfigurationInvalid, Problem
-from trainmaster.controller.configuration.loading import no_yaml, read_file
+from trainmaster.controller.configuration import ConfigurationFile, ConfigurationInvalid, Problem
+from trainmaster.controller.configuration.loading import file_of, no_yaml, read_file, read_files
 from trainmaster.runtime.yamlmarks import FieldMark, find_field
 from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
 
@@ -27,7 +27,7 @@ class ConfigurationText:
     file: str
     text: str
     described: str
-    """What was read: for instance `key a of ConfigMap b`."""
+    """What was read, by which it differs from others: for instance `key a of ConfigMap b`."""
 
     within: FieldMark | None = None
     """The key of the manifest that holds it."""
@@ -57,12 +57,27 @@ class ConfigurationText:
         return node.start_mark.line + 1 + line, None if column is None else column + self.indent
 
 
-def read_text(file: str) -> ConfigurationText:
-    """Read a file, or standard input for `-`; of a ConfigMap's manifest what it holds.
+def named_files(texts: Iterable[ConfigurationText]) -> list[ConfigurationFile]:
+    """Return texts as files, by what they are described as."""
+    return [ConfigurationFile(each.described, each.text) for each in texts]
+
+
+def deciding(texts: Sequence[ConfigurationText], problem: Problem) -> ConfigurationText | None:
+    """Return the text that a problem is in, if it is in one of them."""
+    if len(texts) == 1:
+        return texts[0]
+    name = problem.file or file_of(named_files(texts), problem.path)
+    return next((each for each in texts if each.described == name), None)
+
+
+def read_texts(file: str) -> list[ConfigurationText]:
+    """Read a file or a directory of files, or standard input for `-`; of a ConfigMap's manifest what it holds.
 
     Raises:
-        ConfigurationInvalid: It cannot be read, or holds no configuration, or several.
+        ConfigurationInvalid: It cannot be read, or holds no configuration, or there are several ConfigMaps.
     """
+    if Path(file).is_dir():
+        return [ConfigurationText(each.name, each.text, each.name) for each in read_files([Path(file)])]
     if file == STDIN:
         try:
             text = sys.stdin.buffer.read().decode()
@@ -72,30 +87,54 @@ def read_text(file: str) -> ConfigurationText:
         text = read_file(Path(file))
     try:
         held = [
-            (number, within, config_map)
+            _ConfigMap(number, within, obj)
             for number, (_, document) in enumerate(load_yaml_documents(text))
-            for within, config_map in _config_maps(document)
+            for within, obj in _config_maps(document)
         ]
     except YamlError as error:
         raise ConfigurationInvalid(str(error), [no_yaml(error)]) from error
-    with_key = [each for each in held if KEY in _data(each[2])] or held
+    with_key = [each for each in held if KEY in _data(each.object)] or held
     if not with_key:
-        return ConfigurationText(file, text, "standard input" if file == STDIN else file)
+        return [ConfigurationText(file, text, "standard input" if file == STDIN else file)]
     if len(with_key) > 1:
-        names = ", ".join(_name(config_map) for _, _, config_map in with_key)
+        names = ", ".join(_name(each.object) for each in with_key)
         raise ConfigurationInvalid(f"there are several ConfigMaps that may be meant: {names}; give one of them")
-    ((number, within, config_map),) = with_key
-    return _held(file, text, number, within, config_map)
+    (config_map,) = with_key
+    data = _data(config_map.object)
+    keys = configuration_keys(data)
+    if not keys:
+        there = ", ".join(data) or "none"
+        raise ConfigurationInvalid(f"ConfigMap {_name(config_map.object)} has no key {KEY}; it has: {there}")
+    return [_held(file, text, config_map, key) for key in keys]
 
 
-def _held(file: str, text: str, number: int, within: str, config_map: dict[str, Any]) -> ConfigurationText:
-    data, name = _data(config_map), _name(config_map)
-    key = KEY if KEY in data else next(iter(data), KEY) if len(data) == 1 else KEY
-    if key not in data:
-        raise ConfigurationInvalid(f"ConfigMap {name} has no key {KEY}; it has: {', '.join(data) or 'none'}")
+def configuration_keys(data: Iterable[str]) -> list[str]:
+    """Return the keys of a ConfigMap that a manager reads from it as a directory; a single one may have any name."""
+    keys = list(data)
+    return keys if len(keys) == 1 else sorted(key for key in keys if key.endswith(".yaml"))
+
+
+def held_files(config_map: dict[str, Any]) -> list[ConfigurationFile]:
+    """Return the files that a manager reads from a ConfigMap, by their keys."""
+    data = _data(config_map)
+    return [ConfigurationFile(key, data[key]) for key in configuration_keys(data) if isinstance(data[key], str)]
+
+
+class _ConfigMap(NamedTuple):
+    number: int
+    """Of its document."""
+
+    within: str
+    """The path to what is in it."""
+
+    object: dict[str, Any]
+
+
+def _held(file: str, text: str, config_map: _ConfigMap, key: str) -> ConfigurationText:
+    data, name = _data(config_map.object), _name(config_map.object)
     if not isinstance(data[key], str):
         raise ConfigurationInvalid(f"ConfigMap {name}: the value of {key} must be a text: put | after the key")
-    mark = find_field(text, f"{within}data.{key}", document=number)
+    mark = find_field(text, f"{config_map.within}data.{key}", document=config_map.number)
     indent = 0
     if mark is not None:
         lines = text.splitlines()[mark.node.start_mark.line + 1 : mark.node.end_mark.line]

@@ -1,7 +1,8 @@
-"""`trainmaster doctor`: a look at a cluster before the installation. It reads, and changes nothing.
+"""`trainmaster doctor`: may a cluster take an installation, and is the one that is there healthy? It changes nothing.
 
 - `facts`: what the cluster says, fetched once; what may not be read is an unknown of its own;
 - `trainjobs`: what the manager would write for the TrainJobs that are there;
-- `cluster`, `definitions`, `installations`, `certificates`, `access`: the checks, pure functions of facts;
+- `cluster`, `definitions`, `installations`, `certificates`, `access`: checks of the cluster, pure functions of facts;
+- `health`: those of an installation that is there;
 - `command`: the table of all checks, and how findings are printed.
 """

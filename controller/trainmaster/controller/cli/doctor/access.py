@@ -34,7 +34,7 @@ def check_service_account(facts: Facts) -> Iterator[Finding]:
     if facts.service_account.value is None:
         yield ok(f"the service account {namespace}/{NAME} is not there yet; the manifests bring it and its roles")
         return
-    missing = _missing(facts.manager_may)
+    missing = missing_rights(facts)
     if missing:
         yield warn(
             f"the service account {namespace}/{NAME} may not {'; '.join(missing)}",
@@ -43,6 +43,11 @@ def check_service_account(facts: Facts) -> Iterator[Finding]:
         )
     else:
         yield ok(f"the service account {namespace}/{NAME} may do all that this configuration needs")
+
+
+def missing_rights(facts: Facts) -> list[str]:
+    """Return what the service account may not do and has to, by resource."""
+    return _missing(facts.manager_may)
 
 
 def _missing(reviews: Mapping[Review, Fact[bool]]) -> list[str]:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from trainmaster.controller.cli.doctor.facts import Facts
@@ -30,11 +31,12 @@ def check_certificates(facts: Facts) -> Iterator[Finding]:
     if secret is None:
         yield ok(f"the Secret {name} is not there yet; the manifests bring it, and the manager fills it")
         return
-    data = _decoded(secret)
+    data = decoded(secret)
     if not data.get("tls.crt"):
         yield ok(f"the Secret {name} has no certificate yet; the manager makes one")
         return
-    renewed = management.enable
+    # One that our manager has let expire is as bad as one that nobody renews.
+    renewed = management.enable and not isinstance(facts.installed.known, dict)
     try:
         certificate = x509.load_pem_x509_certificate(data["tls.crt"])
         key = load_pem_private_key(data.get("tls.key", b""), None)
@@ -67,16 +69,11 @@ def _check_certificate(facts: Facts, certificate: x509.Certificate, name: str, *
 
 
 def _check_trust(facts: Facts, data: dict[str, bytes], name: str) -> Iterator[Finding]:
-    authorities = _authorities(data.get("ca.crt", b""))
+    if isinstance(facts.installed.known, dict):
+        return  # of those that are registered `health` tells
     for configuration in facts.webhooks.value:
         own = configuration["metadata"]["name"]
-        if own not in OUR_WEBHOOKS:
-            continue
-        bundles = [
-            _authorities(base64.b64decode((webhook.get("clientConfig") or {}).get("caBundle") or ""))
-            for webhook in configuration.get("webhooks") or []
-        ]
-        if not all(authorities & bundle for bundle in bundles):
+        if own in OUR_WEBHOOKS and not trusts(configuration, data):
             yield warn(
                 f"{own} does not trust the authority in the Secret {name}: its caBundle is another one",
                 "the manager that leads corrects that within moments; without one, TrainJobs cannot be written",
@@ -90,17 +87,46 @@ def _bad(message: str, *, renewed: bool) -> Finding:
     return fail(message, "put a good one there; webhooks that do not answer refuse every TrainJob")
 
 
-def _decoded(secret: JsonObject) -> dict[str, bytes]:
-    decoded = {}
+def trusts(configuration: JsonObject, data: dict[str, bytes]) -> bool:
+    """Tell whether each webhook of a configuration has a bundle by which a certificate of a Secret is trusted."""
+    served, authorities = _certificates(data.get("tls.crt", b"")), _certificates(data.get("ca.crt", b""))
+    return all(
+        any(_vouches(each, served, authorities) for each in _bundle(webhook))
+        for webhook in configuration.get("webhooks") or []
+    )
+
+
+def _vouches(trusted: x509.Certificate, served: set[x509.Certificate], authorities: set[x509.Certificate]) -> bool:
+    if trusted in served | authorities:
+        return True
+    for each in served:
+        try:
+            each.verify_directly_issued_by(trusted)
+        except (ValueError, TypeError, InvalidSignature):
+            continue
+        return True
+    return False
+
+
+def _bundle(webhook: JsonObject) -> set[x509.Certificate]:
+    try:
+        return _certificates(base64.b64decode((webhook.get("clientConfig") or {}).get("caBundle") or ""))
+    except ValueError:
+        return set()
+
+
+def decoded(secret: JsonObject) -> dict[str, bytes]:
+    """Return the data of a Secret."""
+    found = {}
     for key, value in (secret.get("data") or {}).items():
         try:
-            decoded[key] = base64.b64decode(value or "")
+            found[key] = base64.b64decode(value or "")
         except (binascii.Error, ValueError):
-            decoded[key] = b""
-    return decoded
+            found[key] = b""
+    return found
 
 
-def _authorities(pem: bytes) -> set[x509.Certificate]:
+def _certificates(pem: bytes) -> set[x509.Certificate]:
     try:
         return set(x509.load_pem_x509_certificates(pem))
     except ValueError:

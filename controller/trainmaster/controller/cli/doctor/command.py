@@ -1,7 +1,10 @@
-"""`trainmaster doctor`: what in a cluster would stand in the way of an installation, and what would change.
+"""`trainmaster doctor` answers two questions, told apart.
 
-Exit codes: 0 nothing fails (there may be warnings, and what could not be told); 1 something does; 2 the cluster could
-not be asked, or wrong arguments.
+1. May the cluster take an installation: what would stand in the way, and what would change?
+2. Is the installation that is there healthy?
+
+Exit codes: 0 nothing fails (there may be warnings, and what is not known); 1 something does, of either question; 2 the
+cluster could not be asked, or wrong arguments.
 """
 
 from __future__ import annotations
@@ -13,28 +16,45 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from trainmaster.controller.cli.cluster import running_cluster
+from trainmaster.controller.cli.config.text import held_files
 from trainmaster.controller.cli.crds import definitions_of
 from trainmaster.controller.cli.doctor import (
     access,
     certificates,
     cluster,
     definitions,
+    health,
     installations,
     training_operator,
     trainjobs,
 )
-from trainmaster.controller.cli.doctor.facts import COSCHEDULING, VOLCANO, Facts, Target, collect, fetch_version
+from trainmaster.controller.cli.doctor.facts import (
+    COSCHEDULING,
+    VOLCANO,
+    Facts,
+    Target,
+    collect,
+    fetch_installed,
+    fetch_version,
+)
 from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
-from trainmaster.controller.cli.options import CommandError, add_configuration_options, load_framework, reporting_errors
+from trainmaster.controller.cli.options import (
+    CommandError,
+    add_configuration_options,
+    framework_of,
+    load_framework,
+    reporting_errors,
+)
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.configuration import (
     ConfigurationInvalid,
     EffectiveConfiguration,
     complete,
+    decode_configuration,
     effective_configuration,
 )
 from trainmaster.controller.job_kinds import job_kinds
@@ -65,10 +85,20 @@ CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "configuration": installations.check_configuration,
     "leases": installations.check_leases,
     "webhooks": installations.check_webhooks,
+}
+"""The checks of the cluster, by name and in order; what concerns TrainJobs follows."""
+
+BEFORE: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "certificates": certificates.check_certificates,
     "service-account": access.check_service_account,
 }
-"""All checks of facts, by name and in order; what concerns TrainJobs follows."""
+"""Those of what an installation finds; of one that is there `health` has stricter ones."""
+
+Question = Literal["cluster", "installation"]
+_QUESTIONS: Final[dict[Question, str]] = {
+    "cluster": "May the cluster take an installation in the namespace {}?",
+    "installation": "Is the installation in the namespace {} healthy?",
+}
 
 _TRIES: Final = 2
 
@@ -76,6 +106,7 @@ _TRIES: Final = 2
 class Line(NamedTuple):
     """One line of the report."""
 
+    question: Question
     check: str
     status: Status
     message: str
@@ -86,9 +117,11 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        help="look at a cluster before an installation",
-        description="Look at a cluster before Trainmaster is installed, or takes over from the Go manager: what would "
-        "stand in the way, what would change, and what to do. Nothing is written.",
+        help="tell whether a cluster may take an installation, and whether the one that is there is healthy",
+        description="Answer two questions, told apart. Before Trainmaster is installed or updated, or takes over from "
+        "the Go manager: what in the cluster would stand in the way, what would change, and what to do. Afterwards: is "
+        "the installation healthy? What may not be read is told as unknown. Nothing is written. Exit codes: 0 nothing "
+        "fails, 1 something does, 2 the cluster could not be asked.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -101,9 +134,9 @@ def command(commands: Any) -> None:
         "--namespace",
         default=DEFAULT_NAMESPACE,
         metavar="NS",
-        help=f"where it is to be installed; default: {DEFAULT_NAMESPACE}",
+        help=f"where it is installed, or is to be; default: {DEFAULT_NAMESPACE}",
     )
-    add_configuration_options(parser, default="that of our manifests")
+    add_configuration_options(parser, default="that of the installation, else that of our manifests")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: text")
     parser.set_defaults(run=reporting_errors(run))
 
@@ -117,10 +150,11 @@ def run(arguments: argparse.Namespace) -> int:
         raise CommandError(f"--namespace {arguments.namespace!r} cannot be a name: {', '.join(problems)}")
     framework = load_framework(arguments)
     try:
-        if arguments.config is None:
-            effective = complete(AS_DEPLOYED, feature_gates=arguments.feature_gates)
-        else:
-            effective = effective_configuration(arguments.config, feature_gates=arguments.feature_gates)
+        effective = (
+            effective_configuration(*arguments.config, feature_gates=arguments.feature_gates)
+            if arguments.config
+            else None
+        )
         server, lines = asyncio.run(_run(arguments, effective, framework))
     except (ConfigurationInvalid, KubeError, PluginInvalid) as error:
         raise CommandError(str(error)) from error
@@ -134,49 +168,90 @@ def run(arguments: argparse.Namespace) -> int:
         }
         print_json(report)
     else:
-        for line in lines:
-            what_next = f"; {line.what_next}" if line.what_next else ""
-            print(f"{line.status:<8} {line.check:<18} {line.message}{what_next}")
+        for question, heading in _QUESTIONS.items():
+            print(heading.format(arguments.namespace))
+            for line in (each for each in lines if each.question == question):
+                what_next = f"; {line.what_next}" if line.what_next else ""
+                print(f"{line.status:<8} {line.check:<18} {line.message}{what_next}")
+            print()
         summary = ", ".join(f"{counts[status]} {status}" for status in ("ok", "warn", "fail", "unknown"))
         print(f"{server}: {summary}")
     return FAILURE if counts["fail"] else 0
 
 
 async def _run(
-    arguments: argparse.Namespace, effective: EffectiveConfiguration, framework: Framework
+    arguments: argparse.Namespace, effective: EffectiveConfiguration | None, framework: Framework
 ) -> tuple[str, list[Line]]:
     rest_config = await running_cluster(arguments.kubeconfig) or await load_config()
-    return rest_config.server, await look(rest_config, effective, framework, namespace=arguments.namespace)
+    lines = await look(
+        rest_config, effective, framework, namespace=arguments.namespace, feature_gates=arguments.feature_gates
+    )
+    return rest_config.server, lines
 
 
 async def look(
-    rest_config: RestConfig, effective: EffectiveConfiguration, framework: Framework, *, namespace: str
+    rest_config: RestConfig,
+    effective: EffectiveConfiguration | None,
+    framework: Framework,
+    *,
+    namespace: str,
+    feature_gates: str = "",
 ) -> list[Line]:
-    """Look at a cluster in which a manager with this configuration is to be installed.
+    """Look at a cluster in which a manager is installed, or is to be.
+
+    Args:
+        rest_config: The cluster.
+        effective: The configuration of the manager; None for that of the installation, or of our manifests.
+        framework: The plugins, if there is no installation to say which.
+        namespace: That of the manager.
+        feature_gates: The flag, for a configuration that is found.
 
     Raises:
         KubeError: The cluster does not answer, or not to us.
     """
-    configuration, now = effective.configuration, datetime.now(UTC)
-    rules = policy_rules(
-        configuration,
-        features=effective.open_features,
-        watches=framework.watches(),
-        job_kinds=job_kinds(configuration),
-        namespace=namespace,
-    )
     async with KubeClient(rest_config, user_agent=f"trainmaster-doctor/{__version__}", tries=_TRIES) as client:
         version = await fetch_version(client)
-        facts = await collect(client, version, Target(namespace, configuration, rules, now))
+        managers, installed, config_map = await fetch_installed(client, namespace)
+        if effective is None:
+            there: Fact[JsonObject | None] = config_map if isinstance(installed.known, dict) else Fact(None)
+            effective, framework = _as_installed(there, framework, feature_gates)
+        rules = policy_rules(
+            effective.configuration,
+            features=effective.open_features,
+            watches=framework.watches(),
+            job_kinds=job_kinds(effective.configuration),
+            namespace=namespace,
+        )
+        target = Target(namespace, effective.configuration, rules, datetime.now(UTC))
+        facts = await collect(client, version, target, managers=managers, installed=installed, config_map=config_map)
         live = [fact.known for fact in (facts.definitions[name] for name in definitions_of(GROUP))]
         lost = definitions.LostFields(each for each in live if isinstance(each, dict))
         planned = await _take_over(client, framework, facts, lost.look)
-    lines = [line for name, check in CHECKS.items() for line in _lines(name, partial(check, facts))]
+    is_installed = health.is_installed(facts)
+    checks = CHECKS if is_installed else CHECKS | BEFORE
+    lines = [line for name, check in checks.items() for line in _lines(name, partial(check, facts))]
     lines += _lines("trainjobs", lambda: trainjobs.check_take_over(planned.value))
     lines += _lines("gang-scheduling", lambda: trainjobs.check_gangs(planned.value, _absent_gangs(facts)))
     lines += _lines("runtimes", lambda: trainjobs.check_policies(planned.value, framework))
     lines += _lines("stored-objects", lambda: _stored(facts, planned, lost))
+    after = health.CHECKS if is_installed else {"installation": health.check_absence}
+    lines += [line for name, check in after.items() for line in _lines(name, partial(check, facts), "installation")]
     return lines
+
+
+def _as_installed(
+    config_map: Fact[JsonObject | None], framework: Framework, feature_gates: str
+) -> tuple[EffectiveConfiguration, Framework]:
+    """Return the configuration of an installation with its plugins, if it can be used: what is wrong is told later."""
+    try:
+        files = held_files(config_map.value or {})
+        effective = complete(decode_configuration(files) if files else AS_DEPLOYED, feature_gates=feature_gates)
+    except (Unknown, ConfigurationInvalid):
+        return complete(AS_DEPLOYED, feature_gates=feature_gates), framework
+    try:
+        return effective, framework_of(effective) if files else framework
+    except PluginInvalid:
+        return effective, framework
 
 
 async def _take_over(
@@ -208,9 +283,9 @@ def _stored(facts: Facts, planned: Fact[trainjobs.TakeOver], lost: definitions.L
     return lost.findings()
 
 
-def _lines(name: str, check: Callable[[], Iterable[Finding]]) -> Iterator[Line]:
+def _lines(name: str, check: Callable[[], Iterable[Finding]], question: Question = "cluster") -> Iterator[Line]:
     try:
         for finding in check():
-            yield Line(name, *finding)
+            yield Line(question, name, *finding)
     except Unknown as error:
-        yield Line(name, "unknown", str(error), error.what_next)
+        yield Line(question, name, "unknown", str(error), error.what_next)

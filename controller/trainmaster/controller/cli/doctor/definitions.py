@@ -60,7 +60,7 @@ def _compare(name: str, live: JsonObject) -> Iterator[Finding]:
         yield fail(f"{name} is {live['spec']['scope']}, and that cannot change", "see who made it")
         return
     owner = owner_of(live)
-    lost, gained = lost_fields(live), set() if _serve_alike(ours, live) else _fields(ours) - _fields(live)
+    lost, gained = lost_fields(live), set() if serve_alike(ours, live) else _fields(ours) - _fields(live)
     if lost:
         yield warn(
             f"{name} is {owner} and has fields that ours lacks: {_some(lost)}",
@@ -91,7 +91,7 @@ def owner_of(live: JsonObject) -> str:
 def lost_fields(live: JsonObject) -> set[Path]:
     """Return the fields of a definition that would be pruned from its objects with ours in its place."""
     ours = definition(str(live["metadata"]["name"]))
-    if _serve_alike(ours, live):
+    if serve_alike(ours, live):
         return set()
     known, free = _fields(ours), set(_free(ours))
     lost = {path for path in _fields(live) - known if not any(path[: len(each)] == each for each in free)}
@@ -145,7 +145,7 @@ def _schemas(crd: JsonObject) -> Iterator[JsonObject]:
             yield schema
 
 
-def _serve_alike(ours: JsonObject, live: JsonObject) -> bool:
+def serve_alike(ours: JsonObject, live: JsonObject) -> bool:
     """Tell whether two definitions have the same schemas, so that no field of thousands has to be looked at."""
     return list(_schemas(ours)) == list(_schemas(live))
 

@@ -8,6 +8,7 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +30,7 @@ from trainmaster.controller.kube.rest.errors import (
     from_response,
 )
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, SERVICES, Resource
 from trainmaster.controller.manager.roles import NAME, scopes_of
 from trainmaster.controller.server.filters import ACCESS_REVIEWS
 from trainmaster.runtime.jsontext import JsonError, load_json
@@ -42,6 +43,11 @@ DEFINITIONS: Final = Resource(
 )
 DEPLOYMENTS: Final = Resource("apps", "v1", "Deployment", "deployments", namespaced=True)
 SERVICE_ACCOUNTS: Final = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
+_RBAC: Final = "rbac.authorization.k8s.io"
+_BINDINGS: Final = (
+    Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
+    Resource(_RBAC, "v1", "RoleBinding", "rolebindings", namespaced=True),
+)
 _SELF_REVIEWS: Final = Resource(
     "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
 )
@@ -54,7 +60,10 @@ OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE)
 """Definitions of others that matter."""
 
 CONFIG_MAP: Final = "kubeflow-trainer-config"
-"""As the original's manifests call it."""
+"""As the original's manifests call it, and our Deployments the volume of it."""
+
+GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
+"""The image of the Go manager."""
 
 _TRAINER_LABELS: Final = (
     "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager,"
@@ -100,6 +109,9 @@ class Facts:
     managers: Fact[list[JsonObject]]
     """Deployments of Trainer's managers, Go's and ours, in all namespaces."""
 
+    installed: Fact[JsonObject | None]
+    """The Deployment of our manager in the namespace, if it is there."""
+
     training_operators: Fact[list[JsonObject]]
     """Deployments of the Training Operator V1, in all namespaces."""
 
@@ -107,6 +119,9 @@ class Facts:
     leases: Fact[list[JsonObject]]
     webhooks: Fact[list[JsonObject]]
     """All webhook configurations of the cluster."""
+
+    service: Fact[JsonObject | None]
+    """By which the webhooks are called."""
 
     secret: Fact[JsonObject | None]
     config_map: Fact[JsonObject | None]
@@ -116,6 +131,9 @@ class Facts:
     service_account: Fact[JsonObject | None]
     manager_may: Mapping[Review, Fact[bool]]
     """What its service account may do, if there is one."""
+
+    bindings: Mapping[str, Fact[JsonObject | None]]
+    """The bindings of its roles by kind, if they have the name of our manifests or of our chart."""
 
 
 async def fetch_version(client: KubeClient) -> Fact[str]:
@@ -136,27 +154,67 @@ async def fetch_version(client: KubeClient) -> Fact[str]:
         raise MalformedResponse(f"{request}: {describe_body(body, wanted='a version')}; {NOT_KUBERNETES}") from error
 
 
-async def collect(client: KubeClient, version: Fact[str], target: Target) -> Facts:
-    """Fetch everything."""
+async def fetch_installed(
+    client: KubeClient, namespace: str
+) -> tuple[Fact[list[JsonObject]], Fact[JsonObject | None], Fact[JsonObject | None]]:
+    """Find all managers, our Deployment in a namespace, and the ConfigMap of its configuration."""
+    managers = await find_managers(client)
+    installed: Fact[JsonObject | None]
+    name = CONFIG_MAP
+    if isinstance(managers.known, Unknown):
+        installed = Fact(managers.known)
+    else:
+        ours = [each for each in managers.known if each["metadata"]["namespace"] == namespace and not _is_go(each)]
+        ours.sort(key=lambda each: each["metadata"]["name"] != NAME)
+        installed = Fact(ours[0] if ours else None)
+        for volume in _pod_spec(ours[0]).get("volumes") or [] if ours else ():
+            if volume["name"] == CONFIG_MAP:
+                name = (volume.get("configMap") or {}).get("name") or name
+    return managers, installed, await _get(client, CONFIGMAPS, namespace, name)
+
+
+def _pod_spec(deployment: JsonObject) -> JsonObject:
+    spec: JsonObject = deployment["spec"]["template"]["spec"]
+    return spec
+
+
+def _is_go(deployment: JsonObject) -> bool:
+    return any(GO_IMAGE.search(str(each.get("image"))) for each in _pod_spec(deployment).get("containers") or [])
+
+
+async def collect(
+    client: KubeClient,
+    version: Fact[str],
+    target: Target,
+    *,
+    managers: Fact[list[JsonObject]],
+    installed: Fact[JsonObject | None],
+    config_map: Fact[JsonObject | None],
+) -> Facts:
+    """Fetch everything else."""
     namespace, configuration = target.namespace, target.configuration
+    deployment = installed.known if isinstance(installed.known, dict) else None
+    account_name = str(_pod_spec(deployment).get("serviceAccountName") or NAME) if deployment else NAME
     names = [*definition_files(), *OTHERS]
     election = configuration.leader_election
-    definitions, reviews, found_namespace, secret, config_map, account = await asyncio.gather(
+    definitions, reviews, found_namespace, service, secret, account = await asyncio.gather(
         asyncio.gather(*(_get(client, DEFINITIONS, None, name) for name in names)),
         _reviews(client, _SELF_REVIEWS, installing(namespace)),
         _get(client, NAMESPACES, None, namespace),
+        _get(client, SERVICES, namespace, configuration.cert_management.webhook_service_name),
         _get(client, SECRETS, namespace, configuration.cert_management.webhook_secret_name),
-        _get(client, CONFIGMAPS, namespace, CONFIG_MAP),
-        _get(client, SERVICE_ACCOUNTS, namespace, NAME),
+        _get(client, SERVICE_ACCOUNTS, namespace, account_name),
     )
-    managers, training_operators, jobset, leases, webhooks = await asyncio.gather(
-        find_managers(client),
+    bindings = await asyncio.gather(
+        *(_get(client, each, namespace if each.namespaced else None, account_name) for each in _BINDINGS)
+    )
+    training_operators, jobset, leases, webhooks = await asyncio.gather(
         _deployments(client, _TRAINING_OPERATOR_LABELS, _TRAINING_OPERATOR_DEPLOYMENTS),
         _deployments(client, "", _JOBSET_DEPLOYMENTS),
         _list(client, LEASES, field_selector=f"metadata.name={election.resource_name}"),
         _webhooks(client),
     )
-    user = f"system:serviceaccount:{namespace}:{NAME}" if isinstance(account.known, dict) else ""
+    user = f"system:serviceaccount:{namespace}:{account_name}" if isinstance(account.known, dict) else ""
     manager_may = (
         await _reviews(client, ACCESS_REVIEWS, needed(target.rules, configuration.watch_namespaces), user=user)
         if user
@@ -168,15 +226,18 @@ async def collect(client: KubeClient, version: Fact[str], target: Target) -> Fac
         definitions=dict(zip(names, definitions, strict=True)),
         namespace=found_namespace,
         managers=managers,
+        installed=installed,
         training_operators=training_operators,
         jobset_controllers=jobset,
         leases=leases,
         webhooks=webhooks,
+        service=service,
         secret=secret,
         config_map=config_map,
         may_install=reviews,
         service_account=account,
         manager_may=manager_may,
+        bindings={kind.kind: found for kind, found in zip(_BINDINGS, bindings, strict=True)},
     )
 
 
@@ -187,11 +248,10 @@ async def find_managers(client: KubeClient) -> Fact[list[JsonObject]]:
 
 def installing(namespace: str) -> list[Review]:
     """Return the rights that `kubectl apply` of the manifests needs."""
-    rbac = "rbac.authorization.k8s.io"
     wide = [
         ("apiextensions.k8s.io", "customresourcedefinitions"),
-        (rbac, "clusterroles"),
-        (rbac, "clusterrolebindings"),
+        (_RBAC, "clusterroles"),
+        (_RBAC, "clusterrolebindings"),
         (MUTATING.group, MUTATING.plural),
         (VALIDATING.group, VALIDATING.plural),
     ]
@@ -202,11 +262,11 @@ def installing(namespace: str) -> list[Review]:
         ("", "configmaps"),
         ("", "secrets"),
         ("policy", "poddisruptionbudgets"),
-        (rbac, "roles"),
-        (rbac, "rolebindings"),
+        (_RBAC, "roles"),
+        (_RBAC, "rolebindings"),
     ]
     escalating = [
-        ("escalate", rbac, kind, "", where, "") for kind, where in (("clusterroles", ""), ("roles", namespace))
+        ("escalate", _RBAC, kind, "", where, "") for kind, where in (("clusterroles", ""), ("roles", namespace))
     ]
     scoped = [(*each, "") for each in wide] + [(*each, namespace) for each in within]
     return escalating + [

@@ -8,7 +8,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 T = TypeVar("T")
 
 Status = Literal["ok", "warn", "fail", "unknown"]
-"""`fail`: an installation would not work, or harm; `warn`: somebody should look."""
+"""`fail`: an installation does not work, would not, or would harm; `warn`: somebody should look."""
 
 
 class Finding(NamedTuple):
@@ -65,6 +65,11 @@ def warn(message: str, what_next: str = "") -> Finding:
     return Finding("warn", message, what_next)
 
 
+def unknown(message: str, what_next: str) -> Finding:
+    """It is not known whether all is well."""
+    return Finding("unknown", message, what_next)
+
+
 def fail(message: str, what_next: str) -> Finding:
-    """An installation would not work, or harm."""
+    """An installation does not work, would not, or would harm."""
     return Finding("fail", message, what_next)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, Final
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, JOB_VALIDATOR
-from trainmaster.controller.cli.config.text import KEY
+from trainmaster.controller.cli.config.text import KEY, held_files
 from trainmaster.controller.cli.doctor.cluster import images_of
-from trainmaster.controller.cli.doctor.facts import CONFIG_MAP, Facts
+from trainmaster.controller.cli.doctor.facts import GO_IMAGE, Facts
 from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
 from trainmaster.controller.configuration import ConfigurationInvalid, complete, decode_configuration
+from trainmaster.controller.configuration.loading import with_files
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jsontree import JsonObject
@@ -25,7 +25,6 @@ SELECTOR: Final = {
 """The labels by which the Deployment selects its pods, which are the original's: they cannot change."""
 
 OUR_WEBHOOKS: Final = tuple(each.name for each in CONFIGURATIONS)
-_GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
 _TAKEN_OVER: Final = ((2, 1), (2, 2), (2, 3))
 _RESOURCES: Final = frozenset({"trainjobs", "trainingruntimes", "clustertrainingruntimes", "*", "*/*"})
 
@@ -38,7 +37,7 @@ def check_managers(facts: Facts) -> Iterator[Finding]:
     for manager in managers:
         where, name = manager["metadata"]["namespace"], manager["metadata"]["name"]
         images = ", ".join(images_of(manager))
-        go = _GO_IMAGE.search(images)
+        go = GO_IMAGE.search(images)
         what = f"{'the Go manager' if go else 'a manager'} ({images}) is installed as {where}/{name}"
         if where != namespace:
             if manager["spec"].get("replicas") == 0:
@@ -76,24 +75,35 @@ def check_managers(facts: Facts) -> Iterator[Finding]:
 
 def check_configuration(facts: Facts) -> Iterator[Finding]:
     """The configuration that is there, which ours would find in its place: can it be used?"""
-    config_map, name = facts.config_map.value, f"{facts.target.namespace}/{CONFIG_MAP}"
+    config_map = facts.config_map.value
     if config_map is None:
         return
-    text = (config_map.get("data") or {}).get(KEY)
-    if not isinstance(text, str):
+    name = f"{facts.target.namespace}/{config_map['metadata']['name']}"
+    files = held_files(config_map)
+    if KEY not in (file.name for file in files):
         yield warn(f"the ConfigMap {name} has no key {KEY}", "see who made it; our manifests bring their own")
         return
     try:
-        effective = complete(decode_configuration(text, name=KEY))
+        effective = complete(decode_configuration(files))
         problems = list(effective.problems)
     except ConfigurationInvalid as error:
         effective, problems = None, list(error.problems)
-    for problem in problems:
+    for problem in with_files(problems, files):
         yield fail(f"the configuration in the ConfigMap {name} cannot be used: {problem}", "correct it")
     for notice in effective.notices if effective is not None else ():
         yield warn(f"in the ConfigMap {name}: {notice}")
     if effective is not None and not problems and not effective.notices:
         yield ok(f"the configuration in the ConfigMap {name} can be used")
+
+
+def is_held(lease: JsonObject, now: datetime) -> bool:
+    """Tell whether somebody renews a lease."""
+    spec = lease.get("spec") or {}
+    age = _age(spec.get("renewTime"), now)
+    # Twice its duration: clocks differ.
+    return (
+        bool(spec.get("holderIdentity")) and age is not None and age < 2 * int(spec.get("leaseDurationSeconds") or 15)
+    )
 
 
 def check_leases(facts: Facts) -> Iterator[Finding]:
@@ -104,11 +114,8 @@ def check_leases(facts: Facts) -> Iterator[Finding]:
     if not leases:
         yield ok("nobody leads")
     for lease in leases:
-        spec, where = lease.get("spec") or {}, lease["metadata"]["namespace"]
-        holder = spec.get("holderIdentity") or ""
-        age = _age(spec.get("renewTime"), facts.target.now)
-        # Twice its duration: clocks differ.
-        alive = bool(holder) and age is not None and age < 2 * int(spec.get("leaseDurationSeconds") or 15)
+        where, holder = lease["metadata"]["namespace"], (lease.get("spec") or {}).get("holderIdentity")
+        alive = is_held(lease, facts.target.now)
         what = f"the lease {where}/{lease['metadata']['name']}"
         if where == ours:
             if alive and not election.leader_elect:
@@ -149,7 +156,7 @@ def check_webhooks(facts: Facts) -> Iterator[Finding]:
                 for webhook in configuration.get("webhooks") or []
                 if any(_matches(rule) for rule in webhook.get("rules") or [])
             ]
-    if not found:
+    if not found and facts.installed.known is None:
         yield ok("none of our webhooks is registered yet")
     if others:
         yield warn(

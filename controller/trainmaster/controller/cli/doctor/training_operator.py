@@ -21,7 +21,7 @@ def check_training_operator(facts: Facts) -> Iterator[Finding]:
     settings = facts.target.configuration.training_operator
     names = definitions_of(GROUP)
     there = [name for name in names if facts.definitions[name].value is not None]
-    chosen = [name for name in names if _is_served(name, settings)]
+    chosen = [name for name in names if is_served(name, settings)]
     if not chosen:
         if there:
             yield ok(
@@ -34,7 +34,18 @@ def check_training_operator(facts: Facts) -> Iterator[Finding]:
     yield from _check_deployments(facts)
 
 
-def _is_served(name: str, settings: TrainingOperator) -> bool:
+def has_webhook(facts: Facts) -> bool:
+    """Tell whether kinds are served here that the webhook of jobs is for; of MPIJobs there is none."""
+    settings = facts.target.configuration.training_operator
+    return any(
+        is_served(name, settings) and facts.definitions[name].value is not None
+        for name in definitions_of(GROUP)
+        if name != _MPI_JOBS
+    )
+
+
+def is_served(name: str, settings: TrainingOperator) -> bool:
+    """Tell whether the manager serves a kind, if its definition is there."""
     kind = name.partition(".")[0].removesuffix("s")
     return settings.enabled and (not settings.enable_scheme or kind in settings.enable_scheme)
 

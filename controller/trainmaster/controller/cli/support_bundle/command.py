@@ -29,7 +29,7 @@ from trainmaster.controller.cli.support_bundle.configuration import add_configur
 from trainmaster.controller.cli.support_bundle.reading import Reading
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
 from trainmaster.controller.cli.support_bundle.versions import gather_versions
-from trainmaster.controller.configuration import OFF
+from trainmaster.controller.configuration import OFF, ConfigurationFile
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
@@ -215,6 +215,7 @@ async def _gather_embedded(bundle: Bundle, redactor: Redactor, directory: Path) 
     text = embedded.gather_files(bundle, redactor, directory)
     if text is None:
         return
-    metrics = add_configuration(bundle, redactor, "embedded", text).configuration.metrics
+    files = [ConfigurationFile("configuration", text)]
+    metrics = add_configuration(bundle, redactor, "embedded", files).configuration.metrics
     if metrics.bind_address != OFF:
         await embedded.gather_metrics(bundle, metrics.bind_address, secure=metrics.secure_serving)

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainmaster.controller.cli.config.text import KEY
+from trainmaster.controller.cli.config.text import KEY, held_files
 from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, SERVICE_ACCOUNTS, find_managers
 from trainmaster.controller.cli.doctor.findings import Unknown
 from trainmaster.controller.cli.support_bundle.bundle import LOG_LINES, end_of_log
 from trainmaster.controller.cli.support_bundle.reading import Reading
-from trainmaster.controller.configuration import OFF, Configuration, parse_address
+from trainmaster.controller.configuration import OFF, Configuration, ConfigurationFile, parse_address
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.kube.rest.errors import KubeError, from_response
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, PODS, SERVICES, Resource
@@ -49,22 +49,22 @@ async def find_namespaces(reading: Reading, wanted: str | None, *, default: str)
 class Installation:
     """What was found of a manager."""
 
-    configuration: str | None
-    """The text of its configuration file."""
+    configuration: list[ConfigurationFile]
+    """Its configuration files."""
 
     pods: list[str]
 
 
 async def gather_manager(reading: Reading, namespace: str) -> Installation:
     """Gather what is in the namespace of a manager, and the logs of its pods."""
-    configuration: str | None = None
+    configuration: list[ConfigurationFile] = []
     deployments: list[JsonObject] = []
     for kind in _LISTED:
         found, remark = await reading.list(kind, namespace)
         if kind == DEPLOYMENTS:
             deployments = [each for each in found if _is_manager(each)]
         if kind == CONFIGMAPS:
-            configuration = next(_configurations(found), None)
+            configuration = next((held_files(each) for each in found if KEY in (each.get("data") or {})), [])
         reading.bundle.add_objects(f"manager/{namespace}/{kind.name}.json", found, remark=remark)
     account = await reading.get(SERVICE_ACCOUNTS, namespace, NAME)
     if account is not None:
@@ -85,14 +85,6 @@ def _is_manager(deployment: JsonObject) -> bool:
         labels.get("app.kubernetes.io/component") == "manager"
         and labels.get("app.kubernetes.io/name") in ("trainer", "kubeflow-trainer")
     )
-
-
-def _configurations(config_maps: Sequence[JsonObject]) -> Iterator[str]:
-    """Return the configuration files in some ConfigMaps."""
-    for each in config_maps:
-        text = (each.get("data") or {}).get(KEY)
-        if isinstance(text, str):
-            yield text
 
 
 async def _pods(reading: Reading, namespace: str, deployment: JsonObject) -> list[JsonObject]:
