@@ -131,6 +131,10 @@ class Expression:
         """Return how many seconds are left until a moment."""
         return Expression(f"{_operand(self)} - time()", self.labels, is_simple=False)
 
+    def observed(self) -> Expression:
+        """Leave out quantiles of nothing, which are NaN."""
+        return Expression(f"{_operand(self)} >= 0", self.labels, is_simple=False)
+
     def or_zero(self) -> Expression:
         """Take 0 where there is no series at all."""
         return Expression(f"{_operand(self)} or vector(0)", self.labels, is_simple=False)
