@@ -40,7 +40,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
-
 QUEUE_LIMIT: Final = 1000
 REFRESH_TIME: Final = 1800.0
 """Seconds between two writes of one series; repeats in between are counted here."""
