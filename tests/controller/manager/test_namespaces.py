@@ -105,8 +105,8 @@ async def test_without_a_right_beyond_the_namespaces_runtimes_of_the_namespaces_
             assert condition["reason"] == "RuntimeForbidden"
             assert condition["message"] == (
                 'ClusterTrainingRuntime "shared" cannot be read: Trainmaster may not get '
-                "clustertrainingruntimes.trainer.kubeflow.org here; grant it get, list and watch by a ClusterRole, or "
-                "name a TrainingRuntime of this namespace"
+                "clustertrainingruntimes.trainer.kubeflow.org here; name a TrainingRuntime of this namespace, or tell "
+                "your administrator, for whom the log of the manager says what to grant"
             )
             told = [each for each in logs if each.get("resource") == CLUSTER_TRAINING_RUNTIMES.name]
             told = [each for each in told if each["log_level"] != "debug"]
