@@ -388,6 +388,12 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
     assert ("create", "secrets") in told
 
 
+NO_JOBSETS = (
+    'Trainmaster may not patch jobsets.jobset.x-k8s.io in namespace "team", which it needs to build what a TrainJob '
+    "consists of; tell your administrator, for whom the log of the manager says what to grant"
+)
+
+
 async def test_what_was_blocked_for_want_of_a_right_goes_on_when_it_is_granted(cluster: Enforced) -> None:
     objects = shipped_objects()
     for rule in (rule for each in objects for rule in each.get("rules", ())):
@@ -399,7 +405,7 @@ async def test_what_was_blocked_for_want_of_a_right_goes_on_when_it_is_granted(c
         async with manager(cluster.access, configuration=shipped_configuration()):
             for number in range(3):
                 await create(cluster, f"job-{number}", on="torch")
-                await has_condition(cluster, f"job-{number}", "Blocked", text='cannot patch resource "jobsets"')
+                await has_condition(cluster, f"job-{number}", "Blocked", text=NO_JOBSETS)
             await cluster.apply(shipped_objects())
             for number in range(3):
                 await appears(cluster, JOBSETS, f"job-{number}")
