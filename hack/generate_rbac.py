@@ -168,6 +168,9 @@ Owners of jobs read, in conditions and events, what the right is for and whom to
 secrets in namespace "team-a", which it needs to build what a TrainJob consists of; tell your administrator, for whom
 the log of the manager says what to grant`.
 
+`/readyz?verbose` names what is missing (`[+]rights ok: the service account may not create secrets; ...`), and the alert
+[TrainmasterRequestsDenied](runbooks/TrainmasterRequestsDenied.md) fires while requests are refused.
+
 `/readyz` fails while caches cannot be filled that everything needs, and while the lease cannot be had. A TrainJob whose
 objects may not be written has the condition `Blocked`. What is optional stops nothing else: without Secrets, PodGroups,
 LimitRanges or claims of devices, without events, without reviews of tokens for metrics, TrainJobs that need none of

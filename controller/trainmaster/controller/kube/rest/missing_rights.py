@@ -123,6 +123,11 @@ class MissingRights:
             for namespace in sorted(namespaces)
         ]
 
+    def summary(self) -> list[str]:
+        """Return what is missing, wherever that is, in words; they name no namespace."""
+        kinds = [kind for kind, namespaces in list(self._missing.items()) if namespaces]
+        return sorted({f"{kind.verb} {_name(kind.resource, kind.group)}" for kind in kinds})
+
     def _refused_to_give(self, error: Forbidden) -> None:
         rights = error.message.partition(_ESCALATION)[2]
         if rights not in self._escalations and len(self._escalations) < _MOST:
