@@ -164,6 +164,13 @@ The manager says once in its log which verb on which resource it lacks, where, w
 It tries on in silence, goes on by itself within a minute after the right was granted, and says so (`a right was
 granted`). What is missing in several namespaces is told for the first of them.
 
+Owners of jobs read, in conditions and events, what the right is for and whom to ask: `Trainmaster may not create
+secrets in namespace "team-a", which it needs to build what a TrainJob consists of; tell your administrator, for whom
+the log of the manager says what to grant`.
+
+`/readyz?verbose` names what is missing (`[+]rights ok: the service account may not create secrets; ...`), and the alert
+[TrainmasterRequestsDenied](runbooks/TrainmasterRequestsDenied.md) fires while requests are refused.
+
 `/readyz` fails while caches cannot be filled that everything needs, and while the lease cannot be had. A TrainJob whose
 objects may not be written has the condition `Blocked`. What is optional stops nothing else: without Secrets, PodGroups,
 LimitRanges or claims of devices, without events, without reviews of tokens for metrics, TrainJobs that need none of

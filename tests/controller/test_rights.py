@@ -388,6 +388,12 @@ async def test_what_is_optional_and_not_granted_stops_nothing_else(cluster: Enfo
     assert ("create", "secrets") in told
 
 
+NO_JOBSETS = (
+    'Trainmaster may not patch jobsets.jobset.x-k8s.io in namespace "team", which it needs to build what a TrainJob '
+    "consists of; tell your administrator, for whom the log of the manager says what to grant"
+)
+
+
 async def test_what_was_blocked_for_want_of_a_right_goes_on_when_it_is_granted(cluster: Enforced) -> None:
     objects = shipped_objects()
     for rule in (rule for each in objects for rule in each.get("rules", ())):
@@ -396,13 +402,16 @@ async def test_what_was_blocked_for_want_of_a_right_goes_on_when_it_is_granted(c
     await cluster.apply(objects)
     await cluster.client.create(TRAINING_RUNTIMES, RUNTIMES_BY_NAME["torch"])
     with capture_logs() as logs:
-        async with manager(cluster.access, configuration=shipped_configuration()):
+        async with probed(cluster.access, shipped_configuration()) as probes:
             for number in range(3):
                 await create(cluster, f"job-{number}", on="torch")
-                await has_condition(cluster, f"job-{number}", "Blocked", text='cannot patch resource "jobsets"')
+                await has_condition(cluster, f"job-{number}", "Blocked", text=NO_JOBSETS)
+            told = "[+]rights ok: the service account may not patch jobsets.jobset.x-k8s.io; the log says what needs it"
+            await probes.until("readyz?verbose", told, status=200)
             await cluster.apply(shipped_objects())
             for number in range(3):
                 await appears(cluster, JOBSETS, f"job-{number}")
+            await probes.until("readyz?verbose", "[+]rights ok\n", status=200)
     assert events_of(logs, "a right is missing") == [("patch", "jobsets.jobset.x-k8s.io")]
     assert events_of(logs, "a right was granted") == [("patch", "jobsets.jobset.x-k8s.io")]
 

@@ -199,6 +199,32 @@ def test_another_release_has_other_names_throughout() -> None:
     assert {obj["metadata"]["labels"].get("team") for obj in objects.values()} == {"a"}
 
 
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({}, []),
+        ({"history": {"enabled": True}}, []),
+        ({"history": {"databaseUrlFile": "/etc/history/url"}}, []),
+        ({"history": {"enabled": True, "databaseUrlFile": "/etc/history/url"}}, [5432]),
+        ({"tracing": {"endpoint": "otel.observability:4318"}}, [4318]),
+        ({"tracing": {"endpoint": "http://jaeger:14318/v1/traces"}}, [14318]),
+        ({"tracing": {"endpoint": "https://[fd00::1]:4318"}}, [4318]),
+        ({"tracing": {"endpoint": "https://otel.example.org"}}, [443]),
+        ({"tracing": {"endpoint": "http://jaeger/v1/traces"}}, [80]),
+    ],
+)
+def test_the_network_policy_lets_the_manager_reach_its_database_and_collector(
+    config: JsonObject, expected: list[int]
+) -> None:
+    more = {"to": [{"namespaceSelector": {}}], "ports": [{"port": 8080, "protocol": "TCP"}]}
+    objects = template(networkPolicy={"enabled": True, "egress": [more]}, manager={"config": config})
+    dns, api_server, *rules, last = one(objects, "NetworkPolicy")["spec"]["egress"]
+    assert {each["port"] for each in dns["ports"]} == {53}
+    assert [each["port"] for each in api_server["ports"]] == [443, 6443]
+    assert rules == [{"ports": [{"port": port, "protocol": "TCP"}]} for port in expected]
+    assert last == more
+
+
 def test_alerts_say_where_their_runbooks_are() -> None:
     plain = template(monitoring={"enabled": True})
     for group in one(plain, "PrometheusRule")["spec"]["groups"]:

@@ -27,8 +27,8 @@ _LABEL = re.compile(r'([a-z_]+)(?:=~|!~|!=|=)"')
 _GROUPED = re.compile(r"\b(?:by|on) \(([^)]*)\)")
 _WORD = re.compile(r"\b[a-z_]\w*\b")
 _OF_PROMQL = {
-    "sum", "min", "max", "count", "topk", "rate", "increase", "changes", "min_over_time", "histogram_quantile",
-    "absent", "vector", "time", "round", "or", "and", "unless", "by", "offset",
+    "sum", "min", "max", "count", "topk", "rate", "increase", "changes", "min_over_time", "max_over_time",
+    "histogram_quantile", "absent", "vector", "time", "round", "or", "and", "unless", "by", "offset",
 }  # fmt: skip
 
 

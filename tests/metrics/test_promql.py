@@ -103,5 +103,8 @@ def test_what_happens_within_a_time_is_counted_from_the_first_on() -> None:
 
 def counted(name: str) -> str:
     series = f'{name}{{job="a"}}'
-    first = f"(min_over_time({series}[1h]) unless {series} offset 1h)"
-    return f"(increase({series}[1h]) + {first}) or increase({series}[1h]) or {first}"
+    started = '(max_over_time(process_start_time_seconds{job="a"}[1h]) > time() - 3600)'
+    return (
+        f"((max_over_time({series}[1h]) unless {series} offset 1h) "
+        f'and on (job, namespace, pod) ((up{{job="a"}} offset 1h == 1) or {started})) or increase({series}[1h])'
+    )

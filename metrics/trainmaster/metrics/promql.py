@@ -41,11 +41,12 @@ CPU: Final = Family("process_cpu_seconds_total")
 MEMORY: Final = Family("process_resident_memory_bytes")
 OPEN_FILES: Final = Family("process_open_fds")
 MOST_FILES: Final = Family("process_max_fds")
+STARTED: Final = Family("process_start_time_seconds")
 
 BY_PROMETHEUS: Final = frozenset({UP, SAMPLES})
 """What every Prometheus knows of its targets."""
 
-BY_LINUX: Final = frozenset({CPU, MEMORY, OPEN_FILES, MOST_FILES})
+BY_LINUX: Final = frozenset({CPU, MEMORY, OPEN_FILES, MOST_FILES, STARTED})
 """What the client library tells of a process, where there is /proc."""
 
 
@@ -130,6 +131,10 @@ class Expression:
         """Return how many seconds are left until a moment."""
         return Expression(f"{_operand(self)} - time()", self.labels, is_simple=False)
 
+    def observed(self) -> Expression:
+        """Leave out quantiles of nothing, which are NaN."""
+        return Expression(f"{_operand(self)} >= 0", self.labels, is_simple=False)
+
     def or_zero(self) -> Expression:
         """Take 0 where there is no series at all."""
         return Expression(f"{_operand(self)} or vector(0)", self.labels, is_simple=False)
@@ -201,7 +206,9 @@ class Queries:
         """Return how often something happened within the window, the first time of each series included.
 
         `increase` cannot know that a series which begins with 1 was at 0 before, so it misses what happens once to each
-        of many series. What a series begins with within the window counts here, also of a manager that has ended.
+        of many series. What a new series has reached counts here, also of a manager that has ended. A series is new if
+        its manager was scraped before the window without it, or has started since. So a series that comes back after a
+        gap between scrapes is not new.
         """
         if isinstance(counter, Gauge | LeaderGauge):
             raise TypeError(f"{name_of(counter)} is a gauge: it counts nothing")
@@ -215,10 +222,14 @@ class Queries:
         selected = self.series(family, **where)
         return Expression(f"changes({selected.text}[{self.window}])", selected.labels)
 
-    def lowest(self, family: AnyFamily, **where: str | Matcher) -> Expression:
-        """Return the smallest value that a gauge had within the window."""
+    def lowest_sum(self, family: AnyFamily, **where: str | Matcher) -> Expression:
+        """Return the smallest sum of the series of a gauge within the window; nothing unless there was one before it.
+
+        The sum goes on when another manager leads.
+        """
         selected = self.series(family, **where)
-        return Expression(f"min_over_time({selected.text}[{self.window}])", selected.labels)
+        lowest = f"min_over_time((sum ({selected.text}))[{self.window}:1m])"
+        return Expression(f"{lowest} and sum ({selected.earlier(self.window).text})", frozenset(), is_simple=False)
 
     def quantile(self, quantile: float, histogram: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
         """Return a quantile of what a histogram observed within the window."""
@@ -239,9 +250,13 @@ class Queries:
         return self._rated(histogram, "_sum", by, where)
 
     def _counted(self, selected: Expression) -> Expression:
-        grown = f"increase({selected.text}[{self.window}])"
-        first = f"(min_over_time({selected.text}[{self.window}]) unless {selected.text} offset {self.window})"
-        return Expression(f"({grown} + {first}) or {grown} or {first}", selected.labels)
+        scraped = f"({self.series(UP).text} offset {self.window} == 1)"
+        started = f"(max_over_time({self.series(STARTED).text}[{self.window}]) > time() - {_seconds(self.window)})"
+        new = (
+            f"((max_over_time({selected.text}[{self.window}]) unless {selected.text} offset {self.window}) "
+            f"and on (job, namespace, pod) ({scraped} or {started}))"
+        )
+        return Expression(f"{new} or increase({selected.text}[{self.window}])", selected.labels)
 
     def _over_time(
         self, function: str, family: AnyFamily, by: tuple[str, ...], where: dict[str, str | Matcher]
@@ -264,6 +279,10 @@ class Queries:
         _demand(where, labels, name)
         matchers = [self.target, *(_matcher(label, value) for label, value in where.items())]
         return Expression(f"{name}{{{','.join(matchers)}}}", labels)
+
+
+def _seconds(window: str) -> int:
+    return int(window[:-1]) * {"s": 1, "m": 60, "h": 3600}[window[-1]]
 
 
 def name_of(family: AnyFamily) -> str:

@@ -65,6 +65,42 @@ def resources(roles: list[dict[str, Any]]) -> set[str]:
     return {resource for role in roles for rule in role.get("rules", ()) for resource in rule["resources"]}
 
 
+def rights(roles: list[dict[str, Any]], *scopes: str | None) -> set[tuple[str, str, str, str]]:
+    """Return what roles grant in some scopes: the cluster, which is None, or namespaces."""
+    return {
+        (group, resource, name, verb)
+        for role in roles
+        if role["metadata"].get("namespace") in scopes
+        for rule in role.get("rules", ())
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+def test_a_manager_of_named_namespaces_has_the_rights_of_one_of_the_cluster_in_each_of_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And in its own: it tells there, by events, what it has done to its certificate."""
+    config = tmp_path / "config.yaml"
+    shipped = (RBAC.parent / "base/controller_manager_config.yaml").read_text()
+    config.write_text(shipped.replace("watchNamespaces: []", "watchNamespaces: [team-a, team-b]"))
+    everywhere = list(yaml.safe_load_all(printed(capsys)))
+    named = list(yaml.safe_load_all(printed(capsys, "--config", str(config))))
+    leases_of_others = ("coordination.k8s.io", "leases", "trainer.kubeflow.org", "list")
+    of_namespaces = rights(named, "team-a")
+    assert rights(named, "team-b") == of_namespaces
+    assert rights(everywhere, None) - {leases_of_others} == rights(named, None) | of_namespaces
+    assert rights(named, None) & of_namespaces == set()
+    own = {("events.k8s.io", "events", "", verb) for verb in ("create", "patch")}
+    assert own <= rights(named, "kubeflow")
+    assert rights(everywhere, "kubeflow") == rights(named, "kubeflow")
+    table = printed(capsys, "--config", str(config), "-o", "table")
+    (line,) = (each for each in table.splitlines() if "events.events.k8s.io" in each and "namespace kubeflow" in each)
+    assert line.split()[:4] == ["events.events.k8s.io", "create,patch", "namespace", "kubeflow"]
+
+
 def test_roles_for_a_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The namespace and the account are those that one asks for; a disabled plugin leaves its rights behind."""
     config = tmp_path / "config.yaml"

@@ -128,8 +128,8 @@ async def test_without_jobset_it_says_so_and_goes_on_when_that_comes(stack: Stac
         async with probed(stack.access) as probes:
             assert await blocked(stack, "early", "KindNotServed") == (
                 "the cluster does not serve JobSet (jobset.x-k8s.io/v1alpha2), which the plugin jobset needs, or the "
-                "manager may not read it; install its definition (jobsets.jobset.x-k8s.io), grant the right, or "
-                "disable the plugin"
+                "manager may not read it; tell your administrator to install its definition "
+                "(jobsets.jobset.x-k8s.io), to grant the right, or to disable the plugin"
             )
             status, ready = await probes.ask("readyz?verbose")
             assert (status, "jobsets.jobset.x-k8s.io" in ready) == (500, True)

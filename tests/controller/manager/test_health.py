@@ -39,8 +39,8 @@ def served(access: RestConfig, certs: Path, *, delay: str = "0s") -> AbstractAsy
 async def test_readiness_breaks_down_and_ends_when_told_to_stop(stack: Stack, certs: Path) -> None:
     async with served(stack.access, certs, delay="1s") as probes:
         assert await probes.until("readyz?verbose", "check passed") == (
-            "[+]ping ok\n[+]shutdown ok\n[+]informer-sync ok\n[+]leaderElection ok\n[+]webhook ok\n[+]certificate ok\n"
-            "readyz check passed\n"
+            "[+]ping ok\n[+]shutdown ok\n[+]informer-sync ok\n[+]rights ok\n[+]leaderElection ok\n[+]webhook ok\n"
+            "[+]certificate ok\nreadyz check passed\n"
         )
         assert await probes.ask("readyz") == (200, "ok")
         assert await probes.ask("healthz?verbose") == (200, "[+]ping ok\n[+]leaderElection ok\nhealthz check passed\n")

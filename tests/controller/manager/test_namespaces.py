@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from structlog.testing import capture_logs
+from support.admission import NAMESPACE
+from support.certificate_installation import CertificateInstallation
 from support.installations import Installation, create_namespace, grant, install
 from support.stack import Stack, api_server, manager
 from support.training import conditions_of, found, runtime, trainjob, until
 
+from trainmaster.controller.configuration import Webhook
 from trainmaster.controller.kube.leaderelection import other_leaders
-from trainmaster.controller.kube.rest.resources import LEASES
+from trainmaster.controller.kube.rest.resources import EVENTS, LEASES
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -105,8 +108,8 @@ async def test_without_a_right_beyond_the_namespaces_runtimes_of_the_namespaces_
             assert condition["reason"] == "RuntimeForbidden"
             assert condition["message"] == (
                 'ClusterTrainingRuntime "shared" cannot be read: Trainmaster may not get '
-                "clustertrainingruntimes.trainer.kubeflow.org here; grant it get, list and watch by a ClusterRole, or "
-                "name a TrainingRuntime of this namespace"
+                "clustertrainingruntimes.trainer.kubeflow.org here; name a TrainingRuntime of this namespace, or tell "
+                "your administrator, for whom the log of the manager says what to grant"
             )
             told = [each for each in logs if each.get("resource") == CLUSTER_TRAINING_RUNTIMES.name]
             told = [each for each in told if each["log_level"] != "debug"]
@@ -138,6 +141,25 @@ async def test_a_namespace_without_rights_is_left_out_until_it_has_them(stack: S
             await train(stack, "later")
             await until(lambda: jobset_of(stack, "later"))
             assert [each["namespace"] for each in logs if each["event"] == "the namespace is served now"] == ["later"]
+
+
+async def test_what_becomes_of_its_certificate_is_told_in_its_own_namespace(stack: Stack, tmp_path: Path) -> None:
+    """Which is none of those that it serves."""
+    await create_namespace(stack.client, "served")
+    installation = await install_in(stack, NAMESPACE, ["served"], webhook=Webhook())
+    await grant(stack.client, installation.objects)
+    certificates = CertificateInstallation(stack, tmp_path, access=installation.access)
+    await certificates.create_secret()
+
+    async def told() -> bool:
+        events = (await stack.client.list(EVENTS, NAMESPACE))["items"]
+        return {"AuthorityRotated", "CertificateRotated"} <= {each["reason"] for each in events}
+
+    with capture_logs() as logs:
+        election, served = installation.configuration.leader_election, installation.configuration.watch_namespaces
+        async with certificates.manager(leader_election=election, watch_namespaces=served):
+            await until(told)
+    assert [each for each in logs if each["event"] == "a right is missing"] == []
 
 
 async def test_two_managers_of_the_whole_cluster_tell_of_each_other(

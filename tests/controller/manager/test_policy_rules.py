@@ -155,6 +155,7 @@ def test_what_has_a_name_is_granted_by_its_name() -> None:
     named = {(rule.resource.plural, rule.namespace, rule.names) for rule in rules if rule.names or rule.namespace}
     assert named == {
         ("secrets", "ours", ("our-cert",)),
+        ("events", "ours", ()),  # about the Secret
         ("leases", "locks", ("our-lease",)),
         ("leases", "locks", ()),  # to create
         ("leases", "", ("our-lease",)),  # to tell of a second installation

@@ -20,10 +20,11 @@ from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRI
 from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.outcomes import DONE, Requeue
 from trainmaster.controller.reconciling.priorities import priority_of_other, priority_of_own, priority_of_owned
-from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.problems import REPORT_INTERVAL, Problem
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.resources import TRAINING_RUNTIMES
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
+from trainmaster.runtime.framework.interface import NotReady
 from trainmaster.runtime.jsontree import JsonObject
 
 KEY = "team/rt"
@@ -161,6 +162,52 @@ async def test_a_message_that_changes_on_every_try_is_not_written_on_every_try()
     await world.reconcile_after(60)
     assert len(world.patches) == len(world.events) == 2
     assert ":41049->" in world.conditions["Blocked"]["message"]
+
+
+async def test_a_cause_that_changes_in_words_only_is_told_at_once() -> None:
+    """The words before it were found a second time, so they do not change on every try."""
+    waits = Waits("Pool b is closed: maintenance")
+    world = World(waits)
+    world.put(trainjob_object(), runtime_object())
+    await world.work()
+    assert world.conditions["Blocked"]["message"].endswith("Pool b is closed: maintenance")
+    for reason in ("no nodes", "no quota"):
+        waits.why = f"Pool b is closed: {reason}"
+        world.clock.step(3)
+        await world.reconcile()
+        assert world.conditions["Blocked"]["message"].endswith(reason)
+        await world.reconcile()
+    waits.why = ""
+    await world.reconcile()
+    assert "Blocked" not in world.conditions
+
+
+async def test_words_that_have_to_wait_are_written_when_their_time_has_come() -> None:
+    """Whatever the backoff is by then: nothing else happens that would have the job looked at."""
+    waits = Waits("closed: first")
+    world = World(waits)
+    world.put(trainjob_object(), runtime_object())
+    await world.reconcile()
+    waits.why = "closed: second"
+    outcome = await world.reconcile_after(3)
+    assert world.conditions["Blocked"]["message"].endswith("closed: first")
+    assert isinstance(outcome, Requeue)
+    assert outcome.at_latest == REPORT_INTERVAL - 3
+    await world.reconcile_after(outcome.at_latest)
+    assert world.conditions["Blocked"]["message"].endswith("closed: second")
+
+
+class Waits:
+    """A plugin that waits for something as long as it has a reason to."""
+
+    name = "waits"
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+    def enforce_ml_policy(self, info: Any) -> None:
+        if self.why:
+            raise NotReady(self.why)
 
 
 @pytest.mark.defect("B25")

@@ -48,7 +48,7 @@ async def test_a_runtime_that_no_cache_holds_is_asked_for_before_it_is_missing()
         False,
         (
             'TrainingRuntime "rt" cannot be read: Trainmaster may not get trainingruntimes.trainer.kubeflow.org here; '
-            "grant it get, list and watch by a Role in this namespace"
+            "tell your administrator, for whom the log of the manager says what to grant"
         ),
     )
     stored = KnownServer()

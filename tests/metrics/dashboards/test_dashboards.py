@@ -14,9 +14,17 @@ from support.debian import program
 
 from trainmaster.controller.debugging.handlers import INDEX
 from trainmaster.controller.explain.state import State
+from trainmaster.metrics.alerts import JOB
+from trainmaster.metrics.cache import InformerMetrics
+from trainmaster.metrics.controller import LeaderMetrics, controller_series
 from trainmaster.metrics.dashboards import DASHBOARDS, Dashboard, Query, grafana_dashboard
+from trainmaster.metrics.dashboards.model import IDLE, UNSEEN
+from trainmaster.metrics.plugins import publish_plugin
 from trainmaster.metrics.promql import Queries, UnknownLabel
-from trainmaster.metrics.queue import DEPTH
+from trainmaster.metrics.queue import DEPTH, WorkQueueMetrics
+from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.rest_client import RequestMetrics
+from trainmaster.metrics.webhook import WebhookMetrics
 
 OF_ALL = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda dashboard: dashboard.uid)
 VARIABLE = re.compile(r"\$(\w+)")
@@ -86,6 +94,65 @@ def test_prometheus_takes_every_query(dashboard: Dashboard, tmp_path: Path) -> N
     checked = subprocess.run([program("promtool"), "check", "rules", path], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout + checked.stderr
     assert f"{len(asked)} rules found" in checked.stdout
+
+
+@OF_ALL
+def test_a_panel_of_an_idle_manager_has_a_value_or_says_why_not(dashboard: Dashboard) -> None:
+    for panel in grafana_dashboard(dashboard)["panels"]:
+        if panel["type"] == "row":
+            continue
+        assert panel["fieldConfig"]["defaults"]["noValue"], panel["title"]
+        for target in panel["targets"]:
+            text = target["expr"]
+            if "histogram_quantile" in text:
+                assert re.search(r" >= 0\)?( or vector\(0\))?$", text), (
+                    f"{panel['title']} is NaN where nothing was observed"
+                )
+            if " / " in text:
+                assert " > 0)" in text.partition(" / ")[2], f"{panel['title']} is NaN where nothing happened"
+            if panel["type"] == "stat":
+                is_told = panel["fieldConfig"]["defaults"]["noValue"] not in {IDLE, UNSEEN}
+                assert text.endswith(" or vector(0)") or is_told, f"{panel['title']} has no value while nothing happens"
+
+
+@pytest.mark.nightly
+@OF_ALL
+def test_prometheus_finds_no_nan_on_an_idle_manager(dashboard: Dashboard, tmp_path: Path) -> None:
+    made = grafana_dashboard(dashboard)
+    wrong: list[str] = []
+    for panel in made["panels"]:
+        for target in panel.get("targets", []):
+            filled = VARIABLE.sub(".*", target["expr"].replace("$__rate_interval", "5m"))
+            wrong.append(f"count(({filled}) != ({filled}))")
+            if panel["fieldConfig"]["defaults"]["noValue"] == UNSEEN or filled.endswith(" or vector(0)"):
+                wrong.append(f"absent({filled})")
+    tests = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": f"{value:.10g}x200"} for name, value in idle_series().items()],
+        "promql_expr_test": [{"expr": each, "eval_time": "3h", "exp_samples": []} for each in wrong],
+    }
+    path = tmp_path / "tests.yaml"
+    path.write_text(json.dumps({"evaluation_interval": "1m", "tests": [tests]}))
+    done = subprocess.run([program("promtool"), "test", "rules", path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def idle_series() -> dict[str, float]:
+    """Return what Prometheus stores of a manager that has started and done nothing."""
+    controller_series("trainjob_controller").max_concurrent.set(16)
+    RequestMetrics("kubernetes.default.svc")
+    InformerMetrics("trainjobs.trainer.kubeflow.org")
+    WorkQueueMetrics("trainjob_controller")
+    LeaderMetrics("trainer.kubeflow.org").leading(now=True)
+    WebhookMetrics("/validate-trainjob")
+    publish_plugin("acme")
+    found = {"up": 1.0, "scrape_samples_post_metric_relabeling": 900.0} | {
+        sample.name + "".join(f',{name}="{value}"' for name, value in sorted(sample.labels.items())): sample.value
+        for family in REGISTRY.collect()
+        for sample in family.samples
+    }
+    target = f'{{job="{JOB}",namespace="kubeflow",pod="manager-a"'
+    return {f"{name.replace(',', target + ',', 1) if ',' in name else name + target}}}": v for name, v in found.items()}
 
 
 def test_states_are_those_that_jobs_have() -> None:

@@ -172,7 +172,8 @@ def test_without_its_kind_only_the_trainjobs_that_a_plugin_serves_wait() -> None
     assert failed.value.not_ready
     assert str(failed.value) == (
         "the cluster does not serve Queue (acme.io/v1), which the plugin acme needs, or the manager may not read it; "
-        "install its definition (queues.acme.io), grant the right, or disable the plugin"
+        "tell your administrator to install its definition (queues.acme.io), to grant the right, or to disable the "
+        "plugin"
     )
     assert resolve(trainjob(), torch, framework, listers=NO_LISTERS).objects, "offline nobody knows"
     framework = Framework([*load_plugins(), Watching("acme", Watch(*QUEUE, optional=True))])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.alerts.scenario import Case, always, fires, growing, series, silent, then
+from support.alerts.scenario import Case, always, fires, growing, scraped, series, silent, then
 
 _ACME = {"plugin": "acme"}
 CALLS = "trainmaster_plugin_calls_total"
@@ -35,7 +35,11 @@ CASES = {
         ),
     ),
     "TrainmasterPluginUndecided": Case(
-        fires=(fires({series(CALLS, phase="applies_to", result="error", **_ACME): growing(1)}, **_ACME),),
+        fires=(
+            fires({series(CALLS, phase="applies_to", result="error", **_ACME): growing(1)}, **_ACME),
+            # Once: the series begins with it.
+            fires({series(CALLS, phase="applies_to", result="error", **_ACME): "_x170 1x300"} | scraped(), **_ACME),
+        ),
         silent=(
             silent({series(CALLS, phase="applies_to", result="success", **_ACME): growing(1)}),
             silent({series(CALLS, phase="build", result="error", **_ACME): growing(1)}),

@@ -31,6 +31,25 @@ def then(*parts: tuple[int, float]) -> str:
     return " ".join(f"{value:.10g}x{minutes - 1}" for minutes, value in parts)
 
 
+def away(value: float) -> str:
+    """A counter that stands, of a manager that was not scraped for an hour, until an hour before three hours."""
+    return f"{value:.10g}x64 _x59 {value:.10g}x{MINUTES}"
+
+
+def scraped() -> dict[str, str]:
+    """Return the series that say that a manager was scraped all the time."""
+    return {series("up"): always(1), series("process_start_time_seconds"): always(-86_400)}
+
+
+def started(minute: int) -> dict[str, str]:
+    """Return the series that say that a manager started, and was scraped from then on."""
+    values = f"_x{minute - 1}"
+    return {
+        series("up"): f"{values} 1x{MINUTES}",
+        series("process_start_time_seconds"): f"{values} {60 * minute}x{MINUTES}",
+    }
+
+
 def observed(family: str, buckets: dict[str, float], /, **labels: str) -> dict[str, str]:
     """Return the series of a histogram that observes so much up to each bound, each minute.
 

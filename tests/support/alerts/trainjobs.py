@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from support.alerts.scenario import Case, always, fires, growing, observed, series, silent, then
+from support.alerts.scenario import (
+    Case,
+    always,
+    away,
+    fires,
+    growing,
+    observed,
+    scraped,
+    series,
+    silent,
+    started,
+    then,
+)
 
 _RUNTIME = {"runtime": "torch-distributed"}
 _ENDED = "trainmaster_trainjob_time_to_end_seconds_count"
@@ -18,8 +30,12 @@ def _ends(*, failed: float, complete: float) -> dict[str, str]:
     }
 
 
-def _jobs(state: str, values: str) -> dict[str, str]:
-    return {series("trainmaster_trainjobs", state=state, reason="", **_RUNTIME): values}
+_AWAY = {series("up"): away(1), series("process_start_time_seconds"): away(-86_400)}
+_FOUND = {series("up"): "_x150 1x300", series("process_start_time_seconds"): "_x150 -86400x300"}
+
+
+def _jobs(state: str, values: str, *, pod: str = "manager-a") -> dict[str, str]:
+    return {series("trainmaster_trainjobs", state=state, reason="", pod=pod, **_RUNTIME): values}
 
 
 def _v1(*, failed: str | None, successful: str | None) -> dict[str, str]:
@@ -40,9 +56,17 @@ CASES = {
     "TrainmasterTrainJobsFail": Case(
         fires=(
             fires(_ends(failed=1, complete=0.5)),
-            fires({series(_ENDED, result="Failed", **_RUNTIME): "_x150 12x300"}),
+            fires({series(_ENDED, result="Failed", **_RUNTIME): "_x150 12x300"} | scraped()),
+            fires({series(_ENDED, result="Failed", **_RUNTIME): "_x150 12x300"} | started(140)),
         ),
         silent=(
+            silent(
+                {
+                    series(_ENDED, result="Failed", **_RUNTIME): away(500),
+                    series(_ENDED, result="Complete", **_RUNTIME): away(400),
+                }
+                | _AWAY
+            ),
             silent(_ends(failed=0.5, complete=1)),
             silent(_ends(failed=0.1, complete=0)),
             silent(_ends(failed=0, complete=1)),
@@ -62,15 +86,26 @@ CASES = {
                 {
                     series(_FAILURES, cause="ImagePullFailed", exit_class="none", runtime=f"runtime-{n}"): "_x150 1x300"
                     for n in range(7)
-                },
+                }
+                | scraped(),
                 cause="ImagePullFailed",
             ),
             # Counted by a manager that has ended since.
             fires(
-                {series(_FAILURES, cause="NodeLost", exit_class="", **_RUNTIME): "_x140 1+1x15 _x300"}, cause="NodeLost"
+                {series(_FAILURES, cause="NodeLost", exit_class="", **_RUNTIME): "_x140 1+1x15 _x300"} | scraped(),
+                cause="NodeLost",
             ),
         ),
         silent=(
+            # Prometheus was away: what comes back is not new, whenever it comes back.
+            silent({series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): away(50)} | _AWAY),
+            silent({series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): "_x150 50x300"} | _FOUND),
+            # The manager could not be reached, which Prometheus knows.
+            silent(
+                {series(_FAILURES, cause="Evicted", exit_class="", **_RUNTIME): away(50)}
+                | scraped()
+                | {series("up"): "1x64 0x59 1x300"}
+            ),
             silent({series(_FAILURES, cause="ContainerFailed", exit_class="error", **_RUNTIME): growing(1)}),
             silent({series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): "0x150 3x300"}),
             silent({series(_FAILURES, cause="NodeLost", exit_class="none", **_RUNTIME): always(300)}),
@@ -83,6 +118,7 @@ CASES = {
             ),
         ),
         silent=(
+            silent({series(_RESTARTS, cause="Evicted", exit_class="", **_RUNTIME): away(400)} | _AWAY),
             silent({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): growing(0.2)}),
             silent({series(_RESTARTS, cause="Preempted", exit_class="none", **_RUNTIME): always(100)}),
         ),
@@ -91,8 +127,12 @@ CASES = {
         fires=(
             fires(_jobs("Waiting", always(5)) | {series(_STARTED, **_RUNTIME): always(7)}),
             fires(_jobs("Waiting", always(5))),
+            # Another manager leads since.
+            fires(_jobs("Waiting", "5x150 _x300") | _jobs("Waiting", "_x150 5x300", pod="manager-b")),
         ),
         silent=(
+            # They are not known to have waited for an hour.
+            silent(_jobs("Waiting", "_x150 5x300")),
             silent(_jobs("Waiting", always(5)) | {series(_STARTED, **_RUNTIME): growing(0.1)}),
             silent(_jobs("Waiting", then((150, 5), (5, 0), (400, 5))) | {series(_STARTED, **_RUNTIME): always(7)}),
             silent(_jobs("Suspended", always(5)) | {series(_STARTED, **_RUNTIME): always(7)}),
@@ -110,6 +150,13 @@ CASES = {
             ),
         ),
         silent=(
+            silent(
+                {
+                    series("trainmaster_trainjob_time_to_running_seconds_bucket", le=bound, **_RUNTIME): away(count)
+                    for bound, count in {"600.0": 1, "1800.0": 2, "3600.0": 40, "+Inf": 40}.items()
+                }
+                | _AWAY
+            ),
             silent(
                 observed(
                     "trainmaster_trainjob_time_to_running_seconds",
@@ -155,6 +202,7 @@ CASES = {
         silent=(
             silent(_v1(failed=growing(0.5), successful=growing(1))),
             silent(_v1(failed=growing(0.1), successful=None)),
+            silent(_v1(failed=away(50), successful=away(20)) | _AWAY),
         ),
     ),
 }

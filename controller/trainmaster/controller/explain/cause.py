@@ -92,12 +92,12 @@ TEXTS: Final[Mapping[Cause, CauseText]] = {
         ("see which runtimes there are: trainmaster runtimes list", "create the runtime, or name another one"),
     ),
     Cause.REFUSED: CauseText(
-        "the API server refuses the job, or an object that it is made of",
+        "the API server, or a plugin of the manager, refuses the job or an object that it is made of",
         _ANY,
         ("correct what the message names; the job is tried again by itself",),
     ),
     Cause.PLUGIN_FAILED: CauseText(
-        "a plugin of the manager failed or refused it",
+        "a plugin of the manager failed",
         _ANY,
         ("ask whoever runs the manager: its log has the traceback of the plugin",),
     ),

@@ -86,6 +86,7 @@ def add_checks(
         healthz.add_healthz_check("leaderElection", lambda: _leader_health(election))
     healthz.add_readyz_check("shutdown", lambda: "the manager was told to stop" if stop.is_set() else None)
     healthz.add_readyz_check("informer-sync", lambda: _sync_health([caches, jobs]), note=lambda: _waited_for(caches))
+    healthz.add_readyz_check("rights", lambda: None, note=lambda: _lacks(missing_rights))
     if election is not None:
         healthz.add_readyz_check("leaderElection", lambda: _lease_health(missing_rights))
     if certificates is not None:
@@ -154,6 +155,12 @@ async def serve_metrics(
 def _leader_health(election: Election) -> str | None:
     healthy = election.is_healthy()
     return None if healthy else "this leader has not renewed its lease for longer than the lease lasts"
+
+
+def _lacks(missing_rights: MissingRights) -> str | None:
+    """Name the rights that are missing, which keep nobody but those who need them from being served."""
+    missing = missing_rights.summary()
+    return f"the service account may not {', '.join(missing)}; the log says what needs it" if missing else None
 
 
 def _lease_health(missing_rights: MissingRights) -> str | None:

@@ -62,7 +62,7 @@ def _policy_rules(
     yield from job_creation.policy_rules(watches)
     yield from failed_pods.policy_rules(watches)
     yield from runtimes.POLICY_RULES
-    yield from recorder.POLICY_RULES
+    yield from recorder.policy_rules(namespace)
     election = configuration.leader_election
     if election.leader_elect:
         yield from lease.policy_rules(namespace=election.resource_namespace or namespace, name=election.resource_name)

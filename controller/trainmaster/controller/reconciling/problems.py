@@ -1,7 +1,8 @@
 """What stands in the way of a job, and how its owner and the logs are told: a condition, an event, a log line.
 
 Guarantees:
-- An unchanged problem is reported once; in other words it is reported again after `REPORT_INTERVAL` at the earliest.
+- An unchanged problem is reported once. In other words it is reported again: at once if the earlier ones were found
+  twice, else after `REPORT_INTERVAL`. So words that differ on every try are not written on every try.
 - M-11: a plugin, or a server, may quote a credential; what owners get to read has none.
 - F-8: nothing waits for an event, and nothing is decided from one.
 """
@@ -25,8 +26,8 @@ log = structlog.get_logger(__name__)
 EVENT_ACTION: Final = "Reconciling"
 
 REPORT_INTERVAL: Final = 30.0
-"""Seconds before a problem is reported again in other words. Messages of servers hold ports, times and request ids that
-differ on every try; and each write of a status enqueues the TrainJob, past its backoff.
+"""Seconds before a problem is reported again whose words differ on every try. Messages of servers hold ports, times and
+request ids; and each write of a status enqueues the TrainJob, past its backoff.
 """
 
 _EVENT_TEXT_LIMIT: Final = 950  # bytes; the whole note may have 1024
@@ -71,13 +72,15 @@ def unreadable(kind: str, why: str) -> Problem:
     return Problem(f"{kind}Invalid", f"the {kind} cannot be read: {why}", retry=False)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Report:
     """A problem that was reported."""
 
     uid: str
     problem: Problem
     at: float
+    is_steady: bool = False
+    """Whether it was found again in the same words."""
 
 
 class ProblemReporter:
@@ -95,13 +98,16 @@ class ProblemReporter:
         self._kind = kind
         self._reported: dict[str, _Report] = {}
 
-    def keep_wording(self, key: str, raw: JsonObject, problem: Problem | None) -> Problem | None:
-        """Return the problem, in its earlier words if those were reported a short while ago."""
+    def keep_wording(self, key: str, raw: JsonObject, problem: Problem | None) -> tuple[Problem | None, float | None]:
+        """Return the problem, in its earlier words if those have to do for a while, and the seconds until then."""
         last = self._reported.get(key)
         if problem is None or last is None or last.uid != raw["metadata"]["uid"]:
-            return problem
-        recent = self._clock.monotonic() - last.at < REPORT_INTERVAL
-        return last.problem if recent and last.problem.reason == problem.reason else problem
+            return problem, None
+        last.is_steady = last.is_steady or last.problem == problem
+        left = last.at + REPORT_INTERVAL - self._clock.monotonic()
+        if last.is_steady or left <= 0 or last.problem.reason != problem.reason:
+            return problem, None
+        return last.problem, left
 
     def report(self, key: str, raw: JsonObject, problem: Problem | None) -> None:
         """Report a problem, unless it was reported already; None means that there is none any more."""

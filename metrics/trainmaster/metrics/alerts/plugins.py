@@ -38,7 +38,7 @@ PLUGINS: Final = (
         name="TrainmasterPluginUndecided",
         severity="warning",
         duration="0s",
-        expression=QUERIES.within("15m").increase(
+        expression=QUERIES.within("15m").count(
             plugins.PLUGIN_CALLS, "plugin", phase="applies_to", result=like("error|timeout|refused")
         )
         > 0,

@@ -55,7 +55,7 @@ TRAINJOBS: Final = (
         name="TrainmasterTrainJobsDoNotStart",
         severity="warning",
         duration="5m",
-        expression=(aggregate("sum", _HOUR.lowest(trainjobs.TRAINJOBS, state="Waiting")) > 0)
+        expression=(_HOUR.lowest_sum(trainjobs.TRAINJOBS, state="Waiting") > 0)
         & (_HOUR.count(trainjobs.TIME_TO_RUNNING).or_zero() < 1),
         summary="TrainJobs have been waiting for an hour, and none has started.",
         description="There is no room, or something keeps all of them from starting. `trainmaster explain` of one of "

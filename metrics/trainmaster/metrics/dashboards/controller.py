@@ -69,7 +69,8 @@ _QUEUES: Final = Row(
             "or for the limit of requests. Their number is found, unless controller.groupKindConcurrency says it.",
             queries=(
                 Query(
-                    total(controller.ACTIVE_WORKERS, "controller") / total(controller.MAX_CONCURRENT, "controller"),
+                    total(controller.ACTIVE_WORKERS, "controller")
+                    / (total(controller.MAX_CONCURRENT, "controller") > 0),
                     "{{controller}}",
                 ),
             ),
@@ -260,7 +261,7 @@ _PROCESS: Final = Row(
             description="99th percentile by generation. The oldest generation grows with the cached objects.",
             queries=(
                 Query(
-                    QUERIES.quantile(0.99, collected("trainmaster_gc_pause_seconds"), "generation"),
+                    QUERIES.quantile(0.99, collected("trainmaster_gc_pause_seconds"), "generation").observed(),
                     "generation {{generation}}",
                 ),
             ),

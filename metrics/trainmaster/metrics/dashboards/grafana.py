@@ -153,12 +153,19 @@ def _overrides(panel: Panel) -> list[Json]:
 
 
 def _stat_field(panel: Panel) -> Json:
-    return {"unit": panel.unit, "color": {"mode": "thresholds"}, "thresholds": _thresholds(panel), "mappings": []}
+    return {
+        "unit": panel.unit,
+        "noValue": panel.no_value,
+        "color": {"mode": "thresholds"},
+        "thresholds": _thresholds(panel),
+        "mappings": [],
+    }
 
 
 def _line_field(panel: Panel) -> Json:
     return {
         "unit": panel.unit,
+        "noValue": panel.no_value,
         "min": 0,
         "color": {"mode": "palette-classic"},
         "thresholds": _thresholds(panel),

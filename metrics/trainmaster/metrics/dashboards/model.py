@@ -23,6 +23,12 @@ Color: TypeAlias = Literal["green", "yellow", "orange", "red", "blue", "purple",
 
 _LEGEND_LABEL: Final = re.compile(r"\{\{(\w+)\}\}")
 
+IDLE: Final = "nothing was observed in this time"
+"""What a panel of quantiles shows in place of lines."""
+
+UNSEEN: Final = "no manager is scraped: see the alert TrainmasterDown"
+"""What a panel shows whose series every manager has."""
+
 WHOLE_WIDTH: Final = 24
 """Columns of a dashboard."""
 
@@ -68,6 +74,12 @@ class Panel:
     may_be_empty: str = ""
     """Why there may be no data although all is well; empty: there always are."""
 
+    @property
+    def no_value(self) -> str:
+        """What it shows while there is no data."""
+        is_quantile = any("histogram_quantile" in query.expression.text for query in self.queries)
+        return self.may_be_empty or (IDLE if is_quantile else UNSEEN)
+
 
 def total(family: AnyFamily, *by: str, **where: str | Matcher) -> Expression:
     """Return the sums of the series of a gauge, by some labels."""
@@ -105,8 +117,8 @@ def times(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Query
     name = " ".join(f"{{{{{label}}}}}" for label in by)
     hour = QUERIES.within("1h")
     return (
-        Query(hour.quantile_of_few(0.5, histogram, *by, **where), f"{name} p50".strip()),
-        Query(hour.quantile_of_few(0.99, histogram, *by, **where), f"{name} p99".strip()),
+        Query(hour.quantile_of_few(0.5, histogram, *by, **where).observed(), f"{name} p50".strip()),
+        Query(hour.quantile_of_few(0.99, histogram, *by, **where).observed(), f"{name} p99".strip()),
     )
 
 
@@ -114,8 +126,8 @@ def quantiles(histogram: AnyFamily, *by: str, **where: str | Matcher) -> tuple[Q
     """Return the median and the 99th percentile of what a histogram observed, by some labels."""
     name = " ".join(f"{{{{{label}}}}}" for label in by)
     return (
-        Query(QUERIES.quantile(0.5, histogram, *by, **where), f"{name} p50".strip()),
-        Query(QUERIES.quantile(0.99, histogram, *by, **where), f"{name} p99".strip()),
+        Query(QUERIES.quantile(0.5, histogram, *by, **where).observed(), f"{name} p50".strip()),
+        Query(QUERIES.quantile(0.99, histogram, *by, **where).observed(), f"{name} p99".strip()),
     )
 
 

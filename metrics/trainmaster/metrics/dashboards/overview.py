@@ -33,12 +33,12 @@ _HEALTH: Final = Row(
             title="Leaders", kind="stat", width=3, height=4, base="red", steps=((1, "green"), (2, "red")),
             description="There has to be one. None: nothing is started nor followed; see the pods of the manager. Two "
             "for more than a moment: they use different leases.",
-            queries=(Query(total(controller.MASTER_STATUS), "leaders"),),
+            queries=(Query(total(controller.MASTER_STATUS).or_zero(), "leaders"),),
         ),
         Panel(
             title="Managers", kind="stat", width=3, height=4, base="red", steps=((1, "green"),),
             description="Pods that Prometheus reaches. All of them answer webhooks, one leads.",
-            queries=(Query(total(UP), "up"),),
+            queries=(Query(total(UP).or_zero(), "up"),),
         ),
         Panel(
             title="Running", kind="stat", width=3, height=4, base="blue",
@@ -59,14 +59,18 @@ _HEALTH: Final = Row(
             title="Failed reconciles", kind="stat", width=3, height=4, unit="percentunit",
             steps=((0.01, "yellow"), (0.1, "red")),
             description="Which part of the reconciles fails. They are tried again; the log names objects and errors.",
-            queries=(Query(QUERIES.rate(controller.ERRORS) / QUERIES.rate(controller.RECONCILES), "failed"),),
+            queries=(
+                Query(
+                    (QUERIES.rate(controller.ERRORS) / (QUERIES.rate(controller.RECONCILES) > 0)).or_zero(), "failed"
+                ),
+            ),
         ),
         Panel(
             title="Wait for a worker, p99", kind="stat", width=3, height=4, unit="s",
             steps=((1, "yellow"), (60, "red")),
             description="How long changed objects wait before the manager looks at them. If it stays above a second, "
             "see the dashboard Controller.",
-            queries=(Query(QUERIES.quantile(0.99, queue.QUEUE_DURATION), "wait"),),
+            queries=(Query(QUERIES.quantile(0.99, queue.QUEUE_DURATION).observed().or_zero(), "wait"),),
         ),
         Panel(
             title="Certificate ends in", kind="stat", width=3, height=4, unit="s", base="red",
@@ -82,7 +86,7 @@ _JOBS: Final = Row(
     "TrainJobs",
     (
         Panel(
-            title="TrainJobs by state", is_stacked=True, colors=OF_STATES,
+            title="TrainJobs by state", is_stacked=True, colors=OF_STATES, may_be_empty="there is no TrainJob",
             description="If those that wait grow while those that run do not, there is no room, or something keeps "
             "them from starting.",
             queries=(Query(total(trainjobs.TRAINJOBS, "state"), "{{state}}"),),
@@ -91,9 +95,9 @@ _JOBS: Final = Row(
             title="From submission to running pods, last hour", unit="s",
             description="What users wait for: the manager, queues, the scheduler, volumes and images together.",
             queries=(
-                Query(_HOUR.quantile_of_few(0.5, trainjobs.TIME_TO_RUNNING), "p50"),
-                Query(_HOUR.quantile_of_few(0.9, trainjobs.TIME_TO_RUNNING), "p90"),
-                Query(_HOUR.quantile_of_few(0.99, trainjobs.TIME_TO_RUNNING), "p99"),
+                Query(_HOUR.quantile_of_few(0.5, trainjobs.TIME_TO_RUNNING).observed(), "p50"),
+                Query(_HOUR.quantile_of_few(0.9, trainjobs.TIME_TO_RUNNING).observed(), "p90"),
+                Query(_HOUR.quantile_of_few(0.99, trainjobs.TIME_TO_RUNNING).observed(), "p99"),
             ),
         ),
         Panel(
@@ -135,7 +139,7 @@ _MANAGER: Final = Row(
         Panel(
             title="Lag of the event loop, p99", unit="s", steps=((0.1, "yellow"), (1, "red")),
             description="How much later than due the manager does things: it lacks CPU, or a plugin blocks it.",
-            queries=(Query(QUERIES.quantile(0.99, process.LOOP_LAG, "pod"), "{{pod}}"),),
+            queries=(Query(QUERIES.quantile(0.99, process.LOOP_LAG, "pod").observed(), "{{pod}}"),),
         ),
     ),
 )  # fmt: skip
@@ -152,7 +156,7 @@ _AROUND: Final = Row(
         Panel(
             title="Requests to the API server, p99", unit="s", steps=((1, "yellow"),),
             description="How long the API server takes. While it is slow, so is all that is above.",
-            queries=(Query(QUERIES.quantile(0.99, rest_client.REQUEST_DURATION, "verb"), "{{verb}}"),),
+            queries=(Query(QUERIES.quantile(0.99, rest_client.REQUEST_DURATION, "verb").observed(), "{{verb}}"),),
         ),
         Panel(
             title="Reviews and reports a second", unit="reqps",

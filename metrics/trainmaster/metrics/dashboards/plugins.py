@@ -17,7 +17,7 @@ _STATE: Final = Row(
             width=6,
             height=4,
             description="Plugins that run, in the manager that has most of them.",
-            queries=(Query(aggregate("max", total(plugins.LOADED, "pod")), "loaded"),),
+            queries=(Query(aggregate("max", total(plugins.LOADED, "pod")).or_zero(), "loaded"),),
         ),
         Panel(
             title="Not loaded",
@@ -38,7 +38,7 @@ _STATE: Final = Row(
             height=4,
             description="Plugins that are not called for a while because they kept failing. See the errors below, then "
             "mend the plugin or name it in plugins.disabled.",
-            queries=(Query(aggregate("sum", largest(plugins.QUARANTINED, "plugin")), "quarantined"),),
+            queries=(Query(aggregate("sum", largest(plugins.QUARANTINED, "plugin")).or_zero(), "quarantined"),),
             steps=((1, "red"),),
         ),
         Panel(
@@ -48,7 +48,7 @@ _STATE: Final = Row(
             height=4,
             description="Calls that exceeded their time and do not return. Each holds a thread until the manager is "
             "restarted; /debug/threads shows where they stand.",
-            queries=(Query(total(plugins.STUCK), "stuck"),),
+            queries=(Query(total(plugins.STUCK).or_zero(), "stuck"),),
             steps=((1, "red"),),
         ),
     ),
@@ -63,11 +63,12 @@ _CALLS: Final = Row(
             "phase.",
             queries=rates(plugins.PLUGIN_CALLS, "plugin"),
             unit="ops",
+            may_be_empty="no plugin was called so far",
         ),
         Panel(
             title="Duration of calls, p99",
             description="A plugin should take microseconds. Above 0.1 s it holds up every job: it may do no I/O.",
-            queries=(Query(QUERIES.quantile(0.99, plugins.PLUGIN_DURATION, "plugin"), "{{plugin}}"),),
+            queries=(Query(QUERIES.quantile(0.99, plugins.PLUGIN_DURATION, "plugin").observed(), "{{plugin}}"),),
             unit="s",
             steps=((0.1, "yellow"), (1, "red")),
         ),
@@ -78,6 +79,7 @@ _CALLS: Final = Row(
             queries=(Query(QUERIES.sum_rate(plugins.PLUGIN_DURATION, "plugin"), "{{plugin}}"),),
             unit="percentunit",
             is_stacked=True,
+            may_be_empty="no plugin was called so far",
         ),
         Panel(
             title="Failed calls a second",
@@ -95,7 +97,7 @@ _CALLS: Final = Row(
         Panel(
             title="Duration by phase, p99",
             description="Which extension point is slow, whatever the plugin.",
-            queries=(Query(QUERIES.quantile(0.99, plugins.PLUGIN_DURATION, "phase"), "{{phase}}"),),
+            queries=(Query(QUERIES.quantile(0.99, plugins.PLUGIN_DURATION, "phase").observed(), "{{phase}}"),),
             unit="s",
         ),
         Panel(

@@ -20,6 +20,7 @@ from trainmaster.metrics.promql import Expression, Queries, like
 
 _CHOSEN: Final = {"runtime": like("$runtime")}
 _HOUR: Final = QUERIES.within("1h")
+_NO_TRAINJOB: Final = "there is no TrainJob"
 _FAILURES: Final = "no TrainJob has failed so far"
 _RESTARTS: Final = "no TrainJob was restarted so far"
 
@@ -77,7 +78,7 @@ _STATES: Final = Row(
     "States",
     (
         Panel(
-            title="TrainJobs by state", is_stacked=True, colors=OF_STATES,
+            title="TrainJobs by state", is_stacked=True, colors=OF_STATES, may_be_empty=_NO_TRAINJOB,
             description="All that are there. If those that wait grow while those that run do not, there is no room, or "
             "something keeps them from starting: look at the reasons beside.",
             queries=(Query(total(trainjobs.TRAINJOBS, "state", **_CHOSEN), "{{state}}"),),
@@ -93,7 +94,7 @@ _STATES: Final = Row(
             ),
         ),
         Panel(
-            title="By runtime", is_stacked=True,
+            title="By runtime", is_stacked=True, may_be_empty=_NO_TRAINJOB,
             description="Who uses the cluster. The first fifteen runtimes have a name, all others are `other`.",
             queries=(Query(total(trainjobs.TRAINJOBS, "runtime", **_CHOSEN), "{{runtime}}"),),
         ),
@@ -174,7 +175,7 @@ _RESOURCES: Final = Row(
     "Nodes and accelerators",
     (
         Panel(
-            title="Nodes of TrainJobs", width=12, colors=OF_STATES,
+            title="Nodes of TrainJobs", width=12, colors=OF_STATES, may_be_empty=_NO_TRAINJOB,
             description="Pods that TrainJobs which have not ended ask for, by what has become of them. What is asked "
             "for and does not run waits for room.",
             queries=(Query(total(trainjobs.NODES, "state", **_CHOSEN), "{{state}}"),),

@@ -30,25 +30,25 @@ _JOBS: Final = Row(
     "Jobs",
     (
         Panel(
-            title="Created, last hour", kind="stat", width=6, height=4, may_be_empty=_NONE_YET,
+            title="Created, last hour", kind="stat", width=6, height=4,
             description="Jobs that the manager saw for the first time within the last hour.",
-            queries=(Query(_HOUR.count(COUNTERS["created"], **_CHOSEN), "created"),),
+            queries=(Query(_HOUR.count(COUNTERS["created"], **_CHOSEN).or_zero(), "created"),),
         ),
         Panel(
-            title="Succeeded, last hour", kind="stat", width=6, height=4, may_be_empty=_NONE_YET,
+            title="Succeeded, last hour", kind="stat", width=6, height=4,
             description="Jobs that came to a good end within the last hour.",
-            queries=(Query(_HOUR.count(COUNTERS["successful"], **_CHOSEN), "succeeded"),),
+            queries=(Query(_HOUR.count(COUNTERS["successful"], **_CHOSEN).or_zero(), "succeeded"),),
         ),
         Panel(
-            title="Failed, last hour", kind="stat", width=6, height=4, may_be_empty=_NONE_YET, steps=((1, "orange"),),
+            title="Failed, last hour", kind="stat", width=6, height=4, steps=((1, "orange"),),
             description="Jobs that failed within the last hour. `kubectl describe` of each has the condition Failed "
             "with the reason.",
-            queries=(Query(_HOUR.count(COUNTERS["failed"], **_CHOSEN), "failed"),),
+            queries=(Query(_HOUR.count(COUNTERS["failed"], **_CHOSEN).or_zero(), "failed"),),
         ),
         Panel(
-            title="Restarts, last hour", kind="stat", width=6, height=4, may_be_empty=_NONE_YET, steps=((1, "orange"),),
+            title="Restarts, last hour", kind="stat", width=6, height=4, steps=((1, "orange"),),
             description="Times that failed pods of a job were replaced within the last hour.",
-            queries=(Query(_HOUR.count(COUNTERS["restarted"], **_CHOSEN), "restarts"),),
+            queries=(Query(_HOUR.count(COUNTERS["restarted"], **_CHOSEN).or_zero(), "restarts"),),
         ),
         Panel(
             title="Jobs by state", is_stacked=True, colors=OF_STATES, may_be_empty=_NONE_YET,

@@ -44,7 +44,7 @@ _CERTIFICATES: Final = Row(
             "or of a plugin. The log has the traceback.",
             height=6,
             kind="stat",
-            queries=(Query(QUERIES.within("1h").increase(webhook.PANICS), "errors"),),
+            queries=(Query(QUERIES.within("1h").increase(webhook.PANICS).or_zero(), "errors"),),
             steps=((1, "red"),),
         ),
         Panel(
@@ -61,6 +61,7 @@ _CERTIFICATES: Final = Row(
                     "{{certificate}}",
                 ),
             ),
+            may_be_empty="the manager serves without TLS",
         ),
         Panel(
             title="Reads of certificates, a second",

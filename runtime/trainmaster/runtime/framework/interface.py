@@ -87,8 +87,8 @@ class KindNotServed(NotReady):
         definition = f" ({watch.plural}.{group})" if group else ""
         super().__init__(
             f"the cluster does not serve {watch.kind} ({watch.api_version}), which the plugin {watch.declared_by} "
-            f"needs, or the manager may not read it; install its definition{definition}, grant the right, or disable "
-            "the plugin"
+            f"needs, or the manager may not read it; tell your administrator to install its definition{definition}, to "
+            "grant the right, or to disable the plugin"
         )
 
 

@@ -29,8 +29,8 @@ def runtime(name: str) -> JsonObject:
         ("RuntimeForbidden", "cannot be read", Cause.RUNTIME_MISSING),
         ("PluginFailed", "plugin acme failed in build: KeyError", Cause.PLUGIN_FAILED),
         ("PluginQuarantined", "plugin acme is quarantined", Cause.PLUGIN_FAILED),
-        ("BuildRejected", "plugin acme: no budget", Cause.PLUGIN_FAILED),
-        ("PolicyUnserved", "nobody serves the policy custom", Cause.PLUGIN_FAILED),
+        ("BuildRejected", "plugin acme: no budget", Cause.REFUSED),
+        ("PolicyUnserved", "nobody serves the policy custom", Cause.REFUSED),
         ("ApplyFailed", 'admission webhook "deny.acme.io" denied the request: no', Cause.REFUSED),
         ("ApplyFailed", "exceeded quota: jobs, requested: count/jobsets=1", Cause.QUOTA_EXCEEDED),
         ("JobCreationFailed", "spec.template.spec.containers[0].image: Required value", Cause.REFUSED),
@@ -50,6 +50,25 @@ def test_what_the_manager_says_stands_in_the_way_is_the_cause(reason: str, messa
     assert found[0].since == moment(1)
     assert message in found[0].evidence[0].text
     assert found[0].what_next
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "advice"),
+    [
+        ("BuildRejected", "Pool b is closed: maintenance", "do what the message asks for, or wait for what it names"),
+        ("PluginQuarantined", "plugin acme is quarantined after 3 failures in a row", "maybe with other jobs"),
+        ("PolicyUnserved", "nobody serves the policy custom", "a plugin that serves the policy"),
+        ("KindNotServed", "the cluster does not serve Pool", "what the message names is theirs to do"),
+        ("RuntimeForbidden", "cannot be read", "the manager may not read the runtime"),
+        ("ApplyFailed", "Trainmaster may not create jobsets; tell your administrator", "tell your administrator"),
+    ],
+)
+def test_where_no_plugin_failed_nobody_is_sent_to_look_for_a_traceback(reason: str, message: str, advice: str) -> None:
+    blocked = condition("Blocked", reason, message, since=1)
+    found = explain(view(trainjob(blocked), jobsets=[], pods=[])).findings[0]
+    assert advice in found.what_next[0]
+    assert found.what_next[-1].startswith(("the job goes on by itself", "the job is tried again by itself"))
+    assert "traceback" not in " ".join(found.what_next)
 
 
 def test_a_runtime_that_does_not_exist_is_told_with_those_that_do() -> None:
@@ -141,7 +160,7 @@ def test_refusals_are_put_together_and_rights_of_the_manager_are_no_fault_of_the
     message = f'403 Forbidden: jobsets "demo" is forbidden: User "{user}" cannot patch resource "jobsets"'
     found = explain(view(trainjob(condition("Blocked", "ApplyFailed", message)), jobsets=[])).findings[0]
     assert found.cause is Cause.REFUSED
-    assert "`trainmaster rbac` prints what it needs" in found.what_next[0]
+    assert "`trainmaster rbac` prints what the manager needs" in found.what_next[0]
     # Refusals that differ in the name of a pod are one.
     events = [
         event("FailedCreate", QUOTA.replace('-x"', f'-{suffix}"'), kind="Job", name="demo-node-0", first=first)

@@ -56,6 +56,47 @@ def test_a_right_is_told_once_with_who_needs_it() -> None:
     assert "trainmaster rbac" in logs[0]["hint"]
 
 
+def test_who_reads_a_refusal_is_told_what_the_right_is_for_and_whom_to_ask() -> None:
+    """Owners of jobs get to read it in conditions and events: the words of RBAC are for operators, in the log."""
+    error = refusal("create", namespace="team")
+    with capture_logs():
+        MissingRights(RULES).refused(error)
+    assert str(error) == error.message
+    assert error.message == (
+        'Trainmaster may not create secrets in namespace "team", which it needs to make keys; tell your administrator, '
+        "for whom the log of the manager says what to grant"
+    )
+    unknown = refusal("get", "pods")
+    with capture_logs():
+        MissingRights(RULES).refused(unknown)
+    assert str(unknown).startswith("Trainmaster may not get pods in the whole cluster; tell your administrator")
+    other = Forbidden(status=403, reason="Forbidden", message='pods "a" is forbidden: exceeded quota: few')
+    MissingRights(RULES).refused(other)
+    assert (str(other), other.told) == ('403 Forbidden: pods "a" is forbidden: exceeded quota: few', False)
+
+
+def test_rights_that_it_cannot_give_away_are_told_once_to_operators_and_not_listed_for_owners() -> None:
+    rule = '{APIGroups:[""], Resources:["pods/exec"], Verbs:["create"]}'
+    message = (
+        'roles.rbac.authorization.k8s.io "demo-launcher" is forbidden: user "system:serviceaccount:kubeflow:manager" '
+        f'(groups=["system:serviceaccounts"]) is attempting to grant RBAC permissions not currently held:\n{rule}'
+    )
+    missing = MissingRights(RULES)
+    with capture_logs() as logs:
+        for _ in range(2):
+            error = Forbidden(status=403, reason="Forbidden", message=message)
+            missing.refused(error)
+            assert error.told
+            assert str(error) == (
+                "Trainmaster may not give the pods of a job the rights that they need, because it has not got them "
+                "itself; tell your administrator, for whom the log of the manager says what to grant"
+            )
+    (line,) = logs
+    assert (line["log_level"], line["event"]) == ("warning", "rights are missing that are to be given to pods")
+    assert rule in line["refusal"]
+    assert "trainmaster rbac" in line["hint"]
+
+
 def test_what_is_missing_everywhere_is_not_told_for_each_namespace() -> None:
     missing = MissingRights(RULES)
     with capture_logs() as logs:
@@ -108,9 +149,9 @@ def test_a_request_that_is_allowed_shows_what_was_granted(
 ) -> None:
     missing = MissingRights(RULES)
     with capture_logs() as logs:
-        missing.refused(refused)
+        missing.refused(Forbidden(status=403, message=refused.message))
         missing.accepted(method, path, {}, status)
-        missing.refused(refused)
+        missing.refused(Forbidden(status=403, message=refused.message))
     events = [line["event"] for line in logs]
     once = ["a right is missing"]
     assert events == ([*once, "a right was granted", *once] if granted else once)

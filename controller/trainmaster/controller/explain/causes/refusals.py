@@ -40,12 +40,29 @@ _CAUSES: Final = {
     RUNTIME_DENIED: Cause.RUNTIME_MISSING,
     PLUGIN_FAILED: Cause.PLUGIN_FAILED,
     PLUGIN_QUARANTINED: Cause.PLUGIN_FAILED,
-    BUILD_REJECTED: Cause.PLUGIN_FAILED,
-    "PolicyUnserved": Cause.PLUGIN_FAILED,
     "InternalError": Cause.PLUGIN_FAILED,
     "WorkloadGone": Cause.TIME_TO_LIVE_EXPIRED,
 }
 """Of the reasons of `Blocked`; what is not here is refused."""
+
+_GOES_ON: Final = "the job goes on by itself then"
+_ADVICE: Final = {
+    RUNTIME_DENIED: ("tell your administrator: the manager may not read the runtime", _GOES_ON),
+    PLUGIN_QUARANTINED: (
+        "tell your administrator: the plugin kept failing, maybe with other jobs, and is not called for a while",
+        "the job goes on by itself when the plugin works again",
+    ),
+    BUILD_REJECTED: (
+        "do what the message asks for, or wait for what it names",
+        "the job is tried again by itself",
+    ),
+    "PolicyUnserved": (
+        "tell your administrator: the manager needs a plugin that serves the policy, or has to enable it",
+        _GOES_ON,
+    ),
+    KIND_NOT_SERVED: ("tell your administrator: what the message names is theirs to do", _GOES_ON),
+}
+"""What to do for some reasons of `Blocked`, in which neither the job nor a plugin has failed."""
 
 _REFUSALS: Final = frozenset(
     {"FailedCreate", "FailedCreatePod", "FailedCreateService", "JobCreationFailed", "HeadlessServiceCreationFailed"}
@@ -58,7 +75,7 @@ _QUOTA: Final = re.compile(r'exceeded quota: (?P<quota>[^,\s"]+)|failed quota: (
 _UNSPECIFIED: Final = re.compile(r"must specify ([\w./,-]*[\w/])")
 _SERVICE_ACCOUNT: Final = re.compile(r'serviceaccount "([^"]+)" not found')
 _LIMIT_RANGE: Final = re.compile(r"\b(?:maximum|minimum|max|min)\b.{0,60}\bper (?:Container|Pod)\b")
-_MISSING_RIGHT: Final = re.compile(r'User "system:serviceaccount:[^"]+" cannot \w+ resource')
+_MISSING_RIGHT: Final = re.compile(r'\bTrainmaster may not |User "system:serviceaccount:[^"]+" cannot \w+ resource')
 _POD_SECURITY: Final = "violates PodSecurity"
 _JOBSETS: Final = "jobsets.jobset.x-k8s.io"
 _OBJECT: Final = re.compile(r'\b[a-z]+ "[^"]+" is forbidden')
@@ -76,11 +93,13 @@ def blocked(view: JobView) -> Iterator[Finding]:
         return
     reason, message = str(condition.get("reason") or ""), str(condition.get("message") or "")
     cause = _CAUSES.get(reason) or _cause_of_refusal(message)
-    if reason == KIND_NOT_SERVED and _JOBSETS in message:
-        cause = Cause.JOBSET_CONTROLLER_ABSENT
     evidence = [Evidence(view.reference, f"{reason}: {message}", condition_since(condition))]
     evidence += [*_quota_now(view, message), *webhook_evidence(view, message)]
-    advice = _runtime_advice(view) if cause is Cause.RUNTIME_MISSING else _advice(view, cause, message)
+    advice = _ADVICE.get(reason) or (
+        _runtime_advice(view) if cause is Cause.RUNTIME_MISSING else _advice(view, cause, message)
+    )
+    if reason == KIND_NOT_SERVED and _JOBSETS in message:
+        cause, advice = Cause.JOBSET_CONTROLLER_ABSENT, ()
     yield Finding(cause, Certainty.CERTAIN, evidence, condition_since(condition), advice)
 
 
@@ -230,7 +249,7 @@ def _advice(view: JobView, cause: Cause, message: str) -> tuple[str, ...]:
         )
     if _MISSING_RIGHT.search(message):
         return (
-            "a controller lacks a right: ask whoever runs it; for the manager, `trainmaster rbac` prints what it needs",
+            "tell your administrator: a controller lacks a right; `trainmaster rbac` prints what the manager needs",
             "the job is tried again by itself",
         )
     if not view.is_trainjob:

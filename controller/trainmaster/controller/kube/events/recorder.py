@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Final, Literal, Protocol, TypedDict, Unpack
 
@@ -40,15 +40,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
-POLICY_RULES: Final = (
-    PolicyRule(
-        resource=EVENTS,
-        verbs=("create", "patch"),
-        needed_by="events",
-        reason="tell the owners of TrainJobs what happens; repeats are counted in the event that is there",
-    ),
-)
-
 QUEUE_LIMIT: Final = 1000
 REFRESH_TIME: Final = 1800.0
 """Seconds between two writes of one series; repeats in between are counted here."""
@@ -63,6 +54,19 @@ _NOTE_BYTES: Final = 1024
 _REASON_BYTES: Final = 128
 _INSTANCE_BYTES: Final = 128
 _NAME_BYTES: Final = 200
+
+
+def policy_rules(namespace: str) -> Iterator[PolicyRule]:
+    """The rights that this needs.
+
+    Args:
+        namespace: That of the manager's pod: it tells its operators there what becomes of its own objects.
+    """
+    for where, reason in (
+        ("", "tell the owners of TrainJobs what happens; repeats are counted in the event that is there"),
+        (namespace, "tell operators what becomes of the manager's own objects, for instance its certificate"),
+    ):
+        yield PolicyRule(resource=EVENTS, verbs=("create", "patch"), needed_by="events", reason=reason, namespace=where)
 
 
 class EventClient(Protocol):

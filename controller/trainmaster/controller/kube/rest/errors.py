@@ -137,6 +137,12 @@ class Forbidden(ApiError):
     told: bool = False
     """Whether a log says already which right is missing (see `missing_rights`)."""
 
+    def for_owners(self, message: str) -> None:
+        """Have it say what owners of jobs get to read; a log has the words of the server."""
+        self.told = True
+        self.message = message
+        self.args = (message,)
+
     @property
     def advice(self) -> str:
         """Whose business it is; of what admission forbids (quotas, limits, accounts) the message says it."""

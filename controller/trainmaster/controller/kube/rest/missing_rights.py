@@ -4,6 +4,8 @@ Guarantees:
 - A right that is missing is told when a request is refused for want of it, and not again before it was granted and
   taken away: the parts that send requests go on trying, and are silent about it (`Forbidden.told`).
 - That it was granted is told as well, by the first request that shows it.
+- The words of the server are for operators, in the log. Owners of jobs read, in conditions and events, what the right
+  is for and whom to ask: that is what the error says from then on.
 - Only the authorizer of the API server counts: a quota, a namespace that is being deleted or an admission webhook
   refuse with 403, too, and have nothing to do with rights. They can be told apart by the text alone, which
   kube-apiserver makes the same for every authorizer (`responsewriters.ForbiddenMessage`).
@@ -30,6 +32,9 @@ _REFUSAL: Final = re.compile(
     r'cannot (?P<verb>[a-z]+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]*)"| at the cluster scope)'
 )
+_ESCALATION: Final = "is attempting to grant RBAC permissions not currently held"
+"""What kube-apiserver says to who makes a role with rights that they do not have."""
+
 _VERBS: Final[Mapping[str, str]] = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 _MOST: Final = 1000
@@ -38,6 +43,8 @@ _MOST: Final = 1000
 _HINT: Final = (
     "`trainmaster rbac --config FILE` prints the roles that this configuration needs; it goes on by itself once granted"
 )
+ASK: Final = "tell your administrator, for whom the log of the manager says what to grant"
+"""What owners of jobs can do about a right that the manager lacks."""
 
 
 class Right(NamedTuple):
@@ -71,12 +78,19 @@ class MissingRights:
         self._missing: dict[Right, set[str]] = {}
         """The rights, without a namespace, and the namespaces in which they are missing: "" is the whole cluster."""
 
+        self._escalations: set[str] = set()
+        """Rights that could not be given away, in the words of the server."""
+
     def refused(self, error: Forbidden) -> None:
         """Take note of a refusal, and tell of it if that is news."""
+        if _ESCALATION in error.message:
+            self._refused_to_give(error)
+            return
         right = _denied(error)
         if right is None:
             return
-        error.told = True
+        purpose = next((f", which it needs to {rule.reason}" for rule in self._needing(right)), "")
+        error.for_owners(f"Trainmaster may not {right}{purpose}; {ASK}")
         kind = right._replace(namespace="")
         # What is missing in one namespace is most often missing in all of them, and what a cache needs goes together.
         is_news = not any(self._missing.get(each) for each in kind.siblings)
@@ -108,6 +122,21 @@ class MissingRights:
             if (kind.resource, kind.group) == (resource.plural, resource.group) and kind.verb in verbs
             for namespace in sorted(namespaces)
         ]
+
+    def summary(self) -> list[str]:
+        """Return what is missing, wherever that is, in words; they name no namespace."""
+        kinds = [kind for kind, namespaces in list(self._missing.items()) if namespaces]
+        return sorted({f"{kind.verb} {_name(kind.resource, kind.group)}" for kind in kinds})
+
+    def _refused_to_give(self, error: Forbidden) -> None:
+        rights = error.message.partition(_ESCALATION)[2]
+        if rights not in self._escalations and len(self._escalations) < _MOST:
+            self._escalations.add(rights)
+            log.warning("rights are missing that are to be given to pods", refusal=error.message, hint=_HINT)
+        error.for_owners(
+            f"Trainmaster may not give the pods of a job the rights that they need, because it has not got them "
+            f"itself; {ASK}"
+        )
 
     def _tell(self, right: Right) -> None:
         namespace = {"namespace": right.namespace} if right.namespace else {}

@@ -189,7 +189,7 @@ class JobReconciler:
             self._next_look.pop(key, None)
         if problem is not None and not observed.pods:
             planned.update.not_started()
-        problem = self._problem_reporter.keep_wording(key, job.raw, problem)
+        problem, wording_due = self._problem_reporter.keep_wording(key, job.raw, problem)
         planned.update.blocked(problem)
         status_due = await self._write_status(key, job, planned.update)
         self._problem_reporter.report(key, job.raw, problem)
@@ -204,7 +204,7 @@ class JobReconciler:
             return DONE
         waiting = WAITING_INTERVAL if planned.waiting else None
         taken = UNTIL_FREED if problem is not None and problem.reason == NAME_TAKEN else None
-        dues = (to_requeue(planned.due), status_due, waiting, taken)
+        dues = (to_requeue(planned.due), status_due, waiting, taken, None if failure else wording_due)
         return next_outcome(dues, failure=failure, problem=problem)
 
     def _size(self, job: Job) -> int:

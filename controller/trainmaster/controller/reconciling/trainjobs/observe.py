@@ -14,6 +14,7 @@ import orjson
 
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
+from trainmaster.controller.kube.rest.missing_rights import ASK
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value
@@ -335,10 +336,9 @@ async def with_live_runtime(job: TrainJob, listers: StoreListers, api_reader: AP
     except NotFound:
         return listers
     except Forbidden as error:
-        role = "Role in this namespace" if resource.namespaced else "ClusterRole"
-        instead = "" if resource.namespaced else ", or name a TrainingRuntime of this namespace"
+        instead = "" if resource.namespaced else "name a TrainingRuntime of this namespace, or "
         raise RuntimeDenied(
             f'{resource.kind} "{reference.name}" cannot be read: Trainmaster may not get {resource.name} here; '
-            f"grant it get, list and watch by a {role}{instead}"
+            f"{instead}{ASK}"
         ) from error
     return listers.with_objects([runtime])

@@ -280,7 +280,7 @@ class TrainJobReconciler:
             problem, look_due = await self._job_creation.look(key, planned.workload_without_jobs)
         else:
             self._job_creation.forget(key)
-        problem = self._problem_reporter.keep_wording(key, observed.raw, problem)
+        problem, wording_due = self._problem_reporter.keep_wording(key, observed.raw, problem)
         status = next_status(
             observed.job,
             observed.raw.get("status") or {},
@@ -304,7 +304,6 @@ class TrainJobReconciler:
                 time_to_live = self._lasting_plans.end(key, observed)
                 expires_in = seconds_to_expiry(status.get("conditions") or (), time_to_live, now)
         deadline = to_requeue(to_deadline) if not exceeded else None
-        look_due = to_requeue(look_due)
         expiry = to_requeue(expires_in)
         if planned.expires_in is not None and planned.expires_in <= 0 and not planned.deletes and status_due is None:
             if await self._applier.delete_expired(key, observed.raw):
@@ -322,7 +321,19 @@ class TrainJobReconciler:
             self.echoes.settle(key)
             if planned.lasts and not any(each.uid for each in planned.applies):
                 self._lasting_plans.note(key, observed, time_to_live=planned.time_to_live)
-        dues = (write_due, status_due, deadline, expiry, waiting, look_due, retry, to_requeue(read_due))
+        # What a server refuses is asked again by the backoff alone.
+        reword = None if failure else wording_due
+        dues = (
+            write_due,
+            status_due,
+            deadline,
+            expiry,
+            waiting,
+            to_requeue(look_due),
+            retry,
+            reword,
+            to_requeue(read_due),
+        )
         return next_outcome(dues, failure=failure, problem=problem)
 
     def _has_settled(self, observed: Observed, planned: Plan, expires_in: float | None) -> bool:
