@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Generator
 import pytest
 import pytest_asyncio
 from support.deployed import Deployed
-from support.listening import FOUND
+from support.machine import FOUND
 
 _REPORT = pytest.StashKey[pytest.TestReport]()
 

@@ -16,7 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 from support.commands import TIMEOUT, Finished, run_program
-from support.listening import FOUND, needs_namespaces
+from support.machine import FOUND, needs_namespaces
 
 pytestmark = [pytest.mark.nightly, needs_namespaces]
 

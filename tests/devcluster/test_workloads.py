@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.kubectl import Kubectl
-from support.listening import FOUND, needs_namespaces
+from support.machine import FOUND, needs_namespaces
 
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.proxy.resolver import EndpointResolver

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from support.commands import client_of, trainmaster
 from support.conversions import expected_environment, new_host, recorded, with_commands
-from support.listening import FOUND
+from support.machine import FOUND
 from support.training import ended, python
 
 from trainmaster.controller.kube.rest.client import KubeClient

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.commands import client_of, trainmaster
-from support.listening import FOUND
+from support.machine import FOUND
 from support.running_jobs import all_ended, job, jobs, logs, succeeded
 from support.training import found, python, until
 

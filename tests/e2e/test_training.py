@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import client_of, eventually, processes_of, trainmaster
-from support.listening import FOUND
+from support.machine import FOUND
 from support.training import (
     RENDEZVOUS,
     apply_runtime,

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from support.commands import TIMEOUT, eventually
-from support.listening import FOUND, needs_namespaces
+from support.machine import FOUND, needs_namespaces
 
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api

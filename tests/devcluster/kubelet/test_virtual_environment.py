@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 from support.commands import eventually
 from support.distributions import build_wheel
-from support.listening import FOUND, needs_namespaces
+from support.machine import FOUND, needs_namespaces
 from support.node import Node, sh, terminated
 
 from trainmaster.devcluster.apiserver.resources import PODS

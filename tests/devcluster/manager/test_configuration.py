@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 import yaml
 from support.commands import client_of, eventually, trainmaster
-from support.listening import descendants, listening_addresses
+from support.machine import descendants, listening_addresses
 from support.training import apply_runtime, ended, python, runtime, trainjob
 
 from trainmaster.controller.resources import TRAINJOBS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
-from support.listening import needs_namespaces
+from support.machine import needs_namespaces
 
 from trainmaster.devcluster.kubelet.network.mode import NamespacesUnavailable, choose_networking
 

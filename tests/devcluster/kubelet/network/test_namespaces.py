@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import eventually
-from support.listening import needs_namespaces
+from support.machine import needs_namespaces
 from support.node import Node, first_line, sh, terminated
 
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions

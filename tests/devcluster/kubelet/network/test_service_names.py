@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.commands import eventually
-from support.listening import FOUND, needs_namespaces
+from support.machine import FOUND, needs_namespaces
 from support.node import MODES, RESOLVING, Node, sh
 
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, PODS, SERVICES

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import TIMEOUT, eventually
-from support.listening import FOUND, needs_namespaces
+from support.machine import FOUND, needs_namespaces
 from support.node import Node, first_line
 
 from trainmaster.devcluster.apiserver.resources import PODS

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.listening import needs_namespaces
+from support.machine import needs_namespaces
 
 from trainmaster.devcluster.kubelet.runtime import sandbox
 
