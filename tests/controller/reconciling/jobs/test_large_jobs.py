@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.jobworld import KEY, KINDS, JobWorld, pytorchjob, replicas, requests_of
+from support.jobworld import KEY, KINDS, JobWorld, job_object, pytorchjob, replicas, requests_of
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration.types import TrainingOperator
@@ -63,6 +63,17 @@ async def test_a_large_job_whose_pods_are_refused_is_not_looked_at_all_the_time(
     await world.clock.advance(outcome.seconds)
     await world.settle()
     assert len(world.names("Pod")) == MANY_PODS
+
+
+async def test_a_type_of_less_than_no_replicas_makes_no_large_job_small() -> None:
+    """Nobody admits MPIJobs, and one that has pods is not validated again."""
+    launcher = replicas(1, container="mpi")
+    world = await JobWorld.settled(job_object("MPIJob", {"Launcher": launcher}))
+    many, fewer = replicas(MANY_PODS, container="mpi"), replicas(-MANY_PODS, container="mpi")
+    world.patch_spec(mpiReplicaSpecs={"Launcher": launcher, "Worker": many, "Other": fewer})
+    world.refusals["create Pod demo-worker-0"] = QUOTA
+    await world.reconcile()
+    assert isinstance(await world.reconcile(), ExpectationsPending)
 
 
 async def test_a_job_of_more_pods_than_it_may_have_is_looked_at_when_it_is_corrected() -> None:
