@@ -16,7 +16,12 @@ from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.jobs.observe import observe
 from trainmaster.controller.reconciling.jobs.plan import plan
-from trainmaster.controller.reconciling.jobs.reconciler import LARGE, MANY_PODS, SECONDS_PER_POD
+from trainmaster.controller.reconciling.jobs.reconciler import (
+    BYTES_PER_POD,
+    LARGE,
+    MANY_PODS,
+    SECONDS_PER_POD,
+)
 from trainmaster.controller.reconciling.jobs.types import MOST_CREATIONS, Plan
 from trainmaster.controller.reconciling.outcomes import ExpectationsPending
 from trainmaster.runtime.jobs.defaulting import parse_job
@@ -106,6 +111,20 @@ async def test_plans_of_large_jobs_are_made_beside_the_event_loop(count: int, pl
     world.refusals["create Pod demo-worker-0"] = QUOTA
     await world.reconciler.reconcile(KEY)
     assert executor.count == plans
+
+
+async def test_a_job_of_many_bytes_is_one_of_many_pods() -> None:
+    """A label that is changed again and again had 70,000 containers validated on the event loop each time."""
+    job = pytorchjob(worker=replicas(1))
+    job["metadata"]["annotations"] = {"padding": "x" * LARGE * BYTES_PER_POD}
+    world = JobWorld(job)
+    world.planner = executor = CountingExecutor()
+    world.restart()
+    await world.reconcile()
+    outcome = await world.reconcile()
+    assert executor.count == 1
+    assert isinstance(outcome, ExpectationsPending)
+    assert outcome.seconds == pytest.approx(LARGE * SECONDS_PER_POD, rel=0.1)
 
 
 def test_the_configuration_says_how_many_pods_a_job_may_have() -> None:
