@@ -292,6 +292,19 @@ def test_addresses_follow_the_trainer_and_the_subdomain() -> None:
     assert bootstrap["hosts"] == [{"host": "demo-workers-0-[0]"}]
 
 
+def test_more_slices_than_a_config_map_holds_are_refused_at_once() -> None:
+    """Each has its name in the script, and a runtime of a namespace says how many there are."""
+
+    def slices(count: int) -> Runtime:
+        node = replicated_job(containers=[{"name": "node", "image": "i"}], replicas=count)
+        return runtime(node, policy={"flux": {}, "numNodes": count})
+
+    with pytest.raises(PluginFailed, match="the hosts of 2147483647 slices do not fit into a ConfigMap") as caught:
+        jobset(trainjob(), slices(2**31 - 1))
+    assert caught.value.rejected
+    assert "demo-node-19999-[0]" in scripts(trainjob(), slices(20_000))["init.sh"]
+
+
 @pytest.mark.nightly
 def test_variables_change_how_flux_is_set_up() -> None:
     env = [{"name": "FLUX_VIEW_IMAGE", "value": "view:1"}, {"name": "FLUX_NETWORK_DEVICE", "value": "net1"}]

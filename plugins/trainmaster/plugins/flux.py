@@ -20,6 +20,7 @@ from importlib.resources import files
 from typing import Final
 
 from trainmaster.plugins.util.owned_objects import (
+    MAX_CONFIG_BYTES,
     WATCHES,
     Entropy,
     checked_entropy,
@@ -200,7 +201,10 @@ def _entrypoint(info: Info, nodes: PodSet, policy: FluxPolicy, job: TrainJob) ->
 
 
 def _init(info: Info, nodes: PodSet, container: JsonObject, job: TrainJob) -> str:
-    hosts = ",".join(f"{_host_prefix(nodes, job, each)}[{_ids(nodes.count)}]" for each in range(nodes.replicas))
+    # The last is the longest, and all stand in the script twice.
+    if 2 * nodes.replicas * len(f",{_hosts(nodes, job, nodes.replicas - 1)}") > MAX_CONFIG_BYTES:
+        raise Rejected(f"the hosts of {nodes.replicas} slices do not fit into a ConfigMap; use fewer replicas")
+    hosts = ",".join(_hosts(nodes, job, each) for each in range(nodes.replicas))
     variables = {
         "hosts": shlex.quote(hosts),
         "broker_configuration": shlex.quote(_broker_configuration(info, hosts, _settings(container, job), job)),
@@ -244,6 +248,11 @@ def _script(variables: Mapping[str, str], body: str) -> str:
 def _host_prefix(nodes: PodSet, job: TrainJob, index: int) -> str:
     """The host names of the nodes of one slice, up to their number in it."""
     return f"{job.metadata.name}-{nodes.name}-{index}-"
+
+
+def _hosts(nodes: PodSet, job: TrainJob, index: int) -> str:
+    """Write the host names of one slice as Flux does."""
+    return f"{_host_prefix(nodes, job, index)}[{_ids(nodes.count)}]"
 
 
 def _ids(count: int) -> str:

@@ -18,7 +18,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from trainmaster.plugins.util.mpi_ssh import SECRET_TYPE, environment, host_line, key_mount, key_volume, make_keys
-from trainmaster.plugins.util.owned_objects import WATCHES, Entropy, checked_entropy, config_map, secret
+from trainmaster.plugins.util.owned_objects import (
+    MAX_CONFIG_BYTES,
+    WATCHES,
+    Entropy,
+    checked_entropy,
+    config_map,
+    secret,
+)
 from trainmaster.runtime.api import MPIPolicy, TrainJob
 from trainmaster.runtime.api.constants import (
     LAUNCHER,
@@ -42,9 +49,6 @@ from trainmaster.runtime.podspec import upsert_env, upsert_volume_mounts, upsert
 from trainmaster.runtime.rendezvous import check_process_count, reserved_env, set_pods, unreachable
 
 _HOSTFILE_VOLUME: Final = "mpi-hostfile"
-
-_MAX_HOSTFILE_BYTES: Final = 1_000_000
-"""A ConfigMap holds 1 MiB."""
 
 
 class MPI:
@@ -186,7 +190,7 @@ def _hostfile(info: Info, policy: MPIPolicy, job: TrainJob) -> str:
     # The last of each is the longest. Names are never written before their number is known to be bearable.
     listed = [pods.endpoints for pods in _hosts(info, policy) if pods.endpoints]
     size = sum(len(names) * len(host_line(implementation, names[-1], slots)) for names in listed)
-    if size > _MAX_HOSTFILE_BYTES:
+    if size > MAX_CONFIG_BYTES:
         count = sum(len(names) for names in listed)
         raise Rejected(f"the hostfile of {count} nodes does not fit into a ConfigMap; use fewer nodes")
     return "".join(host_line(implementation, host, slots) for names in listed for host in names)

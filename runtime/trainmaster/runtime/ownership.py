@@ -52,9 +52,22 @@ def is_controlled_by(obj: JsonObject, owner: Owner) -> bool:
 
 def is_left_over(obj: JsonObject, kind: str, owner: Owner) -> bool:
     """Tell whether an object belonged to an earlier owner of the same kind and name: it will be garbage-collected."""
+    return is_left_by_earlier(obj, kind, owner, group=None)
+
+
+def is_left_by_earlier(obj: JsonObject, kind: str, owner: Owner, *, group: str | None) -> bool:
+    """Return whether an object belonged to an earlier owner of the same group, kind and name.
+
+    Args:
+        obj: The object.
+        kind: The kind of the owner.
+        owner: The owner of today.
+        group: The group of its API; None: any. The garbage collector may never collect what names a kind of another.
+    """
     return any(
         reference.get("controller")
         and (reference.get("kind"), reference.get("name")) == (kind, owner.metadata.name)
+        and group in (None, str(reference.get("apiVersion")).partition("/")[0])
         and reference.get("uid") != owner.metadata.uid
         for reference in obj["metadata"].get("ownerReferences") or []
     )

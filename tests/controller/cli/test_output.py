@@ -24,7 +24,7 @@ def test_controls_directions_and_separators_are_shown(capsys: pytest.CaptureFixt
     assert {"\x00", "\x1b", "\r", "\x7f", "\x85", "\x9b", "\u202e", "\u2028", "\u2066"} < set(HOSTILE)
     with guarded_output():
         sys.stdout.write("".join(HOSTILE) + "ü\t𝄞 \ud800\n")
-        sys.stderr.write(f"{TITLE}\u202e\n")
+        sys.stderr.writelines([f"{TITLE}\u202e", "\n"])
     out, err = capsys.readouterr()
     assert not UNSAFE.search(out + err)
     assert out.startswith("\\u0000\\u0001")

@@ -88,3 +88,18 @@ def test_an_owner_is_known_by_namespace_and_uid_wherever_objects_are_looked_up()
     store.replace(map(store.entry, objects), resource_version="1")
     assert store.index_keys(OWNER_INDEX, owner_value("team", "1")) == ["team/demo"]
     assert [is_controlled_by(each, job) for each in objects] == [True, False, False, False]
+
+
+@pytest.mark.guarantee("E-5")
+@pytest.mark.parametrize(("group", "waits"), [("kubeflow.org/v1alpha9", True), ("example.com/v1", False)])
+async def test_only_what_an_earlier_job_of_the_same_group_left_is_waited_for(group: str, waits: bool) -> None:
+    """The garbage collector leaves alone what names an owner of a kind that it does not know: nobody would be told."""
+    pod = stranger("Pod", "demo-master-0")
+    pod["metadata"] |= {"namespace": "team"}
+    pod["metadata"]["ownerReferences"][0] |= {"uid": "uid-0", "apiVersion": group}
+    world = JobWorld(pytorchjob(master=replicas(1)))
+    world.stores.pods.put(pod)
+    await world.settle()
+    assert [each["reason"] for each in world.status["conditions"] if each["type"] == "Blocked"] == (
+        [] if waits else ["NameTaken"]
+    )

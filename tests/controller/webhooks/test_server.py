@@ -30,7 +30,7 @@ from trainmaster.controller.webhooks import WebhookServer, Workers
 from trainmaster.controller.webhooks import workers as workers_module
 from trainmaster.controller.webhooks.handlers import Handler
 from trainmaster.controller.webhooks.review import ALLOWED, AdmissionRequest, AdmissionResponse
-from trainmaster.controller.webhooks.server import BODY_TIMEOUT, REQUEST_TIMEOUT, REVIEW_TIMEOUT
+from trainmaster.controller.webhooks.server import BODY_TIMEOUT, REQUEST_TIMEOUT, REVIEW_TIMEOUT, review
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -333,6 +333,27 @@ async def test_who_could_not_be_answered_in_time_is_told_at_once_to_come_again(
         async with server.session.post("/a", data=body, headers=headers) as response:
             assert response.status == 200, "it goes on"
     assert count("controller_runtime_webhook_requests_total", **labels) == before + 5
+
+
+@pytest.mark.guarantee("H-16")
+async def test_of_large_reviews_one_at_a_time_is_in_memory() -> None:
+    """What is read takes thirty times the memory of its text: three bodies of a stranger filled that of the manager."""
+    workers, read, most = Workers(), 0, 0
+
+    async def judge(_: AdmissionRequest) -> AdmissionResponse:
+        nonlocal read, most
+        read += 1
+        most = max(most, read)
+        await workers.of(len(body)).run(len(body), str)
+        read -= 1
+        return ALLOWED
+
+    body = orjson.dumps(REVIEW) + b" " * workers_module.LARGE
+    reviews = [review(body, judge, path="/a", workers=workers, clock=SystemClock()) for _ in range(4)]
+    answers = await asyncio.gather(*reviews)
+    workers.close()
+    assert [orjson.loads(each)["response"]["allowed"] for each in answers] == [True] * 4
+    assert most == 1
 
 
 @pytest.mark.guarantee("H-16")

@@ -11,7 +11,7 @@ Displays, which draw on a terminal, write to its descriptor themselves, and what
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
@@ -28,6 +28,11 @@ class GuardedOutput:
         """Write a text."""
         self.stream.write(UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
         return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write several texts."""
+        for line in lines:
+            self.write(line)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.stream, name)

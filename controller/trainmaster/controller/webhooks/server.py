@@ -236,10 +236,13 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
     try:
         async with clock.timeout(REVIEW_TIMEOUT):
             if len(body) > LARGE:
-                request = await workers.of(len(body)).run(len(body), decode_request, body)
+                worker = workers.of(len(body))
+                async with worker.turn(len(body)):
+                    request = await worker.run(len(body), decode_request, body)
+                    response = await handler(request)
             else:
                 request = decode_request(body)
-            response = await handler(request)
+                response = await handler(request)
     except Overloaded:
         raise
     except InvalidReview as error:

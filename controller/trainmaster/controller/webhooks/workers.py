@@ -13,6 +13,8 @@ Guarantees:
   is the time that those before it will take, by what the last ones took for each byte.
 - Large bodies have so many bytes in total at most, those included that are still on their way, and those of one peer
   half of that: whoever sends slow ones cannot have the reviews of others refused. Small bodies are never refused.
+- Of large reviews one at a time is in memory from when it is read until it is answered (`turn`): what is read may take
+  thirty times the memory of its text.
 - What nobody waits for any more counts until the thread that judges it has come back.
 """
 
@@ -21,9 +23,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
@@ -79,13 +81,38 @@ class Worker:
         self._plugin_threads = plugin_threads
         self._turn = asyncio.Lock()
         self._under_way = 0
+        self._waiting = 0
+        """Bytes of reviews that are judged by this worker alone, and whose turn has not come."""
+
         self._recent_bytes: float = _FIRST_BYTES
         self._recent_seconds = _FIRST_SECONDS
 
     @property
     def is_full(self) -> bool:
         """Whether a further review would wait for too long."""
-        return self._under_way * self._recent_seconds > LONGEST_WAIT * self._recent_bytes
+        return self._takes_too_long(self._under_way + self._waiting)
+
+    def _takes_too_long(self, size: int) -> bool:
+        return size * self._recent_seconds > LONGEST_WAIT * self._recent_bytes
+
+    @asynccontextmanager
+    async def turn(self, size: int) -> AsyncIterator[None]:
+        """Have a review of so many bytes to oneself during the block, beside those that take no turn.
+
+        Raises:
+            Overloaded: It would wait for too long.
+        """
+        if self.is_full:
+            raise Overloaded
+        self._waiting += size
+        try:
+            await self._turn.acquire()
+        finally:
+            self._waiting -= size
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     async def run(self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function when its turn comes; cancelled before, it is not called.
@@ -99,7 +126,7 @@ class Worker:
         Raises:
             Overloaded: It would wait for too long.
         """
-        if self.is_full:
+        if self._takes_too_long(self._under_way):
             raise Overloaded
         loop = asyncio.get_running_loop()
         timed = partial(self._timed, size, partial(function, *args, **kwargs))
@@ -126,7 +153,7 @@ class Worker:
         """
         if self._plugin_threads is None:
             return await self.run(size, function, *args, **kwargs)
-        if self.is_full:
+        if self._takes_too_long(self._under_way):
             raise Overloaded
         self._under_way += size
         try:

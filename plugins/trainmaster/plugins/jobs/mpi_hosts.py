@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from trainmaster.plugins.util.mpi_ssh import host_line
+from trainmaster.plugins.util.owned_objects import MAX_CONFIG_BYTES
 from trainmaster.runtime.api.constants import MPI_HOSTFILE_DIRECTORY, MPI_HOSTFILE_KEY
 from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
 from trainmaster.runtime.jobs.interface import Job
@@ -17,9 +18,6 @@ WORKER: Final = "Worker"
 
 HOSTFILE: Final = MPI_HOSTFILE_KEY
 DISCOVER_HOSTS: Final = "discover_hosts.sh"
-
-MAX_CONFIG_BYTES: Final = 1_000_000
-"""A ConfigMap holds 1 MiB; there is more in it than the hosts."""
 
 _VOLUME: Final = "mpi-job-config"
 

@@ -62,6 +62,11 @@ def workload_runs(job: TrainJob, listers: Listers) -> bool:
     return any(not (each.get("spec") or {}).get("suspend", False) for each in listers.workloads(job))
 
 
+MAX_CONFIG_BYTES: Final = 1_000_000
+"""Of what is written once for each pod: a ConfigMap holds 1 MiB, and there is more in it. Whoever writes such texts
+looks at their length before they are written, for a user may ask for any number of pods.
+"""
+
 Entropy = Callable[[int], bytes]
 """Gives so many random bytes; `os.urandom` is one."""
 

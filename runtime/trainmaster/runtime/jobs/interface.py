@@ -101,8 +101,8 @@ class Job:
 
     @property
     def total_replicas(self) -> int:
-        """How many pods it has when all are there."""
-        return sum(each.replicas for each in self.replica_specs.values())
+        """How many pods it has when all are there; less than none of a type are none."""
+        return sum(max(each.replicas, 0) for each in self.replica_specs.values())
 
     def replicas(self, replica_type: str) -> int:
         """Return how many replicas of a type it wants; 0 if it has none of them."""

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from support.jobworld import KEY, KINDS, JobWorld, pytorchjob, replicas, requests_of
+from support.jobworld import KEY, KINDS, JobWorld, job_object, pytorchjob, replicas, requests_of
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration.types import TrainingOperator
@@ -16,7 +16,12 @@ from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.jobs.observe import observe
 from trainmaster.controller.reconciling.jobs.plan import plan
-from trainmaster.controller.reconciling.jobs.reconciler import LARGE, MANY_PODS, SECONDS_PER_POD
+from trainmaster.controller.reconciling.jobs.reconciler import (
+    BYTES_PER_POD,
+    LARGE,
+    MANY_PODS,
+    SECONDS_PER_POD,
+)
 from trainmaster.controller.reconciling.jobs.types import MOST_CREATIONS, Plan
 from trainmaster.controller.reconciling.outcomes import ExpectationsPending
 from trainmaster.runtime.jobs.defaulting import parse_job
@@ -65,6 +70,17 @@ async def test_a_large_job_whose_pods_are_refused_is_not_looked_at_all_the_time(
     assert len(world.names("Pod")) == MANY_PODS
 
 
+async def test_a_type_of_less_than_no_replicas_makes_no_large_job_small() -> None:
+    """Nobody admits MPIJobs, and one that has pods is not validated again."""
+    launcher = replicas(1, container="mpi")
+    world = await JobWorld.settled(job_object("MPIJob", {"Launcher": launcher}))
+    many, fewer = replicas(MANY_PODS, container="mpi"), replicas(-MANY_PODS, container="mpi")
+    world.patch_spec(mpiReplicaSpecs={"Launcher": launcher, "Worker": many, "Other": fewer})
+    world.refusals["create Pod demo-worker-0"] = QUOTA
+    await world.reconcile()
+    assert isinstance(await world.reconcile(), ExpectationsPending)
+
+
 async def test_a_job_of_more_pods_than_it_may_have_is_looked_at_when_it_is_corrected() -> None:
     """It gets no pods, so its names cost nothing."""
     world = JobWorld(pytorchjob(worker=replicas(2**31 - 1)))
@@ -95,6 +111,20 @@ async def test_plans_of_large_jobs_are_made_beside_the_event_loop(count: int, pl
     world.refusals["create Pod demo-worker-0"] = QUOTA
     await world.reconciler.reconcile(KEY)
     assert executor.count == plans
+
+
+async def test_a_job_of_many_bytes_is_one_of_many_pods() -> None:
+    """A label that is changed again and again had 70,000 containers validated on the event loop each time."""
+    job = pytorchjob(worker=replicas(1))
+    job["metadata"]["annotations"] = {"padding": "x" * LARGE * BYTES_PER_POD}
+    world = JobWorld(job)
+    world.planner = executor = CountingExecutor()
+    world.restart()
+    await world.reconcile()
+    outcome = await world.reconcile()
+    assert executor.count == 1
+    assert isinstance(outcome, ExpectationsPending)
+    assert outcome.seconds == pytest.approx(LARGE * SECONDS_PER_POD, rel=0.1)
 
 
 def test_the_configuration_says_how_many_pods_a_job_may_have() -> None:

@@ -8,12 +8,15 @@ from typing import Any
 
 import pytest
 from support.jobworld import KINDS, JobWorld, job_object, pytorchjob, replicas
-from support.vitals import counted_calls
+from support.vitals import calls_of, counted_calls
 
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.jobs.apply import LARGEST_BATCH
+from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.outcomes import DONE, UNTIL_FREED, Requeue
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
+from trainmaster.runtime.jobs.defaulting import parse_job
+from trainmaster.runtime.jobs.pods import build_pod
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -182,3 +185,34 @@ async def test_the_work_of_a_reconcile_grows_with_the_number_of_types_not_with_i
         return calls.count
 
     assert await work(80) < 5 * await work(20)
+
+
+def test_what_pods_say_is_told_in_time_that_grows_with_their_number_not_with_its_square() -> None:
+    """A job may have as many types as pods."""
+
+    def work(types: int) -> int:
+        obj = job_object("TFJob", {f"t{n}": replicas(1, container="tensorflow") for n in range(types)})
+        job = parse_job(KINDS["TFJob"], obj)
+        pods = [build_pod(job, replica_type, 0) for replica_type in job.replica_specs]
+        for pod in pods:
+            pod["metadata"]["uid"] = pod["metadata"]["name"]
+        return calls_of(lambda: list(PodWarnings().events(job, pods)))
+
+    assert work(160) < 5 * work(40)
+
+
+async def test_the_work_for_a_pod_does_not_grow_with_the_containers_of_its_job() -> None:
+    """Of 10,000 pods all were looked through for each of them."""
+
+    async def work(containers: int) -> int:
+        template = {"spec": {"containers": [{"name": f"c{n}", "image": "image"} for n in range(containers)]}}
+        workers = {**replicas(50, "ExitCode"), "template": template}
+        world = JobWorld(job_object("MPIJob", {"Launcher": replicas(1), "Worker": workers}))
+        await world.settle()
+        for name in world.names("Pod"):
+            world.set_phase(name, "Failed", exit_code=1)
+        with counted_calls() as calls:
+            await world.reconcile()
+        return calls.count
+
+    assert await work(100) < 2 * await work(10)

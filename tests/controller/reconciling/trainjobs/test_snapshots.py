@@ -105,6 +105,21 @@ async def test_a_snapshot_that_was_there_before_the_manager_must_hold_the_runtim
     assert "apply JobSet" not in world.requests
 
 
+async def test_a_snapshot_that_was_somebody_elses_must_hold_the_runtime_when_it_is_the_trainjobs() -> None:
+    """The status that tells of the first one has no digest, and makes the TrainJob no older than digests."""
+    world = World()
+    claimed = snapshot("evil")
+    foreign = {**claimed, "metadata": {**claimed["metadata"], "ownerReferences": []}}
+    world.put(trainjob_object(), runtime("vetted"), foreign)
+    await world.reconcile()
+    assert is_refused(world)
+    world.remove("ConfigMap", SNAPSHOT)
+    world.put(claimed)
+    await world.reconcile()
+    assert is_refused(world)
+    assert "apply JobSet" not in world.requests
+
+
 async def test_a_snapshot_without_a_digest_is_taken_once_and_then_bound() -> None:
     """The Go original wrote it, or a version before there were digests; the runtime has changed since."""
     world = World()

@@ -41,7 +41,7 @@ from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
-from trainmaster.runtime.ownership import is_controlled_by, is_left_over
+from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 
 log = structlog.get_logger(__name__)
 
@@ -238,7 +238,7 @@ class Applier:
             live = await self._client.get(resource, metadata["namespace"], metadata["name"], metadata_only=True)
         except NotFound:
             return
-        if not is_left_over(live, job.kind.kind, job):
+        if not is_left_by_earlier(live, job.kind.kind, job, group=job.kind.group):
             if not is_controlled_by(live, job):
                 raise NameTaken(name_taken(obj["kind"], metadata["name"], job)) from conflict
             wanted, labels = metadata.get("labels") or {}, live["metadata"].get("labels") or {}

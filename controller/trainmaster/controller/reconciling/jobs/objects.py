@@ -33,7 +33,7 @@ from trainmaster.runtime.jobs.objects import owned
 from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
 from trainmaster.runtime.jobs.pods import build_pod, build_service
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.ownership import is_controlled_by, is_left_over
+from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 
@@ -58,15 +58,15 @@ def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable
 
 
 def _plan_creation(creation: Creation, store: Store, observed: Observed, planned: Plan) -> None:
-    existing = observed.existing(store, creation.name)
+    job, existing = observed.job, observed.existing(store, creation.name)
     if existing is None and len(planned.creates) >= MOST_CREATIONS:
         planned.is_partial = True
     elif existing is None:
         planned.creates.append(creation)
-    elif is_left_over(existing, observed.job.kind.kind, observed.job):
+    elif is_left_by_earlier(existing, job.kind.kind, job, group=job.kind.group):
         planned.waiting = True
-    elif planned.problem is None and not is_controlled_by(existing, observed.job):
-        planned.problem = name_taken(creation.kind, creation.name, observed.job)
+    elif planned.problem is None and not is_controlled_by(existing, job):
+        planned.problem = name_taken(creation.kind, creation.name, job)
 
 
 def _template_warnings(job: Job, replica_type: str, gang: GangScheduler | None) -> Iterator[JobEvent]:
@@ -118,7 +118,7 @@ def _of_pods(rule: JsonObject, pods: Collection[str]) -> JsonObject | None:
 
 
 def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
-    kind, name = (obj["apiVersion"], obj["kind"]), obj["metadata"]["name"]
+    job, kind, name = observed.job, (obj["apiVersion"], obj["kind"]), obj["metadata"]["name"]
     other = observed.stores.others[kind]
     existing = observed.existing(other.store, name)
     if existing is None:
@@ -126,13 +126,13 @@ def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
             planned.applies.append(Apply(obj))
     elif not obj["metadata"]["ownerReferences"]:
         pass  # nobody's, and there
-    elif is_left_over(existing, observed.job.kind.kind, observed.job):
+    elif is_left_by_earlier(existing, job.kind.kind, job, group=job.kind.group):
         if isinstance(other.store, WrittenStore):
             planned.applies.append(Apply(obj))  # its end will not be seen: the server is asked
         else:
             planned.waiting = True
-    elif not is_controlled_by(existing, observed.job):
-        planned.problem = planned.problem or name_taken(obj["kind"], name, observed.job)
+    elif not is_controlled_by(existing, job):
+        planned.problem = planned.problem or name_taken(obj["kind"], name, job)
     elif is_terminating(existing):
         planned.waiting = True
     elif not other.creates_only and drift(obj, existing, owned_fields=owned_fields(existing)) is Drift.CERTAIN:

@@ -39,8 +39,12 @@ class PodWarnings:
 
     def events(self, job: Job, pods: Iterable[JsonObject]) -> Iterator[JobEvent]:
         """Return what is new about the pods of a job."""
+        # Types and containers may be as many as pods: they are looked through once, not for each pod.
+        trainers = {each.lower(): trainer_of(job, each) for each in job.replica_specs}
         for pod in pods:
-            yield from self._news(pod, "exit", self._exits(job, pod))
+            label = (pod["metadata"].get("labels") or {}).get(REPLICA_TYPE_LABEL) or ""
+            trainer = trainers.get(label, job.kind.container_name)
+            yield from self._news(pod, "exit", self._exits(job, pod, trainer))
             if phase_of(pod) in _ACTIVE and not is_terminating(pod):
                 yield from self._news(pod, "abnormal", _abnormal(pod))
 
@@ -51,10 +55,8 @@ class PodWarnings:
             self._told[key] = text
             yield from found
 
-    def _exits(self, job: Job, pod: JsonObject) -> Iterator[JobEvent]:
-        label = (pod["metadata"].get("labels") or {}).get(REPLICA_TYPE_LABEL)
-        replica_type = next((each for each in job.replica_specs if each.lower() == label), None)
-        code = exit_code(pod, trainer_of(job, replica_type) if replica_type else job.kind.container_name)
+    def _exits(self, job: Job, pod: JsonObject, trainer: str) -> Iterator[JobEvent]:
+        code = exit_code(pod, trainer)
         if code is None or self._is_old(pod):
             return
         yield JobEvent("ExitedWithCode", f"Pod: {job.namespace}.{pod['metadata']['name']} exited with code {code}")

@@ -6,7 +6,7 @@ Guarantees:
 - C-1, C-4 (V1-B8): no key is reconciled before the caches have seen its own last writes, all of them.
 - What nobody foresaw, in a kind of somebody else's for instance, is told by the job that it befell, and hurts no other.
 - A job of many pods is not looked at for each of their events: what it costs grows with both. Pods that are wanted
-  count as well, since each look goes through their names. Plans of large jobs are made in a thread.
+  count as well, since each look goes through their names, and so do bytes. Plans of large jobs are made in a thread.
 - What can never work is told once, as the condition Blocked, and not tried again before something changes (V1-B18).
 """
 
@@ -74,6 +74,9 @@ _FINISHED: Final = (SUCCEEDED, FAILED)
 MANY_PODS: Final = 200
 SECONDS_PER_POD: Final = 0.001
 """From so many pods on, the time from one look at a job to the next, for each pod that it has or wants."""
+
+BYTES_PER_POD: Final = 1000
+"""Of a job: so many take as long as a pod."""
 
 LARGE: Final = 1000
 """Pods from which on a plan is made in a thread; it takes 10 to 40 ms."""
@@ -179,7 +182,7 @@ class JobReconciler:
             raise
 
     async def _reconcile(self, key: str, job: Job) -> Outcome:
-        size = self._size(job)
+        size = self._size(key, job)
         if size >= MANY_PODS:
             self._next_look[key] = self._clock.monotonic() + size * SECONDS_PER_POD
         observed, planned = await self._plan(job, size)
@@ -207,11 +210,15 @@ class JobReconciler:
         dues = (to_requeue(planned.due), status_due, waiting, taken, None if failure else wording_due)
         return next_outcome(dues, failure=failure, problem=problem)
 
-    def _size(self, job: Job) -> int:
-        """Return how many pods a job has or wants; one that wants more than it may have gets none."""
+    def _size(self, key: str, job: Job) -> int:
+        """Return how many pods a job has or wants, or is worth by its bytes.
+
+        One that wants more than it may have gets none.
+        """
         wanted = job.total_replicas if job.total_replicas <= job.kind.max_replicas else 0
         owner = owner_value(job.metadata.namespace, job.metadata.uid)
-        return max(wanted, len(self._stores.pods.index_keys(OWNER_INDEX, owner)))
+        existing = len(self._stores.pods.index_keys(OWNER_INDEX, owner))
+        return max(wanted, existing, self._stores.jobs.size(key) // BYTES_PER_POD)
 
     async def _plan(self, job: Job, size: int) -> tuple[Observed, Plan]:
         now, wait = self._clock.now(), self._restart_backoff.wait

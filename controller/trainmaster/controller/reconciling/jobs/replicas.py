@@ -97,13 +97,14 @@ def replicas_of(
         for pod in by_type.get(replica_type.lower(), ())
         if pod["metadata"]["name"] not in wanted and is_beyond(pod, spec.replicas) and not is_terminating(pod)
     ]
+    trainer = trainer_of(job, replica_type) if spec.restart_policy == EXIT_CODE else ""
     for pod in found.pods:
         if phase_of(pod) != "Failed" or is_terminating(pod):
             continue
         if spec.restart_policy in (ALWAYS, ON_FAILURE):
             found.restarts.append(pod)
         elif spec.restart_policy == EXIT_CODE:
-            code = exit_code(pod, trainer_of(job, replica_type))
+            code = exit_code(pod, trainer)
             retry = code is None or code >= FIRST_RETRYABLE_EXIT_CODE
             (found.restarts if retry else found.failed_for_good).append(pod)
     found.status = _count(found.pods)

@@ -59,7 +59,7 @@ from trainmaster.controller.resources import TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
-from trainmaster.runtime.ownership import is_controlled_by, is_left_over
+from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 
 log = structlog.get_logger(__name__)
 
@@ -236,7 +236,7 @@ class Applier:
         except NotFound:
             raise conflict from None
         own = is_controlled_by(live, observed.job)
-        if not own and not is_left_over(live, TRAINJOBS.kind, observed.job):
+        if not own and not is_left_by_earlier(live, TRAINJOBS.kind, observed.job, group=TRAINJOBS.group):
             raise NameTaken(name_taken(obj["kind"], metadata["name"])) from conflict
         if own and isinstance(store, WrittenStore):
             self._expectations.expect_write(key, {**obj, "metadata": live["metadata"]}, store)

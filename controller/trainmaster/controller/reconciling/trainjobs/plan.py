@@ -42,7 +42,7 @@ from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.ownership import is_controlled_by, is_left_over
+from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, Resolution, new_info, resolve
 from trainmaster.runtime.snapshot import (
     SnapshotChanged,
@@ -260,7 +260,7 @@ def _frozen_runtime(
     """Return the runtime that counts for this job, from the snapshot; plan the snapshot if there is none yet."""
     job = observed.job
     if snapshot is not None:
-        if is_left_over(snapshot, job.kind, job):
+        if is_left_by_earlier(snapshot, job.kind, job, group=GROUP):
             planned.waiting = True
             return None
         text = snapshot_text(snapshot, job)
@@ -285,8 +285,10 @@ def _is_frozen(text: str, digest: str, observed: Observed) -> bool:
     job = observed.job
     if observed.snapshot_digest == digest:
         return True
-    if not observed.snapshot_digest and (job.status.conditions or job.status.jobs_status or observed.workloads):
-        return True  # the TrainJob is older than digests
+    if not observed.snapshot_digest and (job.status.jobs_status or observed.workloads):
+        return (
+            True  # it was built before there were digests; a condition alone says that of a snapshot which was refused
+        )
     live = observed.listers.body(*runtime_key(job))
     if live is None:
         return False
@@ -318,10 +320,10 @@ def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Pl
         return
     existing = observed.existing(api_version, kind, name)
     once = desired.when is ApplyWhen.ONCE
-    if once and existing is not None and is_left_over(existing, job.kind, job):
+    if once and existing is not None and is_left_by_earlier(existing, job.kind, job, group=GROUP):
         existing = None  # of a kind that nobody reads, its end will not be seen: the server is asked
     if existing is not None and not is_controlled_by(existing, job):
-        if is_left_over(existing, job.kind, job):
+        if is_left_by_earlier(existing, job.kind, job, group=GROUP):
             planned.waiting = True
         else:
             planned.problem = name_taken(kind, name)
