@@ -39,7 +39,7 @@ def test_a_right_that_no_request_used_is_told(tmp_path: Path) -> None:
     made = recording(tmp_path, ("list", "configmaps", ""))
     assert [str(right) for right in made.used()] == ["list configmaps"]
     idle = {str(right) for right in made.unused()}
-    assert {"watch configmaps", "list secrets"} <= idle
+    assert {"watch configmaps", "create secrets"} <= idle
     assert "list configmaps" not in idle
 
 

@@ -81,7 +81,7 @@ _TEXTS: Final = [
 
 def watched_kinds(framework: Framework) -> dict[str, tuple[str, str]]:
     """What a manager watches: API version and kind by plural."""
-    kinds = {each.plural: (each.api_version, each.kind) for each in framework.watches()}
+    kinds = {each.plural: (each.api_version, each.kind) for each in framework.watches() if each.reads}
     return kinds | {each.plural: (each.api_version, each.kind) for each in _OWN}
 
 
