@@ -15,6 +15,7 @@ from support.objects import trainjob_object
 from support.virtualtime import VirtualClock
 from support.world import jobset_of
 
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.controller.manager.caches import Caches
@@ -106,6 +107,43 @@ async def test_a_mapper_that_does_not_return_delays_the_events_of_its_kind_alone
         await eventually(lambda: len(queue.added) == 3)
         assert queue.news() == [("team/a", 0), ("team/a", 0), ("team/c", 0)]
         assert mapped == ["2", "4"]
+    threads.close()
+
+
+@pytest.mark.guarantee("S-8")
+@pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
+async def test_what_a_mapper_is_shown_in_a_thread_nobody_else_changes(
+    cluster: Cluster, clock: VirtualClock, kind: str
+) -> None:
+    """The first reader of an object may change the tree of its last event."""
+    go_on = threading.Event()
+
+    def wait(obj: JsonObject) -> Iterable[tuple[str, str]]:
+        go_on.wait()
+        return jobs_of(obj)
+
+    caches, queue = Caches(cluster, [Watch(*GANG, jobs=wait)], clock=clock), Recorder(clock)
+    threads = PluginThreads("planner", skips=lambda _plugin: False)
+    caches.add_trainjob_handlers(queue, plugin_threads=threads)
+    (informer,) = (each for each in caches.informers() if each.resource.kind == "PodGroup")
+
+    def spoil(change: Delta) -> None:
+        """Do what another handler, or the first reader, may."""
+        tree = change.old if change.is_deletion else change.new
+        if tree is not None and tree["metadata"]["resourceVersion"] == "3":
+            tree["metadata"].clear()
+
+    informer.add_event_handler(spoil)
+
+    def gang(version: int, job: str) -> JsonObject:
+        metadata = {"name": "g", "namespace": "team", "resourceVersion": str(version), "labels": {"job": job}}
+        return {"kind": "PodGroup", "metadata": metadata}
+
+    async with running(caches):
+        podgroups = cluster.kinds[PODGROUPS]
+        await podgroups.send(bookmark(1, end=True), event("ADDED", gang(2, "a")), event(kind, gang(3, "b")))
+        go_on.set()
+        await eventually(lambda: "team/b" in [key for key, _ in queue.added])
     threads.close()
 
 

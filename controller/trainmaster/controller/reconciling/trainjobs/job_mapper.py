@@ -116,7 +116,7 @@ class ThreadedMapper:
 
     def __call__(self, change: Delta) -> None:
         """Have a change mapped."""
-        self._waiting[change.key] = change
+        self._waiting[change.key] = change.apart()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="map-changes")
 
