@@ -18,6 +18,7 @@ from support.world import jobset_of
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.kube.rest.watch import WatchEvent
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
@@ -273,3 +274,26 @@ async def test_only_events_of_what_a_trainjob_consists_of_can_be_echoes(cluster:
         settle()
         caches.enqueue_all()
         assert queue.news() == [("team/demo", -100)]
+
+
+@pytest.mark.guarantee("M-4")
+async def test_a_replica_that_stands_by_keeps_nothing_of_trainjobs_that_are_gone(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """What they owned is collected after them, and its deletion names them again."""
+    caches = Caches(cluster, [JOBSET], clock=clock)
+    queue = WorkQueue(clock=clock, exists=caches.trainjobs.store.__contains__)
+    echoes = Echoes(queue, Expectations(clock=clock))
+    caches.add_trainjob_handlers(queue, echoes)
+    job, jobset = trainjob_object(), jobset_of("uid-1")
+
+    def at(version: int, obj: JsonObject) -> JsonObject:
+        return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+
+    async with running(caches):
+        await cluster.send(TRAINJOBS, event("ADDED", at(2, job)), bookmark(3, end=True))
+        await cluster.send(JOBSETS, event("ADDED", at(4, jobset)), bookmark(5, end=True))
+        assert (len(queue), len(echoes)) == (1, 1)
+        await cluster.send(TRAINJOBS, event("DELETED", at(6, job)))
+        await cluster.send(JOBSETS, event("DELETED", at(7, jobset)))
+        assert (len(queue), len(echoes)) == (0, 0)
