@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from functools import partial
 
 import pytest
-from support.commands import eventually
+from support.commands import TIMEOUT, eventually
 from support.series import value_of
 from support.vandal import FOREVER, TIME, sleep, sleepers
 
@@ -69,6 +69,19 @@ async def test_one_that_does_not_come_back_is_replaced(guard: PluginGuard) -> No
         await eventually(lambda: value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == 0)
         for _ in range(3):
             assert await pool.run(lambda: "later") == "later"
+
+
+async def test_a_system_without_more_threads_costs_the_work_and_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with threads(size=1) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(3):
+                with pytest.raises(RuntimeError, match="can't start new thread"):
+                    await pool.run(threading.get_ident)
+        assert await asyncio.wait_for(pool.run(lambda: "next"), TIMEOUT) == "next"
 
 
 async def test_a_call_may_take_less_in_some_threads_than_elsewhere(guard: PluginGuard) -> None:
