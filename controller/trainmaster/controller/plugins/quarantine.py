@@ -72,11 +72,10 @@ class Quarantine:
 
     def enter(self, plugin: str, phase: str, *, now: float) -> Quarantined | None:
         """Return why a plugin must not be called now; None: it may be, and `succeeded` or `failed` has to follow."""
-        if (stuck := self._stuck[plugin, phase]) >= self._limit:
+        state = None if phase == DECIDING else self._quarantined.get(plugin)
+        stuck = self._stuck[plugin, phase]
+        if stuck >= self._limit and (state is None or state.phase != phase):
             return Quarantined(plugin, phase, stuck, "it does not return")
-        if phase == DECIDING:
-            return None
-        state = self._quarantined.get(plugin)
         if state is None:
             return None
         if now < state.until or self._is_stuck(plugin) or (phase == state.phase and state.trying):
