@@ -15,12 +15,13 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.configuration import Configuration, load_configuration
 from trainmaster.controller.configuration.reload import ConfigurationReloader
 from trainmaster.controller.plugins.options import PluginOptions
+from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.framework.loader import load_plugins
 from trainmaster.runtime.framework.models import SecretFile
-from trainmaster.runtime.listers import Watch
-from trainmaster.runtime.resolver import resolve
+from trainmaster.runtime.listers import NO_LISTERS, Watch
+from trainmaster.runtime.resolver import new_info, resolve
 
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
 
@@ -120,6 +121,27 @@ def test_new_options_are_in_effect_at_once(running: Running) -> None:
     (told,) = running.reload("fixed: {colour: green}")
     assert told["event"] == "the configuration file has changed; some options need a restart"
     assert told["options"] == ["plugins.options.fixed"], "one that cannot reload them"
+
+
+def test_what_is_judged_meanwhile_is_judged_by_either() -> None:
+    """And never by none."""
+
+    class Judge(Painter):
+        def __init__(self, options: PainterOptions, *, replaced: bool = True) -> None:
+            super().__init__(options)
+            self.replaced = replaced
+
+        def applies_to(self) -> bool:
+            if not self.replaced:
+                framework.replace(Judge(PainterOptions(colour="green")))
+            return True
+
+        def validate(self) -> list[FieldError]:
+            return [FieldError("spec", "no such colour")]
+
+    framework = Framework([Judge(PainterOptions(colour="blue"), replaced=False)])
+    (error,), _ = framework.validate(new_info(trainjob(), runtime()), trainjob(), None, NO_LISTERS)
+    assert error.detail == "no such colour"
 
 
 def test_what_has_begun_ends_with_the_old_options(running: Running) -> None:

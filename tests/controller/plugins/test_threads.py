@@ -10,11 +10,11 @@ from contextvars import ContextVar
 from functools import partial
 
 import pytest
-from support.commands import eventually
+from support.commands import TIMEOUT, eventually
 from support.series import value_of
 from support.vandal import FOREVER, TIME, sleep, sleepers
 
-from trainmaster.controller.plugins.guard import PluginGuard
+from trainmaster.controller.plugins.guard import CURRENT, PluginGuard, PluginQuarantined, TimeLimitExceeded
 from trainmaster.controller.plugins.quarantine import Quarantine
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.runtime.framework.calls import Calls, PluginFailed
@@ -69,6 +69,19 @@ async def test_one_that_does_not_come_back_is_replaced(guard: PluginGuard) -> No
         await eventually(lambda: value_of("trainmaster_plugin_stuck_calls", {"plugin": "acme"}) == 0)
         for _ in range(3):
             assert await pool.run(lambda: "later") == "later"
+
+
+async def test_a_system_without_more_threads_costs_the_work_and_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with threads(size=1) as pool:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            for _ in range(3):
+                with pytest.raises(RuntimeError, match="can't start new thread"):
+                    await pool.run(threading.get_ident)
+        assert await asyncio.wait_for(pool.run(lambda: "next"), TIMEOUT) == "next"
 
 
 async def test_a_call_may_take_less_in_some_threads_than_elsewhere(guard: PluginGuard) -> None:
@@ -178,6 +191,39 @@ def test_while_a_call_does_not_come_back_none_is_let_through() -> None:
     assert quarantine.enter("acme", "build", now=600.0) is not None
     quarantine.came_back("acme", "build")
     assert quarantine.enter("acme", "build", now=600.0) is None
+
+
+def test_calls_that_do_not_come_back_count_although_others_succeed_in_between() -> None:
+    """It does not return for one TrainJob: each try would take another thread for ever."""
+    quarantine = Quarantine(failures=3, period=60.0)
+    for news in (False, False, True):
+        quarantine.gave_up("acme", "build")
+        assert failing(quarantine, "odd", exceeded=True) == [news]
+        quarantine.succeeded("acme", "build")
+    assert quarantine.enter("acme", "build", now=600.0) is not None
+    for _ in range(3):
+        quarantine.came_back("acme", "build")
+    assert quarantine.enter("acme", "build", now=600.0) is None
+
+
+def test_of_a_plugin_that_is_quarantined_for_something_else_no_more_calls_hang_than_of_others() -> None:
+    """Events still reach it, and each would take a thread for ever."""
+    guard = PluginGuard({"acme"}, time_limit=5.0, failures=1, period=60.0, now=lambda: now[0])
+    now = [0.0]
+    with pytest.raises(PluginFailed):
+        Calls(guard=guard).run("acme", "build", lambda: 1 // 0)
+    assert [each.phase for each in guard.quarantined()] == ["build"]
+    guard.enter("acme", "Watch.jobs", "")
+    call, CURRENT.work.call = CURRENT.work.call, None
+    now[0] = 5.1
+    assert call is not None
+    assert call.give_up()
+    with pytest.raises(PluginQuarantined, match=r"in Watch\.jobs \(it does not return\)"):
+        guard.enter("acme", "Watch.jobs", "")
+    CURRENT.work.call = call
+    with pytest.raises(TimeLimitExceeded):
+        guard.leave("acme", "Watch.jobs", "", None)
+    assert Calls(guard=guard).run("acme", "Watch.jobs", lambda: "it has come back") == "it has come back"
 
 
 def test_whom_a_plugin_serves_is_asked_however_many_other_calls_do_not_come_back() -> None:

@@ -9,7 +9,12 @@ from structlog.testing import capture_logs
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.expectations import EXPECTATIONS_TIMEOUT, UNOBSERVED_AFTER, Expectations
+from trainmaster.controller.reconciling.expectations import (
+    EXPECTATIONS_TIMEOUT,
+    UNOBSERVED_AFTER,
+    Expectations,
+    WrittenStore,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 KEY = "team/demo"
@@ -75,6 +80,15 @@ def test_a_delete_is_waited_for_until_the_cache_shows_it() -> None:
         assert not expectations.satisfied(KEY)
         store.delete("team/demo") if after is None else store.put(after)
         assert expectations.satisfied(KEY)
+
+
+def test_a_delete_of_what_nobody_reads_holds_nothing_up() -> None:
+    """No cache would ever show that it is gone."""
+    expectations, old, store = Expectations(clock=VirtualClock()), child(), WrittenStore()
+    expectations.expect_write(KEY, old, store)
+    expectations.expect_deletion(KEY, old, store)
+    assert expectations.satisfied(KEY)
+    assert "team/demo" not in store
 
 
 @pytest.mark.guarantee("C-3")

@@ -30,7 +30,7 @@ from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
-from trainmaster.controller.manager.scopes import JoinedStore, Scope, served_by
+from trainmaster.controller.manager.scopes import JoinedStore, Scope, WrittenBesideStore, served_by
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
 from trainmaster.controller.reconciling.echoes import Echoes
@@ -153,18 +153,18 @@ class Caches:
         self.trainjobs.add_event_handler(self.deleted_workloads.on_trainjob_event)
         self._by_kind: dict[GroupVersionKind, list[tuple[Scope, Informer]]] = {}
         self._unread: dict[GroupVersionKind, tuple[Resource, Store]] = {}
-        """Kinds that nobody reads, or only in namespaces that are not served: of these nothing exists here."""
+        """Kinds that nobody reads, or not everybody who writes them, or only in namespaces that are not served."""
 
         self._workload_informers: list[Informer] = []
         self._watches: list[tuple[Informer, Watch]] = []
         for kind, every in _by_kind([*OWN_WATCHES, *watches]).items():
             declared = [watch for watch in every if watch.reads]
-            if not declared:
+            if len(declared) < len(every):
                 self._unread[kind] = watched_resource(every[0]), WrittenStore()
             scopes = self._by_kind.setdefault(kind, [])
             for scope, served in served_by(declared, namespaces).items():
                 if scope.namespaces == ():
-                    _, store = self._unread[kind] = watched_resource(served[0]), Store()
+                    _, store = self._unread.setdefault(kind, (watched_resource(served[0]), Store()))
                     _add_indexes(store, served)
                     continue  # an informer would read all namespaces
                 informer = whole.get(kind) or _informer_for(new, scope, served, namespaces, first=not scopes)
@@ -184,7 +184,7 @@ class Caches:
     def stores(self) -> Mapping[GroupVersionKind, tuple[Resource, Store]]:
         """All caches by kind, each with its resource."""
         read = {
-            kind: (scopes[0][1].resource, _store_of(scopes))
+            kind: (scopes[0][1].resource, _store_of(scopes, self._unread.get(kind)))
             for kind, scopes in self._by_kind.items()
             if scopes and (kind != _kind_of(TRAINJOBS) or kind in self._declared)
         }
@@ -339,11 +339,12 @@ def _informer_for(
     )
 
 
-def _store_of(scopes: list[tuple[Scope, Informer]]) -> Store:
+def _store_of(scopes: list[tuple[Scope, Informer]], unread: tuple[Resource, Store] | None) -> Store:
     """Return where a kind is read from, which is the store of its informer unless there are several."""
-    if len(scopes) == 1:
-        return scopes[0][1].store
-    return JoinedStore((scope, informer.store) for scope, informer in scopes)
+    parts = [(scope, informer.store) for scope, informer in scopes]
+    if unread is not None and isinstance(unread[1], WrittenStore) and not any(each.hears_of_all for each, _ in parts):
+        return WrittenBesideStore(parts, unread[1])
+    return parts[0][1] if len(parts) == 1 else JoinedStore(parts)
 
 
 def _own_key(change: Delta) -> Iterable[str]:

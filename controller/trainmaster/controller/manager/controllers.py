@@ -54,10 +54,10 @@ def make_controllers(
     def tracer(name: str, resource: Resource, store: Store) -> ReconcileTracer | None:
         return None if tracing is None else tracing.reconciles(name, resource.kind, store.uid)
 
-    def queue_of(name: str) -> WorkQueue:
-        return WorkQueue(clock=clock, metrics=WorkQueueMetrics(name))
+    def queue_of(name: str, store: Store) -> WorkQueue:
+        return WorkQueue(clock=clock, metrics=WorkQueueMetrics(name), exists=store.__contains__)
 
-    queue = queue_of("trainjob_controller")
+    queue = queue_of("trainjob_controller", caches.trainjobs.store)
     trainjobs = TrainJobReconciler(
         client=client,
         queue=queue,
@@ -92,9 +92,9 @@ def make_controllers(
     ]
     for resource in RUNTIMES.values():
         name = f"{resource.kind.lower()}_controller"
-        queue = queue_of(name)
-        caches.add_runtime_handlers(resource, queue)
         store = caches.runtimes[resource].store
+        queue = queue_of(name, store)
+        caches.add_runtime_handlers(resource, queue)
         reconciler = RuntimeReconciler(client, resource, store)
         controllers.append(
             Controller(

@@ -16,7 +16,9 @@ from functools import partial
 import orjson
 import structlog
 
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -61,6 +63,11 @@ class Scope:
                 self.namespaces is None or (other.namespaces is not None and {*other.namespaces} <= {*self.namespaces})
             )
         )
+
+    @property
+    def hears_of_all(self) -> bool:
+        """Whether no object is left out."""
+        return self.namespaces is None and self.label_selector is None
 
     def __str__(self) -> str:
         """Return it as it stands in metrics and logs."""
@@ -203,3 +210,28 @@ class JoinedStore(Store):
 
     def __contains__(self, key: str) -> bool:
         return any(key in store for _, store in self._parts)
+
+
+class WrittenBesideStore(JoinedStore, WrittenStore):
+    """The same, with what was written here of the kind: nobody reads that who writes it.
+
+    Args:
+        parts: The scopes with their stores, of which none hears of every object.
+        written: What was written.
+    """
+
+    def __init__(self, parts: Iterable[tuple[Scope, Store]], written: WrittenStore) -> None:
+        super().__init__([*parts, (Scope(None, metadata_only=True, owned_only=True), written)])
+        self._written = written
+
+    def note(self, key: str, written: JsonObject, now: float) -> None:
+        """Take note of an object that is there, for the reconcile of `key`."""
+        self._written.note(key, written, now)
+
+    def forget(self, before: float) -> list[str]:
+        """Forget what was noted before a moment; returns whose it was."""
+        return self._written.forget(before)
+
+    def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
+        """Take note that an object was deleted here."""
+        return self._written.delete(key, last=last)

@@ -240,7 +240,6 @@ class TrainingOperator:
 
     def _make(self, kind: JobKind, transform: Transform) -> _Served:
         resource = job_resource(kind)
-        queue = WorkQueue(clock=self._clock, metrics=WorkQueueMetrics(kind.controller_name))
         pods = self._child(PODS, trim_pod, label_selector=JOB_NAME_LABEL)
         children = [pods]
         services = pods
@@ -271,6 +270,8 @@ class TrainingOperator:
             priorities = classes.store
 
         informer = self._informer(resource, optional=True, start_after=partial(self._wait_for, children))
+        metrics, exists = WorkQueueMetrics(kind.controller_name), informer.store.__contains__
+        queue = WorkQueue(clock=self._clock, metrics=metrics, exists=exists)
         _enqueue(informer, queue, job_keys(kind), own=True)
         states = JobStates(kind.framework)
         informer.add_event_handler(states.on_event)

@@ -5,9 +5,11 @@ Rules:
   job that is odd, and it is tried again and again. That a limit was exceeded counts each time: each costs everybody.
 - After the period one call in the phase that failed is let through, while others wait for how it ends. Success ends
   the quarantine, failure begins it anew. Other phases are called meanwhile: the one call may depend on them.
-- While a call that was given up has not come back, no further one is let through: each would take a thread.
+- While a call that was given up has not come back, no further one is let through: each would take a thread. As many as
+  it takes failures quarantine the plugin, whatever succeeded in between: it may be one TrainJob for which it hangs.
 - A plugin is never quarantined for `applies_to`, and asked that also while it is quarantined: nobody else knows which
-  TrainJobs it does not serve, and those go on. Only when so many of these calls have not come back it is not asked.
+  TrainJobs it does not serve, and those go on.
+- A phase of which so many calls have not come back is called no more, `applies_to` and events among them.
 """
 
 from __future__ import annotations
@@ -70,10 +72,10 @@ class Quarantine:
 
     def enter(self, plugin: str, phase: str, *, now: float) -> Quarantined | None:
         """Return why a plugin must not be called now; None: it may be, and `succeeded` or `failed` has to follow."""
-        if phase == DECIDING:
-            stuck = self._stuck[plugin, phase]
-            return Quarantined(plugin, phase, stuck, "it does not return") if stuck >= self._limit else None
-        state = self._quarantined.get(plugin)
+        state = None if phase == DECIDING else self._quarantined.get(plugin)
+        stuck = self._stuck[plugin, phase]
+        if stuck >= self._limit and (state is None or state.phase != phase):
+            return Quarantined(plugin, phase, stuck, "it does not return")
         if state is None:
             return None
         if now < state.until or self._is_stuck(plugin) or (phase == state.phase and state.trying):
@@ -118,7 +120,7 @@ class Quarantine:
             failures.exceeded += 1
         else:
             failures.jobs.add(job)
-        if len(failures) < self._limit:
+        if max(len(failures), self._stuck[plugin, phase]) < self._limit:
             return None
         del self._failures[plugin, phase]
         state = self._quarantined[plugin] = _State(phase, self._limit, why, now + self.period)

@@ -76,7 +76,11 @@ class PluginThreads:
     async def _run(self, function: Callable[[], T], refused: Mapping[str, CallEnded]) -> T:
         await self._places.acquire()
         loop, context = asyncio.get_running_loop(), copy_context()  # what log lines say of the TrainJob is in it
-        thread = self._idle.pop() if self._idle else _Thread(self._name)
+        try:
+            thread = self._idle.pop() if self._idle else _Thread(self._name)
+        except RuntimeError:  # the system has no more of them
+            self._places.release()
+            raise
         work = Work(time_limit=self._time_limit, refused=refused)
         future: asyncio.Future[T] = loop.create_future()
         next_look: asyncio.TimerHandle | None = None

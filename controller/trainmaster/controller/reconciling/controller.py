@@ -142,7 +142,7 @@ class Controller:
     async def run(self) -> None:
         """Work until the queue is shut down; until there is a first key, one worker waits for all of them."""
         self._on_start()
-        self.queue.restart_waits()
+        self.queue.start()
         try:
             async with asyncio.TaskGroup() as tasks:
                 looking = tasks.create_task(self._add_unobserved(), name=f"{self.name}-unobserved")

@@ -93,12 +93,14 @@ class Echoes:
 
     def _add(self, key: str, *, anew: bool, priority: int, delay: float = 0.0) -> None:
         self._settled.discard(key)
-        if anew:
-            self._asked_anew.add(key)
         if delay:
             self._queue.add_after(key, delay, priority=priority)
         else:
             self._queue.add(key, priority=priority)
+        if key not in self._queue:
+            self._asked_anew.discard(key)  # there is no such TrainJob, and nobody works on the queue
+        elif anew:
+            self._asked_anew.add(key)
 
     def _is_echo(self, key: str, version: Version | None) -> bool:
         if version is None:

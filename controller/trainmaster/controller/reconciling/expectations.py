@@ -117,6 +117,9 @@ class Expectations:
     def expect_deletion(self, key: str, obj: JsonObject, store: Store) -> None:
         """Expect a cache to show that `obj`, as it was observed, is deleted: the reconcile of `key` did that."""
         name, uid = object_key(obj), obj["metadata"]["uid"]
+        if isinstance(store, WrittenStore):
+            store.delete(name)
+            return
 
         def is_gone() -> bool:
             if store.uid(name) != uid:

@@ -342,10 +342,10 @@ class Framework:
         configs = self._configs(info, job=uid)
         errors: list[FieldError] = []
         warnings: list[FieldWarning] = []
-        serving = self._serving_at_admission(info, theirs, warnings)
+        serving = {each.name for each in self._serving_at_admission(info, theirs, warnings)}
         for plugin in self._by_phase["validate"]:
-            # Without its kinds a plugin cannot judge; the resolution says so.
-            if plugin not in serving or self.lacks_kinds(plugin, listers) is not None:
+            # By name: one may have been replaced meanwhile. Without its kinds it cannot judge; the resolution says so.
+            if plugin.name not in serving or self.lacks_kinds(plugin, listers) is not None:
                 continue
             try:
                 given = {**arguments, "config": configs.get(plugin.name)}

@@ -13,6 +13,7 @@ given is shared, but for the pod of `set_cluster_spec`, which is theirs to chang
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -118,6 +119,23 @@ class Job:
         """Tell whether a condition of its status holds."""
         found = self.condition(condition_type)
         return found is not None and found.get("status") == "True"
+
+
+class KindFailed(Exception):
+    """A method of a kind would have ended the process."""
+
+
+@contextmanager
+def contained() -> Iterator[None]:
+    """Have what methods of a kind raise in the block be a failure of the kind, and no reason to end the process.
+
+    Raises:
+        KindFailed: In place of `SystemExit`, `KeyboardInterrupt` and `GeneratorExit`.
+    """
+    try:
+        yield
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        raise KindFailed(f"{type(error).__name__}: {error}") from error
 
 
 class JobKind:

@@ -31,7 +31,7 @@ from trainmaster.runtime.jobs.constants import (
     ON_FAILURE,
 )
 from trainmaster.runtime.jobs.defaulting import canonical_type, parse_job, rank_of
-from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.interface import Job, JobKind, contained
 from trainmaster.runtime.jobs.podtemplates import check_names, check_pods
 from trainmaster.runtime.jobs.types import ReplicaSpec
 from trainmaster.runtime.jsontree import JsonObject
@@ -54,9 +54,10 @@ def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> Vali
     if old is not None and (_is_being_deleted(obj) or _spec_of(obj) == _spec_of(old)):
         return ValidationResult()
     try:
-        job = parse_job(kind, obj)
-        before = _parsed(kind, old)
-        found = [*_check_object(job, old), *check_job(job, before)]
+        with contained():
+            job = parse_job(kind, obj)
+            before = _parsed(kind, old)
+            found = [*_check_object(job, old), *check_job(job, before)]
     except ApiTypeError as error:
         return ValidationResult(refusal=f"the {kind.kind} cannot be read: {'; '.join(error.problems)}")
     if not any(isinstance(each, FieldError) for each in found):

@@ -209,6 +209,29 @@ async def test_a_write_that_waited_for_a_connection_asks_the_guard_before_it_lea
     assert len(server.seen) == 2
 
 
+@pytest.mark.parametrize(
+    ("transport", "size"), [(Http1Transport, 2**20), (ProxiedTransport, 10), (ProxiedTransport, 2**20)]
+)
+async def test_what_is_not_written_yet_when_the_lease_is_lost_is_not_written(
+    transport: type[Http1Transport | ProxiedTransport], server: Any, clock: Any, size: int
+) -> None:
+    """The guard is asked with the connection in hand, and again before each piece that goes out later."""
+    asked = list[bool]()
+
+    def guard() -> None:
+        asked.append(not asked)
+        if not asked[-1]:
+            raise NotLeading("the lease is lost")
+
+    sent = transport(RestConfig(server=server.url), clock=clock, connections=1)
+    written = {**OBJECT, "data": {"x": "x" * size}}
+    async with KubeClient(RestConfig(server=server.url), user_agent="test", transport=sent, guard=guard) as client:
+        with pytest.raises(NotLeading, match="the lease is lost"):
+            await client.create(CONFIGMAPS, written)
+        assert asked == [True, False]
+    assert server.seen == []
+
+
 METADATA = {"name": "x", "namespace": "tenant", "uid": "u", "resourceVersion": "7", "labels": {"a": "b"}}
 ODD = {
     "deep": b"[" * 5000 + b"]" * 5000,

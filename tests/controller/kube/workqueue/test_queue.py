@@ -192,7 +192,7 @@ def test_what_waited_for_workers_to_start_has_not_waited_for_a_worker(virtual: V
     queue.add_after("due", 5)
     queue.add_after("later", 1010)
     virtual.step(1000)
-    queue.restart_waits()
+    queue.start()
     virtual.step(2)
     assert {each["key"]: each["waitedSeconds"] for each in queue.state(limit=9)["readyKeys"]} == {"early": 2, "due": 2}
     assert [queue.take(), queue.take(), queue.take()] == ["early", "due", None]
@@ -201,6 +201,32 @@ def test_what_waited_for_workers_to_start_has_not_waited_for_a_worker(virtual: V
     virtual.step(3)
     assert queue.take() == "later"
     assert sample(name, "queue_duration_seconds_sum") == 2 + 2 + 3
+
+
+@pytest.mark.guarantee("M-4")
+def test_until_it_is_started_a_queue_holds_keys_of_what_exists_alone(virtual: VirtualClock) -> None:
+    """A replica that stands by keeps no key of all that was there in weeks, whatever comes after its deletion."""
+    name, there = "test-queue-gone", set[str]()
+    metrics = WorkQueueMetrics(name)
+    queue = WorkQueue(clock=virtual, backoff=exact_backoff(), metrics=metrics, exists=there.__contains__)
+    for number in range(3000):
+        key = f"team/job-{number}"
+        there.add(key)
+        queue.add_after(key, 10)
+        queue.add(key, priority=100)
+        there.discard(key)
+        queue.add(key)
+        queue.add_after(key, 10)
+    assert (len(queue), queue.state(limit=9)["delayed"], sample(name, "depth", priority="100")) == (0, 0, 0)
+    there |= {"stays", "later"}
+    queue.add("stays")
+    queue.add("later", priority=100)
+    assert queue.take() is None
+    there.clear()
+    queue.start()
+    assert drain(queue) == ["later", "stays"]
+    queue.add("gone meanwhile")
+    assert drain(queue) == ["gone meanwhile"], "who works on keys has something to forget"
 
 
 @pytest.mark.guarantee("W-31")

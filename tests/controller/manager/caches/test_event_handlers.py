@@ -15,8 +15,10 @@ from support.objects import trainjob_object
 from support.virtualtime import VirtualClock
 from support.world import jobset_of
 
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.kube.rest.watch import WatchEvent
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
@@ -106,6 +108,43 @@ async def test_a_mapper_that_does_not_return_delays_the_events_of_its_kind_alone
         await eventually(lambda: len(queue.added) == 3)
         assert queue.news() == [("team/a", 0), ("team/a", 0), ("team/c", 0)]
         assert mapped == ["2", "4"]
+    threads.close()
+
+
+@pytest.mark.guarantee("S-8")
+@pytest.mark.parametrize("kind", ["MODIFIED", "DELETED"])
+async def test_what_a_mapper_is_shown_in_a_thread_nobody_else_changes(
+    cluster: Cluster, clock: VirtualClock, kind: str
+) -> None:
+    """The first reader of an object may change the tree of its last event."""
+    go_on = threading.Event()
+
+    def wait(obj: JsonObject) -> Iterable[tuple[str, str]]:
+        go_on.wait()
+        return jobs_of(obj)
+
+    caches, queue = Caches(cluster, [Watch(*GANG, jobs=wait)], clock=clock), Recorder(clock)
+    threads = PluginThreads("planner", skips=lambda _plugin: False)
+    caches.add_trainjob_handlers(queue, plugin_threads=threads)
+    (informer,) = (each for each in caches.informers() if each.resource.kind == "PodGroup")
+
+    def spoil(change: Delta) -> None:
+        """Do what another handler, or the first reader, may."""
+        tree = change.old if change.is_deletion else change.new
+        if tree is not None and tree["metadata"]["resourceVersion"] == "3":
+            tree["metadata"].clear()
+
+    informer.add_event_handler(spoil)
+
+    def gang(version: int, job: str) -> JsonObject:
+        metadata = {"name": "g", "namespace": "team", "resourceVersion": str(version), "labels": {"job": job}}
+        return {"kind": "PodGroup", "metadata": metadata}
+
+    async with running(caches):
+        podgroups = cluster.kinds[PODGROUPS]
+        await podgroups.send(bookmark(1, end=True), event("ADDED", gang(2, "a")), event(kind, gang(3, "b")))
+        go_on.set()
+        await eventually(lambda: "team/b" in [key for key, _ in queue.added])
     threads.close()
 
 
@@ -235,3 +274,26 @@ async def test_only_events_of_what_a_trainjob_consists_of_can_be_echoes(cluster:
         settle()
         caches.enqueue_all()
         assert queue.news() == [("team/demo", -100)]
+
+
+@pytest.mark.guarantee("M-4")
+async def test_a_replica_that_stands_by_keeps_nothing_of_trainjobs_that_are_gone(
+    cluster: Cluster, clock: VirtualClock
+) -> None:
+    """What they owned is collected after them, and its deletion names them again."""
+    caches = Caches(cluster, [JOBSET], clock=clock)
+    queue = WorkQueue(clock=clock, exists=caches.trainjobs.store.__contains__)
+    echoes = Echoes(queue, Expectations(clock=clock))
+    caches.add_trainjob_handlers(queue, echoes)
+    job, jobset = trainjob_object(), jobset_of("uid-1")
+
+    def at(version: int, obj: JsonObject) -> JsonObject:
+        return {**obj, "metadata": {**obj["metadata"], "resourceVersion": str(version)}}
+
+    async with running(caches):
+        await cluster.send(TRAINJOBS, event("ADDED", at(2, job)), bookmark(3, end=True))
+        await cluster.send(JOBSETS, event("ADDED", at(4, jobset)), bookmark(5, end=True))
+        assert (len(queue), len(echoes)) == (1, 1)
+        await cluster.send(TRAINJOBS, event("DELETED", at(6, job)))
+        await cluster.send(JOBSETS, event("DELETED", at(7, jobset)))
+        assert (len(queue), len(echoes)) == (0, 0)

@@ -16,8 +16,9 @@ from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, SECRETS, Resource
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.resources import RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
@@ -209,3 +210,33 @@ async def test_namespaces_that_only_a_plugin_chose_are_waited_for(cluster: Clust
             await cluster.send(kind, bookmark(1, end=True))
         assert caches.not_synced() == ["queues.acme.io"]
         assert await keep_waiting(caches)
+
+
+@pytest.mark.parametrize(
+    ("reading", "served"),
+    [
+        ({"namespaces": ("acme",)}, ()),
+        ({"namespaces": ("acme",)}, ("team", "acme")),
+        ({"namespaces": ("acme",)}, ("team",)),
+        ({"label_selector": "a=1"}, ()),
+    ],
+)
+async def test_what_one_plugin_writes_unread_waits_for_no_cache_of_what_another_reads_of_the_kind(
+    cluster: Cluster, clock: VirtualClock, reading: dict[str, Any], served: tuple[str, ...]
+) -> None:
+    """As for Secrets: that of an MPI TrainJob, and those of a plugin's own namespace."""
+    secret = ("v1", "Secret", "secrets")
+    watches = [Watch(*secret, writes=True, creates_only=True, reads=False), Watch(*secret, **reading)]
+    caches, expectations = Caches(cluster, watches, namespaces=served, clock=clock), Expectations(clock=clock)
+    async with running(caches):
+        labelled = {"name": "own", "namespace": "acme", "resourceVersion": "2", "labels": {"a": "1"}}
+        await cluster.send(SECRETS, bookmark(1, end=True), event("ADDED", {"kind": "Secret", "metadata": labelled}))
+        _, store = caches.stores()["v1", "Secret"]
+        written = {"name": "ssh", "namespace": "team", "uid": "u", "resourceVersion": "7"}
+        expectations.expect_write("team/demo", {"apiVersion": "v1", "kind": "Secret", "metadata": written}, store)
+        assert expectations.satisfied("team/demo")
+        assert ("team/ssh" in store, store.uid("team/ssh")) == (True, "u")
+        assert ("acme/own" in store) is (served != ("team",))
+        await clock.advance(600)
+        assert expectations.unobserved() == ["team/demo"]
+        assert "team/ssh" not in store, "it may have been deleted meanwhile"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,7 +17,9 @@ from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.outcomes import DONE, UNTIL_FREED, Requeue
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.defaulting import parse_job
+from trainmaster.runtime.jobs.interface import KindFailed
 from trainmaster.runtime.jobs.pods import build_pod
+from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -47,18 +50,38 @@ async def test_a_running_job_that_is_scaled_to_more_than_a_cluster_has_keeps_wha
     assert world.names("Pod") == ["demo-master-0", "demo-worker-0", "demo-worker-1"]
 
 
-async def test_a_kind_that_fails_hurts_its_jobs_alone_and_they_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = JobWorld(pytorchjob(master=replicas(1)))
+@pytest.mark.parametrize("error", [ZeroDivisionError("odd"), SystemExit(3), KeyboardInterrupt(), GeneratorExit()])
+async def test_a_kind_that_fails_hurts_its_jobs_alone_and_they_say_so(
+    monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    """Whatever it raises: neither its `sys.exit` nor an interrupt ends the process of everybody."""
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    world, name = JobWorld(pytorchjob(master=replicas(1))), type(error).__name__
     for point in ("default", "build", "update_job_status", "set_cluster_spec"):
         with monkeypatch.context() as patched:
-            patched.setattr(type(world.kind), point, lambda *_args: 1 / 0)
-            with pytest.raises(ZeroDivisionError):
+            patched.setattr(type(world.kind), point, fail)
+            with pytest.raises(Exception, match=f"^{name}|odd"):
                 await world.settle()
         assert blocked(world)["reason"] == "InternalError"
-        assert "ZeroDivisionError: division by zero" in blocked(world)["message"]
+        assert name in blocked(world)["message"]
         await world.settle()
         assert not blocked(world)
         world.remove("Pod", "demo-master-0")
+
+
+@pytest.mark.parametrize("point", ["default", "validate"])
+def test_a_kind_that_would_end_the_process_at_admission_fails(monkeypatch: pytest.MonkeyPatch, point: str) -> None:
+    def leave(*_: Any) -> None:
+        sys.exit(3)
+
+    job = pytorchjob(master=replicas(1))
+    kind = KINDS["PyTorchJob"]
+    monkeypatch.setattr(type(kind), point, leave)
+    with pytest.raises(KindFailed, match=r"^SystemExit: 3$"):
+        validate_job(kind, job, None)
 
 
 async def test_a_pod_without_our_label_is_missed_by_the_cache_and_said_to_be() -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import pytest
 from structlog.testing import capture_logs
+from support.commands import eventually
 from support.series import value_of
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.plugins.observer import PluginCallObserver
-from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper
+from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper, ThreadedMapper
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 from trainmaster.runtime.listers import Watch
+
+T = TypeVar("T")
 
 
 class Queues:
@@ -99,3 +104,23 @@ def test_an_object_that_nobody_can_read_is_no_failure_of_the_plugin() -> None:
         assert list(queues.mapper(queues.store.put(unreadable))) == ["team/a"]
     assert not [entry for entry in logs if "plugin" in entry]
     assert queues.put("b") == ["team/a", "team/b"]
+
+
+async def test_a_change_for_which_there_is_no_thread_is_no_reason_to_lose_those_that_wait() -> None:
+    """Those that it concerned last are enqueued."""
+
+    class Exhausted(PluginThreads):
+        async def run(self, function: Callable[[], T]) -> T:
+            if refused:
+                raise refused.pop()
+            return function()
+
+    queues, told, refused = Queues(), dict[str, list[str]](), list[Exception]()
+    threads = Exhausted("test", skips=lambda _plugin: False)
+    mapper = ThreadedMapper(queues.mapper, threads, lambda change, keys: told.update({change.key: list(keys)}))
+    queues.put("a")
+    refused.append(RuntimeError("can't start new thread"))
+    mapper(queues.store.put(queues.object("b")))
+    mapper(queues.store.put(queues.object("c", name="r")))
+    await eventually(lambda: len(told) == 2)
+    assert told == {"q": ["team/a"], "r": ["team/c"]}

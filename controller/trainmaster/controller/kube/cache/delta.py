@@ -2,7 +2,8 @@
 
 Guarantees:
 - P-21: a record is a plain tuple of strings and bytes, which the garbage collector has nothing to walk through.
-- Trees are decoded when they are first read, and shared by all handlers of one delta.
+- Trees are decoded when they are first read, and shared by all handlers of one delta, and the first reader of the store
+  after them may change them: who needs them longer than its call lasts takes the delta `apart`.
 - S-3: a deletion that nobody saw brings a `DeletedFinalStateUnknown`, which holds the last state that was seen.
 """
 
@@ -16,7 +17,7 @@ import orjson
 
 from trainmaster.controller.kube.cache.index import IndexValues
 from trainmaster.controller.kube.rest.decoding import split_status
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.jsontree import JsonObject, copy_json
 
 Record: TypeAlias = tuple[str, str, bytes, IndexValues]
 """UID, resource version, body and index values. A plain tuple, because the collector stops tracking one of strings and
@@ -65,6 +66,13 @@ class Delta:
         self._after = after
         self._old = old
         self._new = new
+
+    def apart(self) -> Delta:
+        """Return the same for whoever keeps it, or reads it in another thread: with trees of its own."""
+        last = copy_json(self._old) if self.is_deletion and self._old is not None else None
+        own = Delta(self.key, self._before, self._after, old=last)
+        own.initial, own.resync, own.final_state_unknown = self.initial, self.resync, self.final_state_unknown
+        return own
 
     @property
     def version(self) -> Version | None:

@@ -51,6 +51,7 @@ class ListPager:
         """
         entries: list[Entry] = []
         token: str | None = None
+        used = set[str]()
         limit = None if version else PAGE_SIZE
         while True:
             try:
@@ -60,19 +61,21 @@ class ListPager:
                     raise
                 # The continuation expired while we read; the whole in one answer cannot (R-10).
                 entries, token, limit = [], None, None
+                used.clear()
                 continue
             page = ListBody(body, what=self._collection.resource.name)
             del body
             for items in page:
                 entries += [self._to_entry(item) for item in map(self._typed, items) if self._collection.accepts(item)]
                 await self._clock.sleep(0)
-            before, token = token, page.continue_token
+            token = page.continue_token
             if token is None:
                 return entries, page.resource_version
-            if token == before:
+            if token in used:
                 raise MalformedResponse(
                     f"listing {self._collection.resource.name}: the server continues twice with the same token"
                 )
+            used.add(token)
 
     async def _page(self, version: str, *, limit: int | None, token: str | None) -> bytes:
         collection = self._collection

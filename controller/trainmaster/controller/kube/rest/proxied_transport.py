@@ -23,12 +23,9 @@ from yarl import URL
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest import transport_errors
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.errors import NotConnected, StreamBroken, TransportError
+from trainmaster.controller.kube.rest.errors import NotConnected, NotLeading, StreamBroken, TransportError
 from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, IDLE_AT_MOST, Guard, Response
 from trainmaster.metrics import rest_client as metrics
-
-_IN_ONE_PIECE: Final = 2**18
-"""Bytes of a body that are written at once."""
 
 _TURNS_TO_CLOSE: Final = 20
 """More turns of the event loop than a connection takes to notice that it is shut down, TLS and all."""
@@ -106,14 +103,15 @@ class ProxiedTransport:
                 URL(url, encoded=True),
                 params=params,
                 headers=headers,
-                # A large body goes out in pieces, between which others have their turn.
-                data=body if body is None or len(body) <= _IN_ONE_PIECE else BytesIO(body),
+                data=None if body is None else _Body(body, guard),
                 proxy=config.proxy,
                 ssl=config.ssl_context if config.ssl_context is not None else True,
                 server_hostname=config.server_hostname,
                 allow_redirects=False,
             )
         except (aiohttp.ClientError, OSError) as error:
+            if isinstance(error.__cause__, NotLeading):
+                raise error.__cause__ from None
             raise _transport_error(
                 error, where=f"{method} {url}", proxy=config.proxy or "", timeout=self._connect_timeout
             ) from error
@@ -139,6 +137,22 @@ class ProxiedTransport:
         # aiohttp offers no public switch; its own test client sets the same attribute. A test counts the requests.
         session._retry_connection = False  # noqa: SLF001 - see above
         return session
+
+
+class _Body(BytesIO):
+    """A body, which goes out in pieces, between which others have their turn: the guard is asked before each.
+
+    aiohttp writes bodies in a task of its own, in a later turn of the loop than it takes the connection in.
+    """
+
+    def __init__(self, body: bytes, guard: Guard | None) -> None:
+        super().__init__(body)
+        self._guard = guard
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self._guard is not None:
+            self._guard()
+        return super().read(size)
 
 
 class _GuardedRequest(aiohttp.ClientRequest):

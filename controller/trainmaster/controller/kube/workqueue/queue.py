@@ -19,6 +19,8 @@ Guarantees:
 - W-24: a key that is worked on may wait in the queue, but is not handed out before `done`.
 - W-25: of the backoff and a latest time, the earlier counts.
 - W-26: retries keep the priority of the key unless told otherwise.
+- M-4: until it is started, a queue that can tell what exists holds keys of nothing else: a replica that stands by for
+  weeks would keep the keys of all that was there meanwhile.
 
 The state changes synchronously, in the event loop that owns the queue; only `get` waits.
 """
@@ -104,12 +106,26 @@ class _Running:
 
 
 class WorkQueue:
-    """Keys to work on, for one controller and any number of workers."""
+    """Keys to work on, for one controller and any number of workers.
+
+    Args:
+        clock: The time.
+        backoff: How long keys wait that failed.
+        metrics: Where it tells of itself.
+        exists: Tells whether there is what a key names; without it the queue is started from the beginning.
+    """
 
     def __init__(
-        self, *, clock: Clock | None = None, backoff: KeyedBackoff | None = None, metrics: QueueMetrics | None = None
+        self,
+        *,
+        clock: Clock | None = None,
+        backoff: KeyedBackoff | None = None,
+        metrics: QueueMetrics | None = None,
+        exists: Callable[[str], bool] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._exists = exists
+        self._started = exists is None
         self._backoff = backoff or KeyedBackoff()
         self._metrics = metrics
         self._entries: dict[str, _Entry] = {}
@@ -132,6 +148,9 @@ class WorkQueue:
     def __len__(self) -> int:
         """Count the keys that are ready to be worked on, those that are also being worked on included."""
         return sum(entry.due is None for entry in self._entries.values())
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._entries
 
     def add(self, key: str, *, priority: int = 0) -> None:
         """Have `key` worked on as soon as possible."""
@@ -156,11 +175,13 @@ class WorkQueue:
             if entry.due is not None and self._backoff.failures(entry.key):
                 self._add(entry.key, priority=entry.priority, due=None)
 
-    def restart_waits(self) -> None:
-        """Count how long keys wait from now on: there was no worker until now who could have taken them."""
-        now = self._clock.monotonic()
+    def start(self) -> None:
+        """Hand out keys, and count how long they wait, from now on: there was no worker who could have taken them."""
+        now, was_started, self._started = self._clock.monotonic(), self._started, True
         for entry in self._entries.values():
             entry.ready_since = now
+            if entry.due is None and not was_started:
+                self._push(entry)
 
     def forget(self, key: str) -> None:
         """Let the delays of `add_rate_limited` start over for `key`."""
@@ -264,6 +285,10 @@ class WorkQueue:
         if self._closed:
             return
         entry = self._entries.get(key)
+        if not self._started and self._exists is not None and not self._exists(key):
+            if entry is not None:
+                self._drop(entry)
+            return
         if entry is None:
             entry = self._entries[key] = _Entry(key, priority, due)
             if due is None:
@@ -284,6 +309,13 @@ class WorkQueue:
         elif due < entry.due:
             self._delay(entry, due)
 
+    def _drop(self, entry: _Entry) -> None:
+        """Forget a key that waits in a queue that is not started."""
+        del self._entries[entry.key]
+        self._delaying.discard(entry.key)
+        if entry.due is None and self._metrics is not None:
+            self._metrics.dropped(entry.priority)
+
     def _make_ready(self, entry: _Entry) -> None:
         entry.due = None
         entry.ready_since = self._clock.monotonic()
@@ -292,9 +324,9 @@ class WorkQueue:
         self._line_up(entry)
 
     def _line_up(self, entry: _Entry) -> None:
-        """Put a ready key at the end of its priority; while it is worked on, only note its place."""
+        """Put a ready key at the end of its priority; while it is worked on, or nothing is, only note its place."""
         entry.ticket = next(self._tickets)
-        if entry.key not in self._running:
+        if self._started and entry.key not in self._running:
             self._push(entry)
 
     def _push(self, entry: _Entry) -> None:

@@ -38,7 +38,7 @@ from trainmaster.controller.reconciling.problems import NameTaken, Problem
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
-from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.interface import Job, JobKind, contained
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
@@ -208,7 +208,9 @@ class Applier:
         self._expectations.expect_deletion(key, obj, store)
 
     async def _create(self, key: str, job: Job, creation: Creation) -> None:
-        obj, kind, name = creation.make(), creation.kind, creation.name
+        kind, name = creation.kind, creation.name
+        with contained():
+            obj = creation.make()
         resource, store = self._of(obj)
         try:
             written = await self._client.create(resource, obj, field_manager=FIELD_MANAGER)

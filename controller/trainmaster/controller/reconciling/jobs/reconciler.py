@@ -63,7 +63,7 @@ from trainmaster.runtime.api import ApiTypeError
 from trainmaster.runtime.jobs.conditions import Conditions
 from trainmaster.runtime.jobs.constants import FAILED, MANAGED_BY_TRAINING_OPERATOR, SUCCEEDED
 from trainmaster.runtime.jobs.defaulting import parse_job
-from trainmaster.runtime.jobs.interface import Job, JobKind
+from trainmaster.runtime.jobs.interface import Job, JobKind, contained
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
@@ -167,7 +167,8 @@ class JobReconciler:
         if managed_by(raw) != MANAGED_BY_TRAINING_OPERATOR:
             return DONE
         try:
-            job = parse_job(self._kind, raw)
+            with contained():
+                job = parse_job(self._kind, raw)
         except ApiTypeError as error:
             return await self._report_unread(key, raw, unreadable(self._kind.kind, str(error)))
         except Exception as error:
@@ -225,7 +226,8 @@ class JobReconciler:
 
         def decide() -> tuple[Observed, Plan]:
             observed = observe(job, self._stores)
-            return observed, plan(observed, self._gang, now=now, wait=wait)
+            with contained():
+                return observed, plan(observed, self._gang, now=now, wait=wait)
 
         if size < LARGE:
             return decide()

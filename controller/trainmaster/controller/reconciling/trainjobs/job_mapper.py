@@ -21,7 +21,6 @@ import structlog
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.plugins.threads import PluginThreads
-from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.framework.watches import takes_listers
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch
@@ -116,7 +115,7 @@ class ThreadedMapper:
 
     def __call__(self, change: Delta) -> None:
         """Have a change mapped."""
-        self._waiting[change.key] = change
+        self._waiting[change.key] = change.apart()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="map-changes")
 
@@ -125,7 +124,7 @@ class ThreadedMapper:
             change = self._waiting.pop(next(iter(self._waiting)))
             try:
                 after = await self._threads.run(partial(self._mapper.map, change))
-            except PluginFailed as error:
+            except Exception as error:  # most likely it does not return
                 self._mapper.log_failure(change.key, error)
                 after = None
             self._tell(change, self._mapper.keys(change, after))
