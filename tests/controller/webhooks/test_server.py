@@ -277,9 +277,12 @@ class Held:
         self.held = 0
 
     async def __call__(self, request: AdmissionRequest) -> AdmissionResponse:
-        self.held += 1
-        await self.workers.of(request.size).run(request.size, self.go_on.wait)
+        await self.workers.of(request.size).run(request.size, self._hold)
         return ALLOWED
+
+    def _hold(self) -> None:
+        self.held += 1
+        self.go_on.wait()
 
     async def hold(
         self, server: Server, *, count: int, padding: int = workers_module.LARGE

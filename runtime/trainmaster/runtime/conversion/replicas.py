@@ -90,7 +90,7 @@ def check_size(job: Job) -> None:
         ConversionError: It is not so.
     """
     path = f"spec.{job.kind.replica_specs_field}"
-    if job.replica_specs and not job.total_replicas:
+    if job.replica_specs and not any(each.replicas for each in job.replica_specs.values()):
         raise ConversionError(path, "has no replicas; a TrainJob has one node at least, and can be suspended")
     if job.total_replicas > MAX_PODS:
         raise ConversionError(path, f"has {job.total_replicas} pods; a job is converted if it has {MAX_PODS} or fewer")
