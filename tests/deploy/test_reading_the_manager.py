@@ -163,7 +163,7 @@ async def test_the_bundle_has_metrics_and_debug_for_a_token_that_may_read_them(c
 
 async def test_top_has_the_metrics_of_a_manager_that_asks_for_no_token(cluster: Deployed) -> None:
     metrics = {"bindAddress": ":8443", "secureServing": True, "auth": {"enabled": False}}
-    await cluster.apply(configured(rendered("history"), history={"enabled": False}, metrics=metrics))
+    await cluster.apply(configured(rendered("standalone"), metrics=metrics))
     await restarted(cluster)
     await cluster.admits()
     await cluster.create(trainjob("another", trainer={"command": ["true"]}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
@@ -16,10 +16,11 @@ from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import without_times
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
-from trainmaster.controller.reconciling.trainjobs.observe import Observed, StoreListers, observe
+from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed, StoreListers, observe
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_runtime, parse_trainjob
@@ -72,6 +73,7 @@ async def plan_take_over(
             return Fact(Unknown(f"TrainJobs cannot be planned for: {reason}", "ask somebody who may read these"))
         found = TakeOver()
         listers = caches.listers()
+        unread = {kind for kind, (_, store) in caches.stores().items() if isinstance(store, WrittenStore)}
         for store in (informer.store for informer in caches.runtimes.values()):
             found.runtimes += store.each()
         for runtime in found.runtimes:
@@ -80,7 +82,7 @@ async def plan_take_over(
         for number, key in enumerate(list(trainjobs.keys())):
             if (raw := trainjobs.get(key)) is not None:
                 look(raw)
-                _plan(raw, listers, framework, found, now=now)
+                _plan(raw, listers, framework, found, unread=unread, now=now)
             if number % 100 == 0:
                 await asyncio.sleep(0)  # watches go on
         return Fact(found)
@@ -96,7 +98,15 @@ async def _synced(caches: Caches) -> None:
                 raise Unknown("; ".join(failed), "")
 
 
-def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: TakeOver, *, now: datetime) -> None:
+def _plan(
+    raw: JsonObject,
+    listers: StoreListers,
+    framework: Framework,
+    found: TakeOver,
+    *,
+    unread: Collection[GroupVersionKind],
+    now: datetime,
+) -> None:
     name = f"{raw['metadata'].get('namespace')}/{raw['metadata']['name']}"
     found.total += 1
     unreadable = why_unreadable(raw)
@@ -127,7 +137,11 @@ def _plan(raw: JsonObject, listers: StoreListers, framework: Framework, found: T
     writes = [
         f"{each.object['kind']} {each.object['metadata']['name']}"
         for each in planned.applies
-        if not (each.uid and UNKNOWN_AUTHORITY in (each.object.get("data") or {}).values())  # only the manager knows it
+        # What nobody reads is created if somebody has deleted it; the authority only the manager knows.
+        if (each.object["apiVersion"], each.object["kind"]) not in unread
+        and not (
+            each.uid and UNKNOWN_AUTHORITY in (each.object.get("data") or {}).values()
+        )
     ]
     writes += [f"delete {each['kind']} {each['metadata']['name']}" for each in planned.deletes]
     if planned.expires_in is not None and planned.expires_in <= 0:
