@@ -135,7 +135,6 @@ class Caches:
         new = partial(
             Informer,
             client,
-            reuse_trees=True,
             outages=Outages(),
             on_state_change=self._sync.note,
             on_return=self._sync.server_returned,

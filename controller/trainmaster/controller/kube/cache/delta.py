@@ -2,8 +2,8 @@
 
 Guarantees:
 - P-21: a record is a plain tuple of strings and bytes, which the garbage collector has nothing to walk through.
-- Trees are decoded when they are first read, and shared by all handlers of one delta, and the first reader of the store
-  after them may change them: who needs them longer than its call lasts takes the delta `apart`.
+- Trees are decoded when they are first read, and shared by all handlers of one delta: who may change them, or reads
+  them in another thread, takes the delta `apart`.
 - S-3: a deletion that nobody saw brings a `DeletedFinalStateUnknown`, which holds the last state that was seen.
 """
 

@@ -92,8 +92,6 @@ class Informer:
         absent_if_denied: Whether it counts as not served, too, while we may not read it and never could.
         transform: Trims objects before they are stored.
         managed_fields: What it needs of those; as text it gets them in events, and decoded in lists.
-        reuse_trees: Whether the first reader of an object may get the tree that the handlers were shown, since none of
-            them changes or keeps it.
         name: Its name in metrics and logs; that of the resource, unless another informer has that.
         outages: What keeps other informers from being filled as well, of which one of them tells.
         start_after: What a namespace has to wait for before it is read.
@@ -117,7 +115,6 @@ class Informer:
         absent_if_denied: bool = False,
         transform: Transform = strip_managed_fields,
         managed_fields: ManagedFields = ManagedFields.DECODED,
-        reuse_trees: bool = False,
         name: str | None = None,
         outages: Outages | None = None,
         start_after: Callable[[str], Awaitable[object]] | None = None,
@@ -133,7 +130,6 @@ class Informer:
         self._unreadable: dict[str, tuple[object, object]] = {}
         """UID and version of the objects of which only the metadata could be read, by key."""
         self._transform = transform
-        self._reuse_trees = reuse_trees
         self._resync_period = resync_period
         self._clock = clock or SystemClock()
         self._random = random
@@ -314,8 +310,6 @@ class Informer:
             self._forget_unreadable([key])
             for registration in self._registrations:
                 self._notify(registration, delta)
-            if self._reuse_trees and (new := delta.new) is not None:
-                self.store.give(key, new)
 
     def update_resource_version(self, partition: Partition, resource_version: str) -> None:
         """Take a bookmark."""
