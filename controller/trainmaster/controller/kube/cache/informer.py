@@ -48,7 +48,6 @@ from trainmaster.controller.kube.cache.partition import Lookout, Partition
 from trainmaster.controller.kube.cache.reflector import Reflector
 from trainmaster.controller.kube.cache.store import Store, kept, object_key
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
-from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.metrics.cache import InformerMetrics
@@ -91,7 +90,6 @@ class Informer:
         optional: Whether it is nothing special if the server does not serve it.
         absent_if_denied: Whether it counts as not served, too, while we may not read it and never could.
         transform: Trims objects before they are stored.
-        managed_fields: What it needs of those; as text it gets them in events, and decoded in lists.
         name: Its name in metrics and logs; that of the resource, unless another informer has that.
         outages: What keeps other informers from being filled as well, of which one of them tells.
         start_after: What a namespace has to wait for before it is read.
@@ -114,7 +112,6 @@ class Informer:
         optional: bool = False,
         absent_if_denied: bool = False,
         transform: Transform = strip_managed_fields,
-        managed_fields: ManagedFields = ManagedFields.DECODED,
         name: str | None = None,
         outages: Outages | None = None,
         start_after: Callable[[str], Awaitable[object]] | None = None,
@@ -166,8 +163,6 @@ class Informer:
                     label_selector=label_selector,
                     field_selector=field_selector,
                     metadata_only=metadata_only,
-                    # What would be dropped at once is not even decoded.
-                    managed_fields=ManagedFields.DROPPED if transform is strip_managed_fields else managed_fields,
                 ),
                 partition,
                 optional=optional,

@@ -30,7 +30,6 @@ from trainmaster.controller.kube.deadlines import Deadlines
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
 from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,
     ApiError,
@@ -81,9 +80,6 @@ class Request(NamedTuple):
     headers: Mapping[str, str] | None = None
     """More headers than those that every request has."""
 
-    managed_fields: bool = True
-    """Whether the object that answers is of interest with its managedFields."""
-
     repeatable: bool = False
     """Whether performing it twice comes to the same as performing it once."""
 
@@ -129,9 +125,9 @@ class RestClient:
         return self.decode(request, await self.body(request))
 
     def decode(self, request: Request, answer: bytes) -> JsonObject:
-        """Decode the object that answered a request: whole, or as far as a write needs to know what came of it."""
+        """Decode the object that answered a request."""
         try:
-            decoded = orjson.loads(answer) if request.managed_fields else loads_without_managed_fields(answer)
+            decoded = orjson.loads(answer)
         except orjson.JSONDecodeError as error:
             try:
                 decoded, _ = read_object(answer)
