@@ -58,7 +58,7 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "plan and drift": (
             f"{_TRAINJOBS}/plan.py", f"{_TRAINJOBS}/deleted_workloads.py", f"{_TRAINJOBS}/job_creation.py",
             f"{_TRAINJOBS}/lasting_plans.py", f"{_RECONCILING}/drift.py", f"{_RECONCILING}/managedfields.py",
-            f"{_RECONCILING}/unchanged.py", "trainmaster/runtime/validation/",
+            "trainmaster/runtime/validation/",
         ),
         "apply": (f"{_TRAINJOBS}/apply.py", f"{_RECONCILING}/owned_objects.py", f"{_RECONCILING}/write_backoff.py"),
         "status": (
