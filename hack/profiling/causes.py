@@ -44,7 +44,6 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "queue and controller": (
             f"{_KUBE}/workqueue/", f"{_RECONCILING}/controller.py", f"{_RECONCILING}/expectations.py",
             f"{_RECONCILING}/outcomes.py", f"{_RECONCILING}/echoes.py", f"{_RECONCILING}/priorities.py",
-            f"{_KUBE}/deadlines.py",
         ),
         "observe": (f"{_TRAINJOBS}/observe.py", f"{_TRAINJOBS}/reconciler.py", "trainmaster/runtime/snapshot.py"),
         "models": ("pydantic/", "pydantic_core/", "trainmaster/runtime/api/"),

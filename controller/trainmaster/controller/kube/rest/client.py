@@ -101,7 +101,6 @@ class KubeClient:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._transport.__aexit__(*exc_info)
-        self._rest.close()
 
     async def get(
         self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False

@@ -26,7 +26,6 @@ import orjson
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.deadlines import Deadlines
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
@@ -114,11 +113,6 @@ class RestClient:
         self._guard = guard
         self._missing_rights = missing_rights
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
-        self._deadlines = Deadlines(clock, timeout)
-
-    def close(self) -> None:
-        """Give up the timer of timeouts; the client can be opened again, on another event loop too."""
-        self._deadlines.close()
 
     async def object(self, request: Request) -> JsonObject:
         """Send a request, with retries, and decode the object that answers it."""
@@ -189,7 +183,7 @@ class RestClient:
     async def _opened(self, request: Request, identity: _Identity) -> Response:
         """Open a stream, or raise why the server refuses to."""
         try:
-            with self._deadlines.begin():
+            async with self._clock.timeout(self._timeout):
                 response = await self._send(request, identity, streaming=True)
                 if response.status < 300:
                     self._note_right(request, response.status)
@@ -231,7 +225,7 @@ class RestClient:
         """Send a request once, and return the answer with its body; measures how long that takes."""
         started = self._clock.monotonic()
         try:
-            with self._deadlines.begin():
+            async with self._clock.timeout(self._timeout):
                 response = await self._send(request, identity, streaming=False)
                 try:
                     if not refusals_too:
