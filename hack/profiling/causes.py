@@ -44,7 +44,6 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "queue and controller": (
             f"{_KUBE}/workqueue/", f"{_RECONCILING}/controller.py", f"{_RECONCILING}/expectations.py",
             f"{_RECONCILING}/outcomes.py", f"{_RECONCILING}/echoes.py", f"{_RECONCILING}/priorities.py",
-            f"{_KUBE}/deadlines.py",
         ),
         "observe": (f"{_TRAINJOBS}/observe.py", f"{_TRAINJOBS}/reconciler.py", "trainmaster/runtime/snapshot.py"),
         "models": ("pydantic/", "pydantic_core/", "trainmaster/runtime/api/"),
@@ -58,7 +57,7 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "plan and drift": (
             f"{_TRAINJOBS}/plan.py", f"{_TRAINJOBS}/deleted_workloads.py", f"{_TRAINJOBS}/job_creation.py",
             f"{_TRAINJOBS}/lasting_plans.py", f"{_RECONCILING}/drift.py", f"{_RECONCILING}/managedfields.py",
-            f"{_RECONCILING}/unchanged.py", "trainmaster/runtime/validation/",
+            "trainmaster/runtime/validation/",
         ),
         "apply": (f"{_TRAINJOBS}/apply.py", f"{_RECONCILING}/owned_objects.py", f"{_RECONCILING}/write_backoff.py"),
         "status": (

@@ -265,10 +265,7 @@ class JobWorld:
             raise AlreadyExists(status=409, reason="AlreadyExists", message=message)
         return self._store({**obj, **({"status": {"phase": "Pending"}} if resource == PODS else {})})
 
-    async def apply(
-        self, resource: Resource, obj: JsonObject, *, field_manager: str, managed_fields: bool
-    ) -> JsonObject:
-        assert not managed_fields, "nobody reads them"
+    async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
         name = obj["metadata"]["name"]
         self._ask(f"apply {resource.kind} {name}")
         old = self.server.get((resource.kind, name))

@@ -241,10 +241,7 @@ class World:
             raise self.unreadable_events
         return {"items": copy_tree(self.cluster_events)}
 
-    async def apply(
-        self, resource: Resource, obj: JsonObject, *, field_manager: str, managed_fields: bool
-    ) -> JsonObject:
-        assert not managed_fields, "nobody reads them"
+    async def apply(self, resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
         assert field_manager == "trainer"
         self.requests.append(f"apply {obj['kind']}")
         if self.refusal is not None:

@@ -25,7 +25,6 @@ from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.cache.store import Store, split_key
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
@@ -135,7 +134,6 @@ class Caches:
         new = partial(
             Informer,
             client,
-            reuse_trees=True,
             outages=Outages(),
             on_state_change=self._sync.note,
             on_return=self._sync.server_returned,
@@ -334,7 +332,6 @@ def _informer_for(
         optional=all(watch.optional for watch in watches),
         absent_if_denied=not any(watch.required or watch in OWN_WATCHES for watch in watches),
         transform=strip_foreign_objects if scope.owned_only else strip_managed_fields,
-        managed_fields=ManagedFields.TEXT,
         name=None if first else f"{resource.name}[{scope}]",
     )
 

@@ -31,7 +31,6 @@ from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import ControllerRecorder, EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
@@ -311,9 +310,7 @@ class TrainingOperator:
         if wanted not in self._children:
             selector = options.get("label_selector") if resource not in (PODS, SERVICES) else None
             name = f"{resource.name}[jobs{f',{selector}' if selector else ''}]"
-            informer = self._informer(
-                resource, transform=transform, managed_fields=ManagedFields.TEXT, name=name, **options
-            )
+            informer = self._informer(resource, transform=transform, name=name, **options)
             informer.store.add_indexer(OWNER_INDEX, owner_values)
             self._children[wanted] = informer
         return self._children[wanted]

@@ -41,7 +41,6 @@ from typing import Protocol
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock
-from trainmaster.controller.kube.deadlines import Deadlines
 from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
     ApiError,
@@ -134,7 +133,6 @@ class Controller:
         self._unobserved = unobserved
         self._timeout = timeout
         self._clock = clock or SystemClock()
-        self._deadlines = Deadlines(self._clock, timeout)
         self._tracer = tracer
         self._series: ControllerSeries = controller_series(name)
         self._series.max_concurrent.set(self._allowed())
@@ -143,14 +141,11 @@ class Controller:
         """Work until the queue is shut down; until there is a first key, one worker waits for all of them."""
         self._on_start()
         self.queue.start()
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                looking = tasks.create_task(self._add_unobserved(), name=f"{self.name}-unobserved")
-                async with asyncio.TaskGroup() as workers:
-                    self._start_worker(workers)
-                looking.cancel()
-        finally:
-            self._deadlines.close()
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._add_unobserved(), name=f"{self.name}-unobserved")
+            async with asyncio.TaskGroup() as workers:
+                self._start_worker(workers)
+            looking.cancel()
 
     async def _add_unobserved(self) -> None:
         while True:
@@ -212,7 +207,7 @@ class Controller:
         """Run the reconcile; None means that it failed."""
         started = self._clock.monotonic()
         try:
-            with self._deadlines.begin():
+            async with self._clock.timeout(self._timeout):
                 return await self._reconcile(key)
         except asyncio.CancelledError as error:
             worker = asyncio.current_task()

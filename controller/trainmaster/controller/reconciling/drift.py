@@ -30,7 +30,6 @@ from trainmaster.controller.reconciling.managedfields import (
     is_hashable,
     key_names,
 )
-from trainmaster.controller.reconciling.unchanged import is_unchanged
 from trainmaster.runtime.jsontree import JsonObject
 
 _IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata"})
@@ -72,8 +71,6 @@ def drift(desired: JsonObject, observed: JsonObject, *, owned_fields: JsonObject
     """
     if owned_fields is None:
         return Drift.CERTAIN
-    if all(is_unchanged(*section) for *section, _ in _sections(desired, observed, owned_fields)):
-        return Drift.NONE
     worst = Drift.NONE
     for difference in differences(desired, observed, owned_fields):
         if difference.drift is Drift.CERTAIN:

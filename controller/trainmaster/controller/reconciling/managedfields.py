@@ -24,20 +24,11 @@ Identity: TypeAlias = tuple[Any, ...]
 OWNED_FIELDS: Final = "ownedFields"
 """Where, in the metadata, `strip_managed_fields` keeps what we own of an object: the text of that entry."""
 
-_NAME: Final = f'"manager":"{FIELD_MANAGER}"'
-_APPLIED: Final = f'{_NAME},"operation":"Apply","time":'
-_BETWEEN: Final = '},{"'
-"""What is found between two entries alone: one holds no list, and quotes within strings are escaped."""
-
 
 def strip_managed_fields(obj: JsonObject) -> JsonObject:
-    """Strip an object that we apply of its managedFields, a list or its text; our own entry stays (`owned_fields`).
-
-    It is not decoded, because most events are never asked for it.
-    """
+    """Strip an object that we apply of its managedFields; our own entry stays, as text (`owned_fields`)."""
     metadata = obj["metadata"]
-    fields = metadata.pop("managedFields", None)
-    entry = _our_entry_in(fields) if isinstance(fields, str) else _our_entry_of(fields)
+    entry = _our_entry_of(metadata.pop("managedFields", None))
     if entry is not None:
         metadata[OWNED_FIELDS] = entry
     return obj
@@ -50,19 +41,6 @@ def owned_fields(obj: JsonObject) -> JsonObject | None:
         return None
     # What cannot be read is as before a first apply: the next one brings order.
     return owned_fields_of({"metadata": {"managedFields": [_decoded(text)]}}, FIELD_MANAGER)
-
-
-def _our_entry_in(text: str) -> str | None:
-    """Cut our entry out of the text of managedFields."""
-    at = text.find(_NAME)
-    while at >= 0:
-        start, end = text.rfind(_BETWEEN, 0, at + 1) + 2, text.find(_BETWEEN, at) + 1
-        entry = text[start : end or -1]
-        # The API server writes what follows the name always in the same order; other writers need not.
-        if (entry.startswith(_APPLIED, at - start) or '"operation":"Apply"' in entry) and '"subresource":' not in entry:
-            return entry
-        at = text.find(_NAME, at + 1)
-    return _our_entry_of(_decoded(text)) if FIELD_MANAGER in text else None  # it may be written in another way
 
 
 def _decoded(text: str) -> Any:

@@ -108,7 +108,7 @@ async def write_owned(
             return await client.create(resource, obj, field_manager=FIELD_MANAGER)
         precondition = {"resourceVersion": ABSENT} if uid is None else {"uid": uid}
         sent = {**obj, "metadata": {**obj["metadata"], **precondition}}
-        return await client.apply(resource, sent, field_manager=FIELD_MANAGER, managed_fields=False)
+        return await client.apply(resource, sent, field_manager=FIELD_MANAGER)
     except NotFound as error:
         if error.reason:
             raise

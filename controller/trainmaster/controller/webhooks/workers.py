@@ -15,7 +15,8 @@ Guarantees:
   half of that: whoever sends slow ones cannot have the reviews of others refused. Small bodies are never refused.
 - Of large reviews one at a time is in memory from when it is read until it is answered (`turn`): what is read may take
   thirty times the memory of its text.
-- What nobody waits for any more counts until the thread that judges it has come back.
+- What nobody waits for any more counts until the thread that judges it has come back; threads that call plugins have
+  a bound of their own.
 """
 
 from __future__ import annotations

@@ -159,53 +159,6 @@ def test_what_a_reader_changes_is_its_own() -> None:
     assert store.get("ns/a") == thing("a")
 
 
-@pytest.mark.guarantee("S-8")
-def test_a_tree_that_was_given_goes_to_one_reader() -> None:
-    store = Store()
-    store.add_indexer("color", color)
-    trees = [put_and_give(store, thing("a", version)) for version in (1, 2)]
-    assert store.get("ns/a") is trees[1]
-    trees[1]["metadata"]["labels"]["color"] = "spoiled"
-    assert store.get("ns/a") == thing("a", 2)
-    last = put_and_give(store, thing("a", 3))
-    (read,) = store.by_index("color", "red")
-    assert read is last
-    assert next(store.by_index("color", "red")) is not last
-
-
-def test_a_tree_that_is_not_what_is_stored_any_more_goes_to_nobody() -> None:
-    store = Store()
-    put_and_give(store, thing("a"))
-    store.put(thing("a", 2))
-    assert store.get("ns/a") == thing("a", 2)
-    put_and_give(store, thing("a", 3))
-    replace(store, [thing("a", 4)])
-    assert store.get("ns/a") == thing("a", 4)
-    put_and_give(store, thing("a", 5))
-    store.delete("ns/a")
-    assert store.get("ns/a") is None
-    store.give("ns/a", thing("a", 5))
-    assert store.get("ns/a") is None
-    store.put(thing("a", 6))
-    assert store.get("ns/a") == thing("a", 6)
-
-
-@pytest.mark.guarantee("P-21")
-def test_few_and_small_trees_wait_for_a_reader() -> None:
-    store = Store()
-    large = put_and_give(store, thing("large") | {"spec": "x" * 2**16})
-    assert store.get("ns/large") == large
-    assert store.get("ns/large") is not large
-    trees = [put_and_give(store, thing(str(number))) for number in range(1000)]
-    reused = [tree for tree in trees if store.get(f"ns/{tree['metadata']['name']}") is tree]
-    assert reused == trees[-32:]
-
-
-def put_and_give(store: Store, obj: JsonObject) -> JsonObject:
-    store.give(store.put(obj).key, obj)
-    return obj
-
-
 def test_what_is_decoded_later_is_as_it_was() -> None:
     store = Store()
     store.put(thing("a"))

@@ -2,8 +2,8 @@
 
 Guarantees:
 - P-21: a record is a plain tuple of strings and bytes, which the garbage collector has nothing to walk through.
-- Trees are decoded when they are first read, and shared by all handlers of one delta, and the first reader of the store
-  after them may change them: who needs them longer than its call lasts takes the delta `apart`.
+- Trees are decoded when they are first read, and shared by all handlers of one delta: who may change them, or reads
+  them in another thread, takes the delta `apart`.
 - S-3: a deletion that nobody saw brings a `DeletedFinalStateUnknown`, which holds the last state that was seen.
 """
 
@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import orjson
 
 from trainmaster.controller.kube.cache.index import IndexValues
-from trainmaster.controller.kube.rest.decoding import split_status
 from trainmaster.runtime.jsontree import JsonObject, copy_json
 
 Record: TypeAlias = tuple[str, str, bytes, IndexValues]
@@ -112,6 +111,9 @@ class Delta:
         return sum(len(record[2]) for record in (self._before, self._after) if record is not None)
 
 
+_STATUS: Final = b',"status":{'
+
+
 def _split(record: Record) -> tuple[bytes, JsonObject]:
     """Split a body into what stands before the status, without the resource version, and the status.
 
@@ -121,7 +123,9 @@ def _split(record: Record) -> tuple[bytes, JsonObject]:
         orjson.JSONDecodeError: The last thing of that name is no status that ends the body.
     """
     _, version, body, _ = record
-    head, status = split_status(body) or (body[:-1], {})
+    start = body.rfind(_STATUS)
+    # Behind one that is deeper within the object there is more than the bracket at the end.
+    head, status = (body[:-1], {}) if start < 0 else (body[:start], orjson.loads(body[start + len(_STATUS) - 1 : -1]))
     return head.replace(b'"resourceVersion":"%b"' % version.encode(), b"", 1), status
 
 

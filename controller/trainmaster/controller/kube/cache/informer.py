@@ -48,7 +48,6 @@ from trainmaster.controller.kube.cache.partition import Lookout, Partition
 from trainmaster.controller.kube.cache.reflector import Reflector
 from trainmaster.controller.kube.cache.store import Store, kept, object_key
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
-from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchEvent
 from trainmaster.metrics.cache import InformerMetrics
@@ -91,9 +90,6 @@ class Informer:
         optional: Whether it is nothing special if the server does not serve it.
         absent_if_denied: Whether it counts as not served, too, while we may not read it and never could.
         transform: Trims objects before they are stored.
-        managed_fields: What it needs of those; as text it gets them in events, and decoded in lists.
-        reuse_trees: Whether the first reader of an object may get the tree that the handlers were shown, since none of
-            them changes or keeps it.
         name: Its name in metrics and logs; that of the resource, unless another informer has that.
         outages: What keeps other informers from being filled as well, of which one of them tells.
         start_after: What a namespace has to wait for before it is read.
@@ -116,8 +112,6 @@ class Informer:
         optional: bool = False,
         absent_if_denied: bool = False,
         transform: Transform = strip_managed_fields,
-        managed_fields: ManagedFields = ManagedFields.DECODED,
-        reuse_trees: bool = False,
         name: str | None = None,
         outages: Outages | None = None,
         start_after: Callable[[str], Awaitable[object]] | None = None,
@@ -133,7 +127,6 @@ class Informer:
         self._unreadable: dict[str, tuple[object, object]] = {}
         """UID and version of the objects of which only the metadata could be read, by key."""
         self._transform = transform
-        self._reuse_trees = reuse_trees
         self._resync_period = resync_period
         self._clock = clock or SystemClock()
         self._random = random
@@ -170,8 +163,6 @@ class Informer:
                     label_selector=label_selector,
                     field_selector=field_selector,
                     metadata_only=metadata_only,
-                    # What would be dropped at once is not even decoded.
-                    managed_fields=ManagedFields.DROPPED if transform is strip_managed_fields else managed_fields,
                 ),
                 partition,
                 optional=optional,
@@ -314,8 +305,6 @@ class Informer:
             self._forget_unreadable([key])
             for registration in self._registrations:
                 self._notify(registration, delta)
-            if self._reuse_trees and (new := delta.new) is not None:
-                self.store.give(key, new)
 
     def update_resource_version(self, partition: Partition, resource_version: str) -> None:
         """Take a bookmark."""

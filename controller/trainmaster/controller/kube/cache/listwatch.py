@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 import structlog
 
 from trainmaster.controller.kube.cache.delta import Entry
-from trainmaster.controller.kube.rest.decoding import ManagedFields
 from trainmaster.controller.kube.rest.errors import (
     ApiError,
     Forbidden,
@@ -58,8 +57,6 @@ class Collection:
     label_selector: str | None = None
     field_selector: str | None = None
     metadata_only: bool = False
-    managed_fields: ManagedFields = ManagedFields.DECODED
-    """What is needed, in events, of the record of who set which field."""
 
     def accepts(self, obj: Any) -> bool:
         """Whether an object is one of those requested, which are brought into shape; others stop nothing (R-29).
@@ -123,7 +120,6 @@ class ListWatcher(ListClient, Protocol):
         timeout_seconds: float,
         send_initial_events: bool = False,
         metadata_only: bool = False,
-        managed_fields: ManagedFields = ManagedFields.DECODED,
     ) -> AbstractAsyncContextManager[WatchStream]:
         """Open a watch."""
 

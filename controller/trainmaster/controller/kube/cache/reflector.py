@@ -298,7 +298,6 @@ class Reflector:
             timeout_seconds=shortest + (longest - shortest) * self._random(),
             send_initial_events=send_initial_events,
             metadata_only=self._collection.metadata_only,
-            managed_fields=self._collection.managed_fields,
         )
 
     # Details

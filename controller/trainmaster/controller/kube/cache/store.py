@@ -5,8 +5,7 @@ Guarantees:
 - S-6: each call answers from one state, and the indexes always fit the objects.
 - S-7: `resource_version` is the newest version that the store itself has reached, bookmarks included. What is read by
   namespace reaches its versions by namespace: `reached` tells that of an object.
-- S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own. One that was
-  given goes to the first reader; the others get theirs decoded.
+- S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own, decoded anew.
 - S-9: keys are `namespace/name`, or `name` for what has no namespace; a UID is not part of a key.
 - S-21: an index may be added at any time; it covers what is stored already. Objects are found by namespace without one.
 - What is nested more deeply than anybody reads is kept by its metadata and says so (`jsontree.UNREADABLE`).
@@ -23,11 +22,9 @@ plans from other threads. For them:
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import starmap
 from sys import intern
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import orjson
 
@@ -44,12 +41,6 @@ Keys: TypeAlias = list[str]
 
 Body: TypeAlias = bytes
 """The JSON of an object; an alias because of `Store.bytes`."""
-
-_TREES: Final = 32
-"""So many trees wait for their first reader."""
-
-_LARGEST_TREE: Final = 32 * 1024
-"""Bytes of the largest object whose tree waits; they bound what waiting trees hold, some five times as much."""
 
 Kept: TypeAlias = tuple[JsonObject, bytes]
 """What is kept of an object, as a tree and as bytes."""
@@ -130,11 +121,6 @@ class Store:
         self._reached: dict[str, int] = {}
         """By namespace, where each is read for itself."""
 
-        self._trees: OrderedDict[str, tuple[Record, JsonObject]] = OrderedDict()
-        """By key: what was given last and nobody has read yet; the oldest one first. One call never meets half of
-        another one, as with a plain dictionary, whose oldest key takes two to remove.
-        """
-
     def __len__(self) -> int:
         return len(self._contents.records)
 
@@ -169,7 +155,7 @@ class Store:
     def get(self, key: str) -> JsonObject | None:
         """Return the object of `key`, or None; the tree is the caller's."""
         record = self._contents.records.get(key)
-        return None if record is None else self._tree(key, record)
+        return None if record is None else _decode(record)
 
     def body(self, key: str) -> Body | None:
         """Return the JSON of the object of `key`, or None, for who may not need it decoded."""
@@ -267,20 +253,6 @@ class Store:
         before = self._contents.put(key, after)
         return Delta(key, before, after, new=what[0])
 
-    def give(self, key: str, tree: JsonObject) -> None:
-        """Let whoever reads the object of `key` first have a tree of it, most often the reconcile of its last change.
-
-        Args:
-            key: The key.
-            tree: The object as it is stored, as it was decoded; nobody else may have it any more.
-        """
-        record = self._contents.records.get(key)
-        if record is not None and len(record[2]) <= _LARGEST_TREE:
-            self._trees.pop(key, None)
-            self._trees[key] = record, tree
-            if len(self._trees) > _TREES:
-                self._trees.popitem(last=False)
-
     def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
         """Delete an object, if it is there, and return what changed; `last` is its last state if that is known."""
         return Delta(key, self._contents.delete(key), None, old=last)
@@ -335,14 +307,10 @@ class Store:
 
     # Details
 
-    def _tree(self, key: str, record: Record) -> JsonObject:
-        """Return the tree that a record was made of, to whoever asks first; decode one for everybody else."""
-        made = self._trees.pop(key, None)
-        return made[1] if made is not None and made[0] is record else _decode(record)
-
-    def _of_this_moment(self, contents: _Contents, keys: Keys) -> Iterator[JsonObject]:
-        found = [(key, record) for key in keys if (record := contents.records.get(key)) is not None]
-        return starmap(self._tree, found)
+    @staticmethod
+    def _of_this_moment(contents: _Contents, keys: Keys) -> Iterator[JsonObject]:
+        found = [record for key in keys if (record := contents.records.get(key)) is not None]
+        return map(_decode, found)
 
     def _completed(self, key: str, record: Record) -> Record:
         """Compute the values that a record lacks because its index came after it was made."""

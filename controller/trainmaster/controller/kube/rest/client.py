@@ -24,7 +24,6 @@ import orjson
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.decoding import ManagedFields, loads_status
 from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
@@ -102,7 +101,6 @@ class KubeClient:
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self._transport.__aexit__(*exc_info)
-        self._rest.close()
 
     async def get(
         self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False
@@ -192,11 +190,8 @@ class KubeClient:
         field_manager: str,
         force: bool = True,
         subresource: str | None = None,
-        managed_fields: bool = True,
     ) -> JsonObject:
         """Apply an object on the server: the full set of fields that `field_manager` wants to own.
-
-        Without `managed_fields` the answer does not tell who set which field.
 
         One that names the UID of what it changes is sent again if its answer is lost. One that may create is not: what
         it made may have been deleted meanwhile, with the owner that it was made for. With the resource version `ABSENT`
@@ -209,7 +204,6 @@ class KubeClient:
             body=obj,
             content_type=_APPLY,
             repeatable="uid" in obj["metadata"],
-            managed_fields=managed_fields,
         )
 
     async def patch(
@@ -235,21 +229,8 @@ class KubeClient:
     async def patch_status(
         self, resource: Resource, namespace: str, name: str, patch: Any, *, field_manager: str
     ) -> tuple[JsonObject, str]:
-        """Patch the status of an object by a JSON merge patch; returns the status and the resource version after it.
-
-        No more of the answer is decoded, unless it takes all of it to find these.
-        """
-        request = Request(
-            method="PATCH",
-            path=resource.path(namespace, name, "status"),
-            params=_params(fieldManager=field_manager),
-            body=orjson.dumps(patch),
-            content_type=_MERGE_PATCH,
-        )
-        answer = await self._rest.body(request)
-        if (found := loads_status(answer)) is not None:
-            return found
-        decoded = self._rest.decode(request, answer)
+        """Patch the status of an object by a JSON merge patch; returns the status and the resource version after it."""
+        decoded = await self.patch(resource, namespace, name, patch, subresource="status", field_manager=field_manager)
         return decoded.get("status") or {}, (decoded.get("metadata") or {}).get("resourceVersion") or ""
 
     async def delete(
@@ -280,12 +261,8 @@ class KubeClient:
         timeout_seconds: float,
         send_initial_events: bool = False,
         metadata_only: bool = False,
-        managed_fields: ManagedFields = ManagedFields.DECODED,
     ) -> AsyncIterator[WatchStream]:
-        """Open a watch; with `send_initial_events` it starts with the present state (R-2).
-
-        Objects that come without their managedFields, or with their text, cost half of the time to decode them.
-        """
+        """Open a watch; with `send_initial_events` it starts with the present state (R-2)."""
         params = _params(
             watch="true",
             resourceVersion=resource_version or None,
@@ -302,7 +279,6 @@ class KubeClient:
                 chunks,
                 clock=self._clock,
                 inactivity_limit=self._inactivity_limit,
-                managed_fields=managed_fields,
             )
 
     def stream(
@@ -344,7 +320,6 @@ class KubeClient:
         body: Any = None,
         content_type: str = JSON,
         accept: str = JSON,
-        managed_fields: bool = True,
         repeatable: bool = False,
     ) -> Awaitable[JsonObject]:
         """Send a request, with retries, and return the object that answers it."""
@@ -356,7 +331,6 @@ class KubeClient:
                 body=None if body is None else orjson.dumps(body),
                 content_type=content_type,
                 accept=accept,
-                managed_fields=managed_fields,
                 repeatable=repeatable,
             )
         )

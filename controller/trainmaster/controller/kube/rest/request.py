@@ -26,11 +26,9 @@ import orjson
 import structlog
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.deadlines import Deadlines
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.decoding import loads_without_managed_fields
 from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,
     ApiError,
@@ -81,9 +79,6 @@ class Request(NamedTuple):
     headers: Mapping[str, str] | None = None
     """More headers than those that every request has."""
 
-    managed_fields: bool = True
-    """Whether the object that answers is of interest with its managedFields."""
-
     repeatable: bool = False
     """Whether performing it twice comes to the same as performing it once."""
 
@@ -118,20 +113,15 @@ class RestClient:
         self._guard = guard
         self._missing_rights = missing_rights
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
-        self._deadlines = Deadlines(clock, timeout)
-
-    def close(self) -> None:
-        """Give up the timer of timeouts; the client can be opened again, on another event loop too."""
-        self._deadlines.close()
 
     async def object(self, request: Request) -> JsonObject:
         """Send a request, with retries, and decode the object that answers it."""
         return self.decode(request, await self.body(request))
 
     def decode(self, request: Request, answer: bytes) -> JsonObject:
-        """Decode the object that answered a request: whole, or as far as a write needs to know what came of it."""
+        """Decode the object that answered a request."""
         try:
-            decoded = orjson.loads(answer) if request.managed_fields else loads_without_managed_fields(answer)
+            decoded = orjson.loads(answer)
         except orjson.JSONDecodeError as error:
             try:
                 decoded, _ = read_object(answer)
@@ -193,7 +183,7 @@ class RestClient:
     async def _opened(self, request: Request, identity: _Identity) -> Response:
         """Open a stream, or raise why the server refuses to."""
         try:
-            with self._deadlines.begin():
+            async with self._clock.timeout(self._timeout):
                 response = await self._send(request, identity, streaming=True)
                 if response.status < 300:
                     self._note_right(request, response.status)
@@ -235,7 +225,7 @@ class RestClient:
         """Send a request once, and return the answer with its body; measures how long that takes."""
         started = self._clock.monotonic()
         try:
-            with self._deadlines.begin():
+            async with self._clock.timeout(self._timeout):
                 response = await self._send(request, identity, streaming=False)
                 try:
                     if not refusals_too:

@@ -22,7 +22,6 @@ from typing import Final, NamedTuple, TypeVar
 import orjson
 
 from trainmaster.controller.kube.clock import Clock, Timer
-from trainmaster.controller.kube.rest.decoding import ManagedFields, loads_without_managed_fields
 from trainmaster.controller.kube.rest.errors import (
     MalformedResponse,
     ResponseTooLarge,
@@ -159,13 +158,11 @@ class WatchStream:
         clock: Clock,
         inactivity_limit: float = INACTIVITY_LIMIT,
         line_limit: int = LINE_LIMIT,
-        managed_fields: ManagedFields = ManagedFields.DECODED,
     ) -> None:
         self._chunks = chunks
         self._timer = InactivityTimer(clock, inactivity_limit)
         self._inactivity_limit = inactivity_limit
         self._splitter = LineSplitter(limit=line_limit)
-        self._managed_fields = managed_fields
 
     async def __aiter__(self) -> AsyncIterator[WatchEvent]:
         """Yield events until the server ends the stream."""
@@ -173,13 +170,13 @@ class WatchStream:
             while (chunk := await self._next_chunk()) is not None:
                 for line in self._splitter.feed(chunk):
                     if line.strip():
-                        yield decode_event(line, managed_fields=self._managed_fields)
+                        yield decode_event(line)
         finally:
             self._timer.close()
         rest = self._splitter.rest().strip()
         if rest:
             try:
-                event = decode_event(rest, managed_fields=self._managed_fields)
+                event = decode_event(rest)
             except MalformedResponse as error:
                 raise StreamBroken(f"the watch ended inside a frame, after {len(rest)} bytes of it") from error
             yield event
@@ -191,14 +188,10 @@ class WatchStream:
             raise StreamSilent(f"the watch carried nothing for {self._inactivity_limit:g} s") from error
 
 
-def decode_event(line: bytes, *, managed_fields: ManagedFields = ManagedFields.DECODED) -> WatchEvent:
-    """Decode one frame, with as much of managedFields as is needed; an ERROR frame raises what it says."""
+def decode_event(line: bytes) -> WatchEvent:
+    """Decode one frame; an ERROR frame raises what it says."""
     try:
-        if managed_fields is ManagedFields.DECODED:
-            frame = orjson.loads(line)
-        else:
-            keep_text = managed_fields is ManagedFields.TEXT
-            frame = loads_without_managed_fields(line, "object", keep_text=keep_text)
+        frame = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         try:
             frame = read_frame(line)

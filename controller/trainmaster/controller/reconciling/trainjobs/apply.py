@@ -41,8 +41,7 @@ from trainmaster.controller.kube.rest.errors import (
 )
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.created_drift import CreatedDrift
-from trainmaster.controller.reconciling.drift import Drift
+from trainmaster.controller.reconciling.drift import Drift, drift_of_created
 from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
 from trainmaster.controller.reconciling.managedfields import owned_fields_of
 from trainmaster.controller.reconciling.owned_objects import check_owner, delete_owner, owner_rules, write_owned
@@ -131,7 +130,6 @@ class Applier:
         self._settled: LRUCache[str, int] = LRUCache(_SETTLED)
         """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
 
-        self._created_drift = CreatedDrift()
         self._uncertain: set[str] = set()
         """Keys for which an apply may have been performed although its answer was lost."""
 
@@ -254,7 +252,7 @@ class Applier:
             return False  # whoever set that may want to be heard
         if apply.create:
             return True
-        found = self._created_drift.of(apply.object, created)
+        found = drift_of_created(apply.object, created)
         if found is Drift.POSSIBLE:
             self._settled[created["metadata"]["uid"]] = content
         return found is not Drift.CERTAIN
