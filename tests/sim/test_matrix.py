@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from support.sim.judging import families, plans, run_all
 
-pytestmark = pytest.mark.nightly
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(600)]
 
 
 @pytest.mark.parametrize(("scenario", "fault"), [pytest.param(*each, id="/".join(each)) for each in families()])

@@ -139,9 +139,7 @@ def _plan(
         for each in planned.applies
         # What nobody reads is created if somebody has deleted it; the authority only the manager knows.
         if (each.object["apiVersion"], each.object["kind"]) not in unread
-        and not (
-            each.uid and UNKNOWN_AUTHORITY in (each.object.get("data") or {}).values()
-        )
+        and not (each.uid and UNKNOWN_AUTHORITY in (each.object.get("data") or {}).values())
     ]
     writes += [f"delete {each['kind']} {each['metadata']['name']}" for each in planned.deletes]
     if planned.expires_in is not None and planned.expires_in <= 0:
