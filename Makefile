@@ -23,7 +23,7 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 #   rich, pathspec                    follow/display, script/test_files
 #   cel, jsonpatch, jsonpointer       schema/cel, test_jsonpatch
 LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py \
-	webhooks/test_server.py $(addprefix kube/rest/test_,client.py retry.py watch.py) \
+	webhooks/test_server.py $(addprefix kube/rest/test_,client.py retry_and_limits.py watch.py) \
 	kube/auth certificates/test_rotator.py certificates/test_integration.py configuration/test_loading.py \
 	configuration/test_overrides.py cli/follow/display/test_frame.py cli/run/script/test_files.py manager/test_controllers.py \
 	manager/test_metrics.py tracing test_log_config.py test_log_context.py) \
