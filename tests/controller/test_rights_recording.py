@@ -35,6 +35,13 @@ def test_a_request_that_no_right_covers_is_told_with_its_test(tmp_path: Path) ->
     assert theirs.missing() == []
 
 
+def test_a_process_that_is_killed_may_leave_half_a_line(tmp_path: Path) -> None:
+    recording(tmp_path, ("list", "configmaps", ""))
+    with (tmp_path / "1.requests").open("ab") as file:
+        file.write(b'\n{"program":"trainm')
+    assert [str(right) for right in Recording(tmp_path).used()] == ["list configmaps"]
+
+
 def test_a_right_that_no_request_used_is_told(tmp_path: Path) -> None:
     made = recording(tmp_path, ("list", "configmaps", ""))
     assert [str(right) for right in made.used()] == ["list configmaps"]

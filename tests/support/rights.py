@@ -125,8 +125,12 @@ class Recording:
 
 
 def _lines(path: Path) -> Iterator[Any]:
-    for line in path.read_bytes().splitlines():
-        yield orjson.loads(line)
+    for line in path.read_bytes().splitlines(keepends=True):
+        try:
+            yield orjson.loads(line)
+        except orjson.JSONDecodeError:
+            if line.endswith(b"\n"):
+                raise  # otherwise its process was killed while it wrote
 
 
 class RightsPlugin:
