@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from trainmaster.controller.certificates.secret import CA_KEY, SecretData
 from trainmaster.controller.certificates.webhook_configuration import ServiceReference, WebhookConfiguration
 from trainmaster.controller.certificates.webhook_names import ConfigurationName
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.clock import Clock
@@ -69,8 +71,11 @@ class WatchedObjects:
         self._subscribers: list[asyncio.Event] = []
         self._read: tuple[str | None, SecretData | None] | None = None
         self._seen: set[ConfigurationName] = set()
-        for informer in self._informers:
-            informer.add_event_handler(lambda _: self._notify())
+        """The webhook configurations that have existed."""
+
+        for name, informer in self._configurations.items():
+            informer.add_event_handler(partial(self._note, name))
+        self._secrets.add_event_handler(lambda _: self._notify())
 
     @property
     def _informers(self) -> Sequence[Informer]:
@@ -135,7 +140,6 @@ class WatchedObjects:
         for name, informer in self._configurations.items():
             content = informer.store.get(name.name)
             if content is not None:
-                self._seen.add(name)
                 found.append(WebhookConfiguration(name, content, self.service))
         return found
 
@@ -165,6 +169,11 @@ class WatchedObjects:
     def unreadable(self) -> dict[ConfigurationName, str]:
         """Return the webhook configurations that we are not let see, and why."""
         return {name: each.failure or "" for name, each in self._configurations.items() if not each.has_synced}
+
+    def _note(self, name: ConfigurationName, change: Delta) -> None:
+        if not change.is_deletion:
+            self._seen.add(name)
+        self._notify()
 
     def _notify(self) -> None:
         for changed in self._subscribers:
