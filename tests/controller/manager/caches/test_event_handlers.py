@@ -30,6 +30,12 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
 
+def gang(version: int, job: str, namespace: str = "team") -> JsonObject:
+    """A PodGroup that concerns a TrainJob by its label."""
+    metadata = {"name": "g", "namespace": namespace, "resourceVersion": str(version), "labels": {"job": job}}
+    return {"kind": "PodGroup", "metadata": metadata}
+
+
 @pytest.mark.guarantee("S-13", "S-14")
 async def test_reminders_and_what_was_there_at_the_start_come_after_everything_else(
     cluster: Cluster, clock: VirtualClock
@@ -63,17 +69,13 @@ async def test_a_change_of_owner_wakes_up_both(cluster: Cluster, clock: VirtualC
     caches, queue = Caches(cluster, watches, clock=clock), Recorder(clock)
     caches.add_trainjob_handlers(queue)
 
-    def gang(version: int, job: str) -> JsonObject:
-        metadata = {"name": "g", "namespace": "ns", "resourceVersion": str(version), "labels": {"job": job}}
-        return {"kind": "PodGroup", "metadata": metadata}
-
     async with running(caches):
         podgroups = cluster.kinds[PODGROUPS]
-        await podgroups.send(bookmark(1, end=True), event("ADDED", gang(2, "a")))
+        await podgroups.send(bookmark(1, end=True), event("ADDED", gang(2, "a", "ns")))
         assert queue.news() == [("ns/a", 0)]
-        await podgroups.send(event("MODIFIED", gang(3, "b")))
+        await podgroups.send(event("MODIFIED", gang(3, "b", "ns")))
         assert queue.news() == [("ns/a", 0), ("ns/b", 0)]
-        await podgroups.send(event("DELETED", gang(4, "b")))
+        await podgroups.send(event("DELETED", gang(4, "b", "ns")))
         assert queue.news() == [("ns/b", 0)]
 
 
@@ -91,10 +93,6 @@ async def test_a_mapper_that_does_not_return_delays_the_events_of_its_kind_alone
     caches, queue = Caches(cluster, [Watch(*GANG, jobs=wait)], clock=clock), Recorder(clock)
     threads = PluginThreads("planner", skips=lambda _plugin: False)
     caches.add_trainjob_handlers(queue, plugin_threads=threads)
-
-    def gang(version: int, job: str) -> JsonObject:
-        metadata = {"name": "g", "namespace": "team", "resourceVersion": str(version), "labels": {"job": job}}
-        return {"kind": "PodGroup", "metadata": metadata}
 
     job = trainjob_object("other")
     async with running(caches):
@@ -136,10 +134,6 @@ async def test_what_a_mapper_is_shown_in_a_thread_nobody_else_changes(
 
     informer.add_event_handler(spoil)
 
-    def gang(version: int, job: str) -> JsonObject:
-        metadata = {"name": "g", "namespace": "team", "resourceVersion": str(version), "labels": {"job": job}}
-        return {"kind": "PodGroup", "metadata": metadata}
-
     async with running(caches):
         podgroups = cluster.kinds[PODGROUPS]
         await podgroups.send(bookmark(1, end=True), event("ADDED", gang(2, "a")), event(kind, gang(3, "b")))
@@ -169,14 +163,11 @@ async def test_a_mapper_that_is_given_up_loses_no_update(cluster: Cluster, clock
     caches = Caches(cluster, Framework([Plugin()], guard=guard).watches(), clock=clock)
     queue = Recorder(clock)
     caches.add_trainjob_handlers(queue, plugin_threads=threads)
-    metadata = {"name": "g", "namespace": "team"}
     async with running(caches):
         podgroups = cluster.kinds[PODGROUPS]
         await podgroups.send(bookmark(1, end=True))
         for version, job, keys in ((2, "a", ["team/a"]), (3, "b", ["team/a"]), (4, "c", ["team/a", "team/c"])):
-            labelled = {**metadata, "resourceVersion": str(version), "labels": {"job": job}}
-            kind = "ADDED" if version == 2 else "MODIFIED"
-            await podgroups.send(event(kind, {"kind": "PodGroup", "metadata": labelled}))
+            await podgroups.send(event("ADDED" if version == 2 else "MODIFIED", gang(version, job)))
             await eventually(partial(_are_added, queue, keys))
     for_ever.set()
     threads.close()
