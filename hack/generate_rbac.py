@@ -82,8 +82,14 @@ def objects() -> dict[str, JsonObject]:
     account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME, "namespace": NAMESPACE}}
     made = {"service_account": account}
     for obj in roles(rules_of(), namespace=NAMESPACE):
-        made[_FILES[obj["kind"]]] = obj
+        made[file_name(obj)] = obj
     return made | _public()
+
+
+def file_name(role: JsonObject) -> str:
+    """Return the name of the file of a role or a binding: its kind, after what its name has beyond `NAME`."""
+    suffix = role["metadata"]["name"].removeprefix(NAME).lstrip("-").replace("-", "_")
+    return f"{suffix}_{_FILES[role['kind']]}".lstrip("_")
 
 
 def _public() -> dict[str, JsonObject]:

@@ -24,6 +24,9 @@ from trainmaster.controller.configuration import parse_configuration
 from trainmaster.controller.configuration.loading import merged
 from trainmaster.controller.configuration.types import History
 from trainmaster.controller.job_kinds import job_kinds
+from trainmaster.controller.manager.policy_rules import policy_rules
+from trainmaster.controller.manager.roles import roles
+from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -320,6 +323,47 @@ def test_without_the_training_operators_jobs_another_controller_can_go_on_with_t
     configuration = parse_configuration(configuration_of(overlay("without-training-operator")))
     assert not configuration.training_operator.enabled
     assert job_kinds(configuration) == []
+
+
+def held(objects: dict[Id, JsonObject]) -> set[tuple[str, str, str, str, str]]:
+    """The rights that bindings give to the manager's account: namespace, group, resource, name, verb."""
+    return {
+        (namespace, group, resource, name, verb)
+        for (kind, namespace, _), binding in objects.items()
+        if kind.endswith("RoleBinding") and MANAGER in {subject["name"] for subject in binding["subjects"]}
+        for rule in objects[binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]]["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", [""])
+        for verb in rule["verbs"]
+    }
+
+
+@pytest.mark.defect("V1-B35")
+@pytest.mark.parametrize("name", ["standalone", "namespaced"])
+def test_the_manager_has_the_rights_of_its_configuration_with_the_training_operators_jobs_and_without(
+    name: str, tmp_path: Path
+) -> None:
+    every = combined(tmp_path / "every", resource=DEPLOY / "overlays" / name, components=[])
+    left = combined(
+        tmp_path / "left", resource=DEPLOY / "overlays" / name, components=["without-training-operator"]
+    )
+    for objects in (every, left):
+        configuration = parse_configuration(configuration_of(objects))
+        rules = policy_rules(
+            configuration,
+            features=(),
+            watches=Framework(load_plugins()).watches(),
+            job_kinds=job_kinds(configuration),
+            namespace="kubeflow",
+        )
+        watched = configuration.watch_namespaces
+        assert held(objects) == held(by_identity(roles(rules, namespace="kubeflow", watch_namespaces=watched)))
+    of_jobs = {right for right in held(every) if right[1] == "kubeflow.org" or right[2] == "pods/exec"}
+    assert {right[0] for right in of_jobs} == set(configuration.watch_namespaces or [""])
+    assert not of_jobs & held(left)
+    # Neither is there a role that nothing binds.
+    assert not [key for key in left if key[0].endswith("Role") and key[2] == f"{MANAGER}-training-operator"]
 
 
 def test_the_roles_of_kubernetes_have_the_rights_to_jobs_in_every_overlay() -> None:

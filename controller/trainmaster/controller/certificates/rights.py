@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, JOB_VALIDATOR, ConfigurationName
 from trainmaster.controller.configuration import Configuration, needs_certificates
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.kube.rest.resources import SECRETS
 
 
@@ -41,6 +41,7 @@ def policy_rules(configuration: Configuration, *, namespace: str) -> Iterator[Po
             needed_by="certManagement",
             reason="tell the API server by which authority it knows the webhooks",
             names=(each.name,),
+            role=TRAINING_OPERATOR if each == JOB_VALIDATOR else "",
         )
 
 

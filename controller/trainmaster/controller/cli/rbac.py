@@ -53,7 +53,7 @@ def command(commands: Any) -> None:
         "--service-account",
         default=NAME,
         metavar="NAME",
-        help=f"of the manager, and name of the roles; default: {NAME}",
+        help=f"of the manager, after which the roles are called; default: {NAME}",
     )
     parser.add_argument(
         "-o", "--output", choices=("yaml", "json", "table"), default="yaml", help="table: who needs what, and why"

@@ -13,7 +13,7 @@ from trainmaster.controller.certificates import rights as certificates
 from trainmaster.controller.configuration import OFF, Configuration
 from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.reconciling import runtimes, status_writer
 from trainmaster.controller.reconciling.trainjobs import apply, failed_pods, job_creation, observe
@@ -44,7 +44,7 @@ def policy_rules(
     """
     rules = [
         *_policy_rules(configuration, features, [*caches.OWN_WATCHES, *watches], namespace),
-        *training_operator.policy_rules(configuration, job_kinds),
+        *(replace(each, role=TRAINING_OPERATOR) for each in training_operator.policy_rules(configuration, job_kinds)),
     ]
     if not configuration.watch_namespaces:
         return rules

@@ -3,6 +3,7 @@
 Guarantees:
 - Least privilege: what concerns one namespace stands in a Role there, what concerns named objects names them, and only
   the rest stands in the ClusterRole. With `watch_namespaces` what concerns TrainJobs stands in Roles of those.
+- What only jobs of `kubeflow.org/v1` need stands in roles of a name of their own, which can be left out.
 - The same rules give the same objects, whatever order they come in.
 """
 
@@ -40,7 +41,9 @@ def roles(
     service_account: str = NAME,
     watch_namespaces: Sequence[str] = (),
 ) -> list[JsonObject]:
-    """Return the roles that grant some rights, each with its binding; they are called like the service account.
+    """Return the roles that grant some rights, each with its binding.
+
+    They are called like the service account, followed by `PolicyRule.role` where the rules have one.
 
     Args:
         rules: The rights.
@@ -48,19 +51,20 @@ def roles(
         service_account: Its name.
         watch_namespaces: The namespaces in which TrainJobs are served; none for all.
     """
-    by_scope: dict[str, list[PolicyRule]] = {}
+    granted: dict[tuple[str, str], list[PolicyRule]] = {}
     for rule in rules:
+        name = f"{service_account}-{rule.role}" if rule.role else service_account
         for scope in scopes_of(rule, watch_namespaces):
-            by_scope.setdefault(scope, []).append(rule)
+            granted.setdefault((scope, name), []).append(rule)
     subject = {"kind": "ServiceAccount", "name": service_account, "namespace": namespace}
     objects: list[JsonObject] = []
-    for scope in sorted(by_scope):
+    for scope, name in sorted(granted):
         kind = "Role" if scope else "ClusterRole"
         place = {"namespace": scope} if scope else {}
-        metadata = {"name": service_account, **place, "labels": dict(LABELS)}
+        metadata = {"name": name, **place, "labels": dict(LABELS)}
         head = {"apiVersion": f"{_GROUP}/v1"}
-        objects.append({**head, "kind": kind, "metadata": metadata, "rules": merged(by_scope[scope])})
-        reference = {"apiGroup": _GROUP, "kind": kind, "name": service_account}
+        objects.append({**head, "kind": kind, "metadata": metadata, "rules": merged(granted[scope, name])})
+        reference = {"apiGroup": _GROUP, "kind": kind, "name": name}
         binding = {**head, "kind": f"{kind}Binding", "metadata": dict(metadata)}
         objects.append({**binding, "roleRef": reference, "subjects": [dict(subject)]})
     return objects

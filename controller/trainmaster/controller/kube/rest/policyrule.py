@@ -18,6 +18,9 @@ VERBS: Final = ("get", "list", "watch", "create", "update", "patch", "delete")
 READ: Final = ("list", "watch")
 """What a cache needs."""
 
+TRAINING_OPERATOR: Final = "training-operator"
+"""The role of what only jobs of `kubeflow.org/v1` need."""
+
 _NAMELESS: Final = frozenset({"create"})
 """Verbs of requests that name no object, so that a rule with names never allows them."""
 
@@ -35,6 +38,7 @@ class PolicyRule:
         names: The only objects that it is about; empty for all.
         namespace: The only namespace that it is about; empty for all in which TrainJobs are served.
         optional: Whether everybody who does not use it can do without.
+        role: The suffix of the name of the role that grants it; empty for the role that every installation has.
     """
 
     resource: Resource
@@ -45,6 +49,7 @@ class PolicyRule:
     names: tuple[str, ...] = ()
     namespace: str = ""
     optional: bool = False
+    role: str = ""
 
     def __post_init__(self) -> None:
         if not self.verbs or tuple(verb for verb in VERBS if verb in self.verbs) != self.verbs:
