@@ -24,6 +24,7 @@ import generate_runtimes
 import generator
 from generate_rbac import rules_of
 from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR
 from trainmaster.controller.manager.roles import CLUSTER, merged, scopes_of
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.jsontree import JsonObject
@@ -77,41 +78,34 @@ def copies() -> Iterator[tuple[Path, str]]:
 
 
 def rules() -> JsonObject:
-    """Return the rules of the manager's roles: without features and with, and for each by where they are granted.
+    """Return the rules of the manager's roles, by where they are granted.
 
-    Those are for all kinds of jobs of the Training Operator. For some of them there are the rules without any, and
-    what each kind adds.
+    There are those of the role that every installation has, without features and with, and those of the role for jobs
+    of the Training Operator: for all of their kinds, and for each of them.
     """
     features: dict[str, tuple[str, ...]] = {"default": (), TRAIN_JOB_STATUS_GATE: (TRAIN_JOB_STATUS_GATE,)}
     return {
-        **{name: _by_scope(each) for name, each in features.items()},
-        "withoutJobs": {name: _by_scope(each, enabled=False) for name, each in features.items()},
-        "jobs": {name: _of_jobs(**options) for name, options in _JOBS.items()},
+        **{name: _by_scope("", each) for name, each in features.items()},
+        "jobs": {name: _by_scope(TRAINING_OPERATOR, **options) for name, options in _JOBS.items()},
     }
 
 
 _KINDS: Final = ("jaxjob", "mpijob", "paddlejob", "pytorchjob", "tfjob", "xgboostjob")
 _JOBS: Final[dict[str, JsonObject]] = {
+    "all": {},
     **{kind: {"enable_scheme": [kind]} for kind in _KINDS},
     "mpijob-ssh": {"enable_scheme": ["mpijob"], "options": {"mpijob": {"transport": "ssh"}}},
 }
 """Kinds of jobs as rules tell them apart, with the options of the section trainingOperator."""
 
 
-def _of_jobs(**training_operator: Any) -> JsonObject:
-    """Return what jobs of some kinds add to the rules."""
-    without = _by_scope((), enabled=False)
-    return {
-        scope: [rule for rule in granted if rule not in without[scope]]
-        for scope, granted in _by_scope((), **training_operator).items()
-    }
-
-
-def _by_scope(features: Sequence[str], **training_operator: Any) -> JsonObject:
+def _by_scope(role: str, features: Sequence[str] = (), **training_operator: Any) -> JsonObject:
     def granted(scope: str, *watched: str) -> list[JsonObject]:
         declared = rules_of(features, watch_namespaces=watched, **training_operator)
         wanted = [
-            replace(rule, names=tuple(OF_THE_RELEASE.get(name, name) for name in rule.names)) for rule in declared
+            replace(rule, names=tuple(OF_THE_RELEASE.get(name, name) for name in rule.names))
+            for rule in declared
+            if rule.role == role
         ]
         return merged(rule for rule in wanted if scope in scopes_of(rule, watched))
 

@@ -245,10 +245,12 @@ def test_definitions_stay_when_the_release_goes() -> None:
 
 
 def rights(objects: dict[Id, JsonObject], kind: str = "ClusterRole") -> set[tuple[str, str, str, str]]:
-    """What the manager's role grants: group, resource, name, verb."""
+    """What the manager's roles grant: group, resource, name, verb."""
     return {
         (group, resource, name, verb)
-        for rule in one(objects, kind, "kubeflow-trainer-controller-manager")["rules"]
+        for (its_kind, _, role), obj in objects.items()
+        if its_kind == kind and role.startswith("kubeflow-trainer-controller-manager")
+        for rule in obj["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for name in rule.get("resourceNames", [""])

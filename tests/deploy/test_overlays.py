@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ pytestmark = NEEDS_KUBECTL
 
 JOBS = sorted((DEPLOY / "crds").glob("kubeflow.org_*.yaml"))
 FILE = "controller_manager_config.yaml"
+JOBS_ROLE = f"{MANAGER}-training-operator"
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
 
 
@@ -166,10 +168,16 @@ NAMED = ["team-a", "team-b"]
 
 def test_a_namespaced_manager_is_asked_about_its_namespaces_only() -> None:
     added, differing, removed = changed("namespaced")
-    assert set(added) == {(kind, namespace, MANAGER) for kind in ("Role", "RoleBinding") for namespace in NAMED}
+    assert set(added) == {
+        (kind, namespace, name)
+        for kind in ("Role", "RoleBinding")
+        for namespace in NAMED
+        for name in (MANAGER, JOBS_ROLE)
+    }
     assert removed == set()
     assert {(kind, name) for kind, _, name in differing} == {
         ("ClusterRole", MANAGER),
+        ("ClusterRole", JOBS_ROLE),
         ("ConfigMap", "kubeflow-trainer-config"),
         ("MutatingWebhookConfiguration", "defaulter.trainer.kubeflow.org"),
         ("ValidatingWebhookConfiguration", "validator.trainer.kubeflow.org"),
@@ -291,10 +299,10 @@ def test_the_runtime_with_a_cache_comes_with_the_role_that_its_initializer_needs
 @pytest.mark.defect("V1-B31")
 def test_jobs_of_named_namespaces_take_no_right_in_the_cluster() -> None:
     objects = overlay("namespaced")
-    wide = {(group, resource) for group, resource, _ in granted(one(objects, "ClusterRole"))}
+    wide = {each[1:3] for each in held(objects) if not each[0]}
     assert not {each for each in wide if each[0] == "kubeflow.org" or each[1] in {"pods", "services", "podgroups"}}
     for namespace in NAMED:
-        verbs = {verb for _, resource, verb in granted(objects["Role", namespace, MANAGER]) if resource == "tfjobs"}
+        verbs = {verb for _, resource, verb in granted(objects["Role", namespace, JOBS_ROLE]) if resource == "tfjobs"}
         assert verbs == {"get", "list", "watch", "delete"}
     leases = {verb for _, resource, verb in granted(objects["Role", "kubeflow", MANAGER]) if resource == "leases"}
     assert leases >= {"get", "create", "update"}
@@ -316,9 +324,11 @@ def test_without_the_training_operators_jobs_another_controller_can_go_on_with_t
     assert added == {}
     assert removed == {
         ("ValidatingWebhookConfiguration", "", "validator.training-operator.kubeflow.org"),
+        ("ClusterRole", "", JOBS_ROLE),
+        ("ClusterRoleBinding", "", JOBS_ROLE),
         *(("CustomResourceDefinition", "", path.stem.partition("_")[2] + ".kubeflow.org") for path in JOBS),
     }
-    assert len(removed) == 7
+    assert len(removed) == 9
     assert list(differing) == [("ConfigMap", "kubeflow", "kubeflow-trainer-config")]
     configuration = parse_configuration(configuration_of(overlay("without-training-operator")))
     assert not configuration.training_operator.enabled
@@ -345,9 +355,7 @@ def test_the_manager_has_the_rights_of_its_configuration_with_the_training_opera
     name: str, tmp_path: Path
 ) -> None:
     every = combined(tmp_path / "every", resource=DEPLOY / "overlays" / name, components=[])
-    left = combined(
-        tmp_path / "left", resource=DEPLOY / "overlays" / name, components=["without-training-operator"]
-    )
+    left = combined(tmp_path / "left", resource=DEPLOY / "overlays" / name, components=["without-training-operator"])
     for objects in (every, left):
         configuration = parse_configuration(configuration_of(objects))
         rules = policy_rules(
@@ -362,8 +370,18 @@ def test_the_manager_has_the_rights_of_its_configuration_with_the_training_opera
     of_jobs = {right for right in held(every) if right[1] == "kubeflow.org" or right[2] == "pods/exec"}
     assert {right[0] for right in of_jobs} == set(configuration.watch_namespaces or [""])
     assert not of_jobs & held(left)
-    # Neither is there a role that nothing binds.
-    assert not [key for key in left if key[0].endswith("Role") and key[2] == f"{MANAGER}-training-operator"]
+    assert not [key for key in left if key[2] == JOBS_ROLE], "a role that nothing binds"
+
+
+def test_a_copy_of_the_namespaced_overlay_may_name_the_component_itself(tmp_path: Path) -> None:
+    """Its patches of what the component takes away then have nothing to change."""
+    shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("charts"))
+    copied = tmp_path / "deploy/overlays/namespaced"
+    with (copied / "kustomization.yaml").open("a") as file:
+        file.write("components: [../../components/without-training-operator]\n")
+    component = ["without-training-operator"]
+    above = combined(tmp_path / "above", resource=DEPLOY / "overlays/namespaced", components=component)
+    assert by_identity(kustomize(copied)) == above
 
 
 def test_the_roles_of_kubernetes_have_the_rights_to_jobs_in_every_overlay() -> None:

@@ -11,6 +11,7 @@ import yaml
 from support.commands import Ran
 
 from trainmaster.controller.cli import main, root
+from trainmaster.controller.manager.roles import NAME
 
 DEPLOYED = Path(__file__).resolve().parents[3] / "deploy/crds"
 JOBS = [f"{kind}jobs.kubeflow.org" for kind in ("jax", "mpi", "paddle", "pytorch", "tf", "xgboost")]
@@ -128,10 +129,11 @@ def test_without_a_file_they_are_those_of_the_manifests_and_of_the_gates(capsys:
     # Without a file they are those of the manifests. Applied over an installation of ours they take nothing from it:
     # no right, and no label by which it is removed.
     made = list(yaml.safe_load_all(printed(capsys, "-n", "kubeflow")))
-    texts = (RBAC / f"{name}.yaml" for name in ("cluster_role", "cluster_role_binding", "role", "role_binding"))
-    assert made == [yaml.safe_load(text.read_text()) for text in texts]
+    of_the_cluster = ("cluster_role", "cluster_role_binding")
+    names = [*of_the_cluster, *(f"training_operator_{name}" for name in of_the_cluster), "role", "role_binding"]
+    assert made == [yaml.safe_load((RBAC / f"{name}.yaml").read_text()) for name in names]
     base = yaml.safe_load((RBAC.parent / "base/kustomization.yaml").read_text())
-    assert [each["metadata"]["labels"] for each in made] == 4 * [base["labels"][0]["pairs"]] == 4 * [LABELS]
+    assert [each["metadata"]["labels"] for each in made] == 6 * [base["labels"][0]["pairs"]] == 6 * [LABELS]
     # A feature gate is taken from the command line as well.
     text = printed(capsys, "--feature-gates", "TrainJobStatus=true")
     assert resources(list(yaml.safe_load_all(text))) >= {"tokenreviews", "pods", "jobs"}
@@ -142,8 +144,16 @@ def test_roles_for_named_namespaces(tmp_path: Path, capsys: pytest.CaptureFixtur
     config = tmp_path / "config.yaml"
     config.write_text(HEAD + "leaderElection: {leaderElect: true}\nwatchNamespaces: [team-a, team-b]\n")
     roles = list(yaml.safe_load_all(printed(capsys, "--config", str(config), "-n", "home")))
-    by_namespace = {each["metadata"].get("namespace", ""): each for each in roles if "rules" in each}
-    assert sorted(by_namespace) == ["", "home", "team-a", "team-b"]
+    by_name = {(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in roles[::2]}
+    jobs = f"{NAME}-training-operator"
+    assert sorted(by_name) == [
+        *(("", name) for name in (NAME, jobs)),
+        ("home", NAME),
+        *((team, name) for team in ("team-a", "team-b") for name in (NAME, jobs)),
+    ]
+    by_namespace = {namespace: each for (namespace, name), each in by_name.items() if name == NAME}
+    assert by_name["team-a", jobs]["rules"] == by_name["team-b", jobs]["rules"]
+    assert resources([by_name["team-a", jobs]]) >= {"pytorchjobs", "pytorchjobs/status", "pods/exec"}
     assert by_namespace["team-a"]["rules"] == by_namespace["team-b"]["rules"]
     assert resources([by_namespace["team-a"]]) >= {"trainjobs", "trainjobs/status", "jobsets", "configmaps", "events"}
     assert "clustertrainingruntimes" in resources([by_namespace[""]])

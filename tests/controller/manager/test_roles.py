@@ -43,6 +43,19 @@ def test_what_concerns_one_namespace_is_granted_there_and_bound_to_the_account_w
     }
 
 
+def test_rights_of_another_role_stand_in_one_of_its_own_name_for_the_same_account() -> None:
+    """Whoever leaves that role out takes no right from the other, though both need some of the same."""
+    wanted = [rule(CONFIGMAPS, "list"), rule(CONFIGMAPS, "list", "watch", role="jobs")]
+    made = {each["metadata"]["name"]: each for each in roles(wanted, namespace="ours", service_account="me")[::2]}
+    assert {name: granted(each) for name, each in made.items()} == {
+        "me": [("", ["configmaps"], [], ["list"])],
+        "me-jobs": [("", ["configmaps"], [], ["list", "watch"])],
+    }
+    bindings = roles(wanted, namespace="ours", service_account="me")[1::2]
+    assert [each["roleRef"]["name"] for each in bindings] == ["me", "me-jobs"]
+    assert [each["subjects"][0]["name"] for each in bindings] == ["me", "me"]
+
+
 def test_rights_are_merged_whatever_order_they_come_in() -> None:
     wanted = [
         rule(SECRETS, "list", "watch"),
