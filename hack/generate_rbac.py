@@ -128,10 +128,12 @@ trainmaster rbac --config FILE -o table
 
 The table says who needs which right, and what for. A part that is switched off needs nothing, and a plugin in
 `plugins.disabled` needs nothing either: without `mpi` and `flux` there is no right about Secrets but on the one of the
-webhooks. What only jobs of `kubeflow.org/v1` need, `pods/exec` among it, stands in roles of their own,
-`kubeflow-trainer-controller-manager-training-operator`: `trainingOperator.enabled: false` and the component
-[without-training-operator](install.md#the-jobs-of-the-training-operator) leave them out. Roles that were applied before
-stay until they are deleted. Kubernetes lets only those give rights away who have them, or may `escalate`: an administrator of the cluster.
+webhooks. Kubernetes lets only those give rights away who have them, or may `escalate`: an administrator of the cluster.
+
+What only jobs of `kubeflow.org/v1` need, `pods/exec` among it, stands in roles of their own,
+`kubeflow-trainer-controller-manager-training-operator`. `trainingOperator.enabled: false` and the component
+[without-training-operator](install.md#the-jobs-of-the-training-operator) leave them out; those that were applied before
+stay until they are deleted.
 
 The tests record every request of every manager that they run. They fail if one needs a right that no role grants, and
 a whole run fails as well if a role grants what no test has used, and prints the list.
