@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from pathlib import Path
 
 import pytest
 import yaml
 from support.manifests import (
     DEPLOY,
+    FILE,
     MANAGER,
     NEEDS_KUBECTL,
     Id,
     by_identity,
+    combined,
     configuration_of,
     kustomize,
     one,
@@ -25,48 +26,14 @@ from trainmaster.controller.configuration import parse_configuration
 from trainmaster.controller.configuration.loading import merged
 from trainmaster.controller.configuration.types import History
 from trainmaster.controller.job_kinds import job_kinds
-from trainmaster.controller.manager.policy_rules import policy_rules
-from trainmaster.controller.manager.roles import roles
-from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
 pytestmark = NEEDS_KUBECTL
 
 JOBS = sorted((DEPLOY / "crds").glob("kubeflow.org_*.yaml"))
-FILE = "controller_manager_config.yaml"
 JOBS_ROLE = f"{MANAGER}-training-operator"
 COMPONENTS = sorted(path.name for path in (DEPLOY / "components").iterdir())
-
-
-def reachable(path: Path, start: Path) -> str:
-    """The path from a directory to another one: kustomize takes no absolute ones."""
-    return str(Path(*[".."] * (len(start.resolve().parts) - 1), *path.resolve().parts[1:]))
-
-
-def combined(
-    directory: Path,
-    *,
-    resource: Path,
-    components: list[str],
-    namespace: str | None = None,
-    configuration: str | None = None,
-    behavior: str = "merge",
-) -> dict[Id, JsonObject]:
-    """Render a kustomization as an administrator writes it, with a configuration file of his own."""
-    directory.mkdir()
-    content: JsonObject = {
-        "resources": [reachable(resource, directory)],
-        "components": [reachable(DEPLOY / "components" / name, directory) for name in components],
-    }
-    if namespace:
-        content["namespace"] = namespace
-    if configuration:
-        (directory / FILE).write_text(configuration)
-        generator = {"name": "kubeflow-trainer-config", "namespace": "kubeflow", "behavior": behavior, "files": [FILE]}
-        content["configMapGenerator"] = [{**generator, "options": {"disableNameSuffixHash": True}}]
-    (directory / "kustomization.yaml").write_text(yaml.dump(content))
-    return by_identity(kustomize(directory))
 
 
 def changed(name: str) -> tuple[dict[Id, JsonObject], dict[Id, tuple[JsonObject, JsonObject]], set[Id]]:
@@ -194,12 +161,6 @@ def test_a_namespaced_manager_is_asked_about_its_namespaces_only() -> None:
     assert after == before
 
 
-def test_a_namespaced_manager_has_no_rights_in_other_namespaces() -> None:
-    """Its roles are those that `trainmaster rbac` prints for it: `make check` compares them."""
-    everywhere = {resource for _, resource, _ in granted(one(overlay("namespaced"), "ClusterRole"))}
-    assert not everywhere & {"secrets", "configmaps", "trainjobs", "jobsets", "events", "podgroups"}
-
-
 def test_monitoring_adds_objects_and_changes_none() -> None:
     added, differing, removed = changed("monitoring")
     assert {(kind, name) for kind, _, name in added} == {
@@ -296,29 +257,6 @@ def test_the_runtime_with_a_cache_comes_with_the_role_that_its_initializer_needs
     assert one(objects, "ClusterRole", binding["roleRef"]["name"])
 
 
-@pytest.mark.defect("V1-B31")
-def test_jobs_of_named_namespaces_take_no_right_in_the_cluster() -> None:
-    objects = overlay("namespaced")
-    wide = {each[1:3] for each in held(objects) if not each[0]}
-    assert not {each for each in wide if each[0] == "kubeflow.org" or each[1] in {"pods", "services", "podgroups"}}
-    for namespace in NAMED:
-        verbs = {verb for _, resource, verb in granted(objects["Role", namespace, JOBS_ROLE]) if resource == "tfjobs"}
-        assert verbs == {"get", "list", "watch", "delete"}
-    leases = {verb for _, resource, verb in granted(objects["Role", "kubeflow", MANAGER]) if resource == "leases"}
-    assert leases >= {"get", "create", "update"}
-
-
-def granted(role: JsonObject) -> set[tuple[str, str, str]]:
-    """What a role grants: group, resource, verb."""
-    return {
-        (group, resource, verb)
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
-
-
 def test_without_the_training_operators_jobs_another_controller_can_go_on_with_them() -> None:
     added, differing, removed = changed("without-training-operator")
     assert added == {}
@@ -333,55 +271,6 @@ def test_without_the_training_operators_jobs_another_controller_can_go_on_with_t
     configuration = parse_configuration(configuration_of(overlay("without-training-operator")))
     assert not configuration.training_operator.enabled
     assert job_kinds(configuration) == []
-
-
-def held(objects: dict[Id, JsonObject]) -> set[tuple[str, str, str, str, str]]:
-    """The rights that bindings give to the manager's account: namespace, group, resource, name, verb."""
-    return {
-        (namespace, group, resource, name, verb)
-        for (kind, namespace, _), binding in objects.items()
-        if kind.endswith("RoleBinding") and MANAGER in {subject["name"] for subject in binding["subjects"]}
-        for rule in objects[binding["roleRef"]["kind"], namespace, binding["roleRef"]["name"]]["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-        for name in rule.get("resourceNames", [""])
-        for verb in rule["verbs"]
-    }
-
-
-@pytest.mark.defect("V1-B35")
-@pytest.mark.parametrize("name", ["standalone", "namespaced"])
-def test_the_manager_has_the_rights_of_its_configuration_with_the_training_operators_jobs_and_without(
-    name: str, tmp_path: Path
-) -> None:
-    every = combined(tmp_path / "every", resource=DEPLOY / "overlays" / name, components=[])
-    left = combined(tmp_path / "left", resource=DEPLOY / "overlays" / name, components=["without-training-operator"])
-    for objects in (every, left):
-        configuration = parse_configuration(configuration_of(objects))
-        rules = policy_rules(
-            configuration,
-            features=(),
-            watches=Framework(load_plugins()).watches(),
-            job_kinds=job_kinds(configuration),
-            namespace="kubeflow",
-        )
-        watched = configuration.watch_namespaces
-        assert held(objects) == held(by_identity(roles(rules, namespace="kubeflow", watch_namespaces=watched)))
-    of_jobs = {right for right in held(every) if right[1] == "kubeflow.org" or right[2] == "pods/exec"}
-    assert {right[0] for right in of_jobs} == set(configuration.watch_namespaces or [""])
-    assert not of_jobs & held(left)
-    assert not [key for key in left if key[2] == JOBS_ROLE], "a role that nothing binds"
-
-
-def test_a_copy_of_the_namespaced_overlay_may_name_the_component_itself(tmp_path: Path) -> None:
-    """Its patches of what the component takes away then have nothing to change."""
-    shutil.copytree(DEPLOY, tmp_path / "deploy", ignore=shutil.ignore_patterns("charts"))
-    copied = tmp_path / "deploy/overlays/namespaced"
-    with (copied / "kustomization.yaml").open("a") as file:
-        file.write("components: [../../components/without-training-operator]\n")
-    component = ["without-training-operator"]
-    above = combined(tmp_path / "above", resource=DEPLOY / "overlays/namespaced", components=component)
-    assert by_identity(kustomize(copied)) == above
 
 
 def test_the_roles_of_kubernetes_have_the_rights_to_jobs_in_every_overlay() -> None:

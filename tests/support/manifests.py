@@ -24,6 +24,9 @@ ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 OVERLAYS = sorted(path.parent.name for path in (DEPLOY / "overlays").glob("*/kustomization.yaml"))
 
+FILE = "controller_manager_config.yaml"
+"""The name of an administrator's own configuration file in the ConfigMap."""
+
 MANAGER = "kubeflow-trainer-controller-manager"
 """The name of the manager's Deployment, Service, ServiceAccount and so on."""
 
@@ -69,6 +72,36 @@ def kustomize(directory: Path) -> list[JsonObject]:
     """Return what `kubectl kustomize` makes of a directory; a warning fails."""
     documents: list[JsonObject] = orjson.loads(_kustomized(directory))
     return documents
+
+
+def reachable(path: Path, start: Path) -> str:
+    """The path from a directory to another one: kustomize takes no absolute ones."""
+    return str(Path(*[".."] * (len(start.resolve().parts) - 1), *path.resolve().parts[1:]))
+
+
+def combined(
+    directory: Path,
+    *,
+    resource: Path,
+    components: list[str],
+    namespace: str | None = None,
+    configuration: str | None = None,
+    behavior: str = "merge",
+) -> dict[Id, JsonObject]:
+    """Render a kustomization as an administrator writes it, with a configuration file of his own."""
+    directory.mkdir()
+    content: JsonObject = {
+        "resources": [reachable(resource, directory)],
+        "components": [reachable(DEPLOY / "components" / name, directory) for name in components],
+    }
+    if namespace:
+        content["namespace"] = namespace
+    if configuration:
+        (directory / FILE).write_text(configuration)
+        generator = {"name": "kubeflow-trainer-config", "namespace": "kubeflow", "behavior": behavior, "files": [FILE]}
+        content["configMapGenerator"] = [{**generator, "options": {"disableNameSuffixHash": True}}]
+    (directory / "kustomization.yaml").write_text(yaml.dump(content))
+    return by_identity(kustomize(directory))
 
 
 def overlay(name: str) -> dict[Id, JsonObject]:
