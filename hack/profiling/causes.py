@@ -39,13 +39,16 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "cache and informers": (
             f"{_KUBE}/cache/", f"{_KUBE}/rest/watch.py", f"{_KUBE}/rest/partial.py",
             "trainmaster/controller/manager/caches.py", f"{_TRAINJOBS}/event_handlers.py",
-            f"{_TRAINJOBS}/job_mapper.py", f"{_RECONCILING}/concerned_keys.py", f"{_RECONCILING}/runtimes.py",
+            f"{_TRAINJOBS}/job_mapper.py", f"{_RECONCILING}/event_handlers.py", f"{_RECONCILING}/runtimes.py",
         ),
         "queue and controller": (
             f"{_KUBE}/workqueue/", f"{_RECONCILING}/controller.py", f"{_RECONCILING}/expectations.py",
-            f"{_RECONCILING}/outcomes.py", f"{_RECONCILING}/echoes.py", f"{_RECONCILING}/priorities.py",
+            f"{_RECONCILING}/outcomes.py",
         ),
-        "observe": (f"{_TRAINJOBS}/observe.py", f"{_TRAINJOBS}/reconciler.py", "trainmaster/runtime/snapshot.py"),
+        "observe": (
+            f"{_TRAINJOBS}/observe.py", f"{_TRAINJOBS}/reconciler.py", f"{_RECONCILING}/reconciler.py",
+            "trainmaster/runtime/snapshot.py",
+        ),
         "models": ("pydantic/", "pydantic_core/", "trainmaster/runtime/api/"),
         "resolve": (
             "trainmaster/plugins/", "trainmaster/runtime/framework/", "trainmaster/runtime/info.py",
@@ -59,11 +62,11 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             f"{_TRAINJOBS}/lasting_plans.py", f"{_RECONCILING}/drift.py", f"{_RECONCILING}/managedfields.py",
             "trainmaster/runtime/validation/",
         ),
-        "apply": (f"{_TRAINJOBS}/apply.py", f"{_RECONCILING}/owned_objects.py", f"{_RECONCILING}/write_backoff.py"),
+        "apply": (f"{_RECONCILING}/applier.py", f"{_RECONCILING}/write_backoff.py"),
         "status": (
             "trainmaster/plugins/jobset.py:JobSet.status", f"{_RECONCILING}/conditions.py",
             f"{_RECONCILING}/problems.py", f"{_RECONCILING}/status_writer.py",
-            f"{_TRAINJOBS}/counter_changes.py", f"{_TRAINJOBS}/deadlines.py", f"{_TRAINJOBS}/failed_pods.py",
+            f"{_TRAINJOBS}/deadlines.py", f"{_TRAINJOBS}/failed_pods.py",
             f"{_TRAINJOBS}/first_failure", f"{_TRAINJOBS}/plugin_failures.py", f"{_TRAINJOBS}/refused_pods.py",
             f"{_TRAINJOBS}/replicated_jobs.py", f"{_TRAINJOBS}/status.py", f"{_TRAINJOBS}/waiting.py",
             "trainmaster/controller/container_failures.py", "trainmaster/controller/explain/",

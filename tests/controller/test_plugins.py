@@ -17,10 +17,11 @@ from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkload
-from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed, StoreListers, observe
+from trainmaster.controller.reconciling.trainjobs.observe import Observed, StoreListers, observe
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
+from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, watched_resource
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins

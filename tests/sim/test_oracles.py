@@ -10,10 +10,10 @@ from support.sim.judging import plans, reference, run
 
 from trainmaster.controller.kube.leaderelection.guard import WriteGuard
 from trainmaster.controller.kube.rest.errors import KubeError
-from trainmaster.controller.reconciling import owned_objects
+from trainmaster.controller.reconciling import applier
+from trainmaster.controller.reconciling.applier import Applier
 from trainmaster.controller.reconciling.status_writer import StatusWriter
-from trainmaster.controller.reconciling.trainjobs import apply, reconciler
-from trainmaster.controller.reconciling.trainjobs.apply import Applier
+from trainmaster.controller.reconciling.trainjobs import reconciler
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +34,13 @@ def test_a_child_that_is_built_again_after_its_owner_went_is_found(monkeypatch: 
     async def trust(*_: Any) -> None:
         """Take the cache for the truth."""
 
-    monkeypatch.setattr(apply, "check_owner", trust)
+    monkeypatch.setattr(applier, "check_owner", trust)
     assert "other counts: more {'ADDED" in violations("delete", "late")
 
 
 def test_a_child_that_is_taken_over_from_an_earlier_trainjob_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new leader, whose caches are behind each other: without its precondition, a creation is a change."""
-    monkeypatch.setattr(owned_objects, "ABSENT", "")
+    monkeypatch.setattr(applier, "ABSENT", "")
     on = "configmaps+podgroups+jobsets"
     played = run(Plan(scenario="failover-after-replacement", fault="late", on=on, seed=1))
     taken = [violation for violation in played.violations if "was taken over" in violation]
@@ -90,6 +90,6 @@ def test_a_leader_that_goes_on_after_its_lease_is_found(monkeypatch: pytest.Monk
 
     What it writes then is a creation, which the server would refuse by its precondition as well.
     """
-    monkeypatch.setattr(owned_objects, "ABSENT", "")
+    monkeypatch.setattr(applier, "ABSENT", "")
     monkeypatch.setattr(WriteGuard, "__call__", lambda _self: None)
     assert "after its last renewal of the lease" in violations("leader", "pause")

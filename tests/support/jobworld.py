@@ -13,12 +13,13 @@ from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned, trim_pod, trim_service
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
 from trainmaster.controller.reconciling.outcomes import Outcome
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.resources import job_resource, watched_resource
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import JobKind
@@ -111,6 +112,7 @@ class JobWorld:
             self.kind,
             self.resource,
             client=cast("KubeClient", self),
+            queue=WorkQueue(clock=self.clock),
             stores=self.stores,
             gang=self._scheduler,
             recorder=self,

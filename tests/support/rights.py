@@ -34,7 +34,7 @@ from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.manager.clients import USER_AGENT
 from trainmaster.controller.manager.policy_rules import policy_rules
-from trainmaster.controller.reconciling.trainjobs import apply
+from trainmaster.controller.reconciling import rights
 from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
 from trainmaster.runtime.framework import Framework, load_plugins
 
@@ -199,7 +199,7 @@ def _have_parts_declare() -> None:
 
     def caches_told(self: Any, client: Any, watches: Any, **options: Any) -> None:
         watches = list(watches)
-        declare([*caches.policy_rules(watches), *apply.policy_rules(watches)])
+        declare([*caches.policy_rules(watches), *rights.trainjob_rules(watches)])
         make_caches(self, client, watches, **options)
 
     def lock_told(self: Any, client: Any, *, namespace: str, name: str, **options: Any) -> None:

@@ -18,9 +18,9 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, R
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.outcomes import ExpectationsPending, Outcome, RequeueAfter
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import (

@@ -13,7 +13,7 @@ import orjson
 
 from trainmaster.controller.manager import caches
 from trainmaster.controller.manager.policy_rules import policy_rules
-from trainmaster.controller.reconciling.trainjobs import apply
+from trainmaster.controller.reconciling import rights
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -66,7 +66,7 @@ def uses_its_rights(subject: Subject, directory: Path, *, patience: float = PATI
         )
     asked = {
         Right(rule.resource.group, rule.full_resource, verb)
-        for rule in (*caches.policy_rules(watches), *apply.policy_rules(watches))
+        for rule in (*caches.policy_rules(watches), *rights.trainjob_rules(watches))
         for verb in rule.verbs
         if verb in _VERBS and rule.needed_by == plugin.name
     }

@@ -9,8 +9,7 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
-from trainmaster.controller.reconciling.echoes import Echoes
-from trainmaster.controller.reconciling.expectations import UNOBSERVED_AFTER, Expectations
+from trainmaster.controller.reconciling.expectations import UNOBSERVED_AFTER, Echoes, Expectations
 from trainmaster.runtime.jsontree import JsonObject
 
 KEY = "team/demo"

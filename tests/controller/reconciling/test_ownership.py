@@ -8,7 +8,7 @@ import pytest
 from support.jobworld import JobWorld, pytorchjob, replicas
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value, owner_values
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value, owner_values
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by

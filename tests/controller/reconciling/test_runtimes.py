@@ -17,9 +17,13 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Conflict, NotFound
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY
-from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
+from trainmaster.controller.reconciling.event_handlers import (
+    ConcernedKeys,
+    priority_of_other,
+    priority_of_own,
+    priority_of_owned,
+)
 from trainmaster.controller.reconciling.outcomes import DONE, Requeue
-from trainmaster.controller.reconciling.priorities import priority_of_other, priority_of_own, priority_of_owned
 from trainmaster.controller.reconciling.problems import REPORT_INTERVAL, Problem
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.resources import TRAINING_RUNTIMES

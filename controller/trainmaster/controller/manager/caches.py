@@ -31,12 +31,16 @@ from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, WrittenBesideStore, served_by
 from trainmaster.controller.plugins.threads import PluginThreads
-from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
-from trainmaster.controller.reconciling.echoes import Echoes
-from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
+from trainmaster.controller.reconciling.event_handlers import (
+    OWNER_INDEX,
+    ConcernedKeys,
+    owner_values,
+    priority_of_other,
+    priority_of_own,
+    priority_of_owned,
+)
+from trainmaster.controller.reconciling.expectations import Echoes, Expectations, WrittenStore
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
-from trainmaster.controller.reconciling.priorities import priority_of_other, priority_of_own, priority_of_owned
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
@@ -50,7 +54,8 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper, ThreadedMapper
 from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
-from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, GroupVersionKind, StoreListers
+from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, StoreListers
+from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions

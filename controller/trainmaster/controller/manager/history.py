@@ -26,7 +26,7 @@ from trainmaster.controller.history.writer import Bounds, HistoryWriter
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.server.filters import DelegatingAuth
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND

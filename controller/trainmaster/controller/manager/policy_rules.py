@@ -15,8 +15,8 @@ from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.manager import caches, training_operator
-from trainmaster.controller.reconciling import runtimes, status_writer
-from trainmaster.controller.reconciling.trainjobs import apply, failed_pods, job_creation, observe
+from trainmaster.controller.reconciling import rights, runtimes, status_writer
+from trainmaster.controller.reconciling.trainjobs import failed_pods, job_creation, observe
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.controller.server import filters
 from trainmaster.controller.statusserver import authorizer, handler
@@ -56,7 +56,7 @@ def _policy_rules(
     configuration: Configuration, features: Collection[str], watches: list[Watch], namespace: str
 ) -> Iterator[PolicyRule]:
     yield from caches.policy_rules(watches, configuration.watch_namespaces)
-    yield from apply.policy_rules(watches)
+    yield from rights.trainjob_rules(watches)
     yield from observe.POLICY_RULES
     yield from status_writer.policy_rules(TRAINJOBS, "trainjob_controller")
     yield from job_creation.policy_rules(watches)

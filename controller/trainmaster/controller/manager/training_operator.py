@@ -38,11 +38,16 @@ from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager import other_operator
 from trainmaster.controller.manager.other_operator import OtherOperator
 from trainmaster.controller.operator_namespace import operator_namespace
-from trainmaster.controller.reconciling import status_writer
-from trainmaster.controller.reconciling.concerned_keys import ConcernedKeys
+from trainmaster.controller.reconciling import rights, status_writer
 from trainmaster.controller.reconciling.controller import Controller
+from trainmaster.controller.reconciling.event_handlers import (
+    OWNER_INDEX,
+    ConcernedKeys,
+    owner_values,
+    priority_of_own,
+    priority_of_owned,
+)
 from trainmaster.controller.reconciling.expectations import WrittenStore
-from trainmaster.controller.reconciling.jobs import apply
 from trainmaster.controller.reconciling.jobs.event_handlers import (
     job_keys,
     trim_owned,
@@ -50,10 +55,9 @@ from trainmaster.controller.reconciling.jobs.event_handlers import (
     trim_service,
 )
 from trainmaster.controller.reconciling.jobs.job_states import JobStates
-from trainmaster.controller.reconciling.jobs.observe import GroupVersionKind, JobStores, OwnedKind
+from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
-from trainmaster.controller.reconciling.priorities import priority_of_own, priority_of_owned
+from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import job_resource, watched_resource
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
@@ -91,23 +95,23 @@ def policy_rules(configuration: Configuration, kinds: Iterable[JobKind]) -> Iter
         return
     has_services = any(kind.has_services for kind in kinds)
     for each in (PODS, SERVICES) if has_services else (PODS,):
-        yield _read(each, apply.JOBS)
-    yield from apply.shared_rules(has_services=has_services)
+        yield _read(each, rights.JOBS)
+    yield from rights.pod_rules(has_services=has_services)
     if not configuration.watch_namespaces:
         yield from other_operator.POLICY_RULES
     chosen = gang_of(configuration)
     for gang in (Volcano(), SchedulerPlugins("")) if chosen is None else (chosen,):
         for watch in _gang_watches(gang):
-            yield _read(watched_resource(watch), apply.JOBS, optional=True)
-            yield apply.owned_rule(watch, needed_by=apply.JOBS, optional=True)
-    yield _read(watched_resource(_PRIORITY_CLASSES), apply.JOBS, optional=True)
+            yield _read(watched_resource(watch), rights.JOBS, optional=True)
+            yield rights.owned_rule(watch, needed_by=rights.JOBS, optional=True)
+    yield _read(watched_resource(_PRIORITY_CLASSES), rights.JOBS, optional=True)
     for kind in kinds:
         resource = job_resource(kind)
         yield _read(resource, kind.controller_name)
         for watch in kind.watches():
             if watch.reads:
                 yield _read(watched_resource(watch), kind.controller_name)
-        yield from apply.policy_rules(kind, resource)
+        yield from rights.job_rules(kind, resource)
         yield from status_writer.policy_rules(resource, kind.controller_name)
 
 
@@ -280,6 +284,7 @@ class TrainingOperator:
             kind,
             resource,
             client=self._client,
+            queue=queue,
             stores=JobStores(informer.store, pods.store, services.store, others, priorities),
             gang=self._gang,
             recorder=ControllerRecorder(self._recorder, kind.controller_name),

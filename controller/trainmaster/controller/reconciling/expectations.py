@@ -1,7 +1,9 @@
-"""Expectations: what the caches must show before a key is reconciled again (KEP-5647, and ControllerExpectations).
+"""What a reconcile has written, and so when its key is looked at again: expectations, and echoes of one's own writes.
 
 A cache lags behind the server, so a reconcile right after a write may see the world as it was before, and act twice
-(C-1). What each key wrote last is expected from the caches; until they have shown it, the key waits. Other keys do not.
+(C-1). What each key wrote last is expected from the caches (KEP-5647, ControllerExpectations); until they have shown
+it, the key waits. Other keys do not. And each write comes back as an event: where a reconcile for it would certainly
+find everything as the last one left it, that is an echo, and puts no key into the queue.
 
 Guarantees:
 - C-4, C-6: after a write the key waits until the store has reached, for that object, the resource version that the
@@ -14,8 +16,13 @@ Guarantees:
   its key is reconciled again, and what was deleted meanwhile is made anew.
 - C-5: a version that is no number holds nothing up. Writes of the object itself are forgotten when its UID changes; of
   its children they are not: the successor of a name must see what its predecessor left before it builds the same again.
+- An event is an echo only if it shows an object in the very state, by UID and resource version, in which a write left
+  it that nothing unseen can hide behind, and if the reconcile that wrote it said at its end that it left nothing to do
+  (`Echoes.settle`). The first event that is none ends that for its key. An echo fulfils its expectation.
+- What comes while a key is reconciled is decided on at the end of that: the queue would hand the key out no earlier,
+  and an event may overtake the answer of the write that it tells of.
 
-Nothing is lost when an expectation is forgotten: it only ever delays. Used from one event loop.
+Nothing is lost when any of this is forgotten: it only ever delays, or saves work. Used from one event loop.
 """
 
 from __future__ import annotations
@@ -28,6 +35,7 @@ import structlog
 from trainmaster.controller.kube.cache.delta import Version
 from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version
 from trainmaster.controller.kube.clock import Clock, SystemClock
+from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
@@ -198,3 +206,88 @@ class Expectations:
         # A later write of the same object has a later version, so it replaces the earlier one.
         what = f"{obj['apiVersion']} {obj['kind']} {name}"
         self._pending.setdefault(key, {})[what] = _Expectation(is_fulfilled, self._clock.monotonic(), owner, foreseen)
+
+
+class Echoes:
+    """Stands between events and the queue of a reconciler.
+
+    Args:
+        queue: Where its keys wait.
+        expectations: What its writes are expected to look like in the caches.
+    """
+
+    def __init__(self, queue: WorkQueue, expectations: Expectations) -> None:
+        self._queue = queue
+        self._expectations = expectations
+        self._held: dict[str, dict[Version | None, tuple[bool, int]]] = {}
+        """What events have told of each key that is being reconciled: each with `anew` and its priority."""
+
+        self._settled: set[str] = set()
+        """Keys of which echoes are to come."""
+
+        self._asked_anew: set[str] = set()
+        """Keys whose next reconcile is to take nothing for known."""
+
+    def __len__(self) -> int:
+        """Count the keys of which something is remembered."""
+        return len(self._held) + len(self._settled) + len(self._asked_anew)
+
+    def add(
+        self, key: str, version: Version | None, *, anew: bool = False, priority: int = 0, delay: float = 0.0
+    ) -> None:
+        """Have a key reconciled because of an event, unless that is an echo.
+
+        Args:
+            key: The key.
+            version: The state that an object has come to; None: it is no event that could be an echo.
+            anew: Whether the reconcile is to take nothing for known, because of something that it does not look at.
+            priority: That of the key.
+            delay: Seconds that this may wait, for what comes in between to be reconciled together with it.
+        """
+        held = self._held.get(key)
+        if held is not None:
+            before = held.get(version, (anew, priority))
+            held[version] = (anew or before[0], max(priority, before[1]))
+        elif not self._is_echo(key, version):
+            self._add(key, anew=anew, priority=priority, delay=delay)
+
+    def begin(self, key: str) -> bool:
+        """Say that the reconcile of a key begins, which sees all that came until now.
+
+        Returns:
+            Whether it is to take nothing for known.
+        """
+        self._settled.discard(key)
+        self._held[key] = {}
+        anew = key in self._asked_anew
+        self._asked_anew.discard(key)
+        return anew
+
+    def settle(self, key: str) -> None:
+        """Say that the reconcile of a key leaves nothing to do, as soon as the caches show what it wrote."""
+        if self._expectations.all_foreseen(key):
+            self._settled.add(key)
+
+    def end(self, key: str) -> None:
+        """Say that the reconcile of a key has ended, well or not."""
+        for version, (anew, priority) in self._held.pop(key).items():
+            if not self._is_echo(key, version):
+                self._add(key, anew=anew, priority=priority)
+
+    def _add(self, key: str, *, anew: bool, priority: int, delay: float = 0.0) -> None:
+        self._settled.discard(key)
+        if delay:
+            self._queue.add_after(key, delay, priority=priority)
+        else:
+            self._queue.add(key, priority=priority)
+        if key not in self._queue:
+            self._asked_anew.discard(key)  # there is no such TrainJob, and nobody works on the queue
+        elif anew:
+            self._asked_anew.add(key)
+
+    def _is_echo(self, key: str, version: Version | None) -> bool:
+        if version is None or key not in self._settled or not self._expectations.fulfil(key, version):
+            return False
+        if not self._expectations.is_pending(key):
+            self._settled.discard(key)
+        return True

@@ -15,7 +15,7 @@ from trainmaster.controller.cli.doctor.cluster import check_jobset, check_versio
 from trainmaster.controller.cli.doctor.facts import DEFINITIONS, DEPLOYMENTS, JOBSETS
 from trainmaster.controller.cli.doctor.findings import Fact, Finding
 from trainmaster.controller.kube.rest.resources import NAMESPACES
-from trainmaster.controller.reconciling.trainjobs import apply
+from trainmaster.controller.reconciling import rights
 from trainmaster.runtime.framework import Framework, load_plugins
 
 
@@ -79,7 +79,7 @@ async def test_jobset_and_the_namespace(stack: Stack) -> None:
 
 def test_jobset_of_some_version() -> None:
     name = "JobSet's controller jobset-system/jobset"
-    rules = list(apply.policy_rules(FRAMEWORK.watches()))
+    rules = list(rights.trainjob_rules(FRAMEWORK.watches()))
     for version, available, finding in (
         ("v1alpha1", 1, "fail: JobSet is served in v1alpha1, and v1alpha2 is needed; install another JobSet release"),
         ("v1alpha2", 0, f"fail: {name} (jobset:v0.12.0) has no available replica; see why its pods do not run"),
@@ -102,7 +102,7 @@ def test_jobset_of_some_version() -> None:
 def test_jobset_is_not_missed_where_no_plugin_builds_jobsets() -> None:
     """`plugins.disabled: [jobset]`, beside a plugin for another workload."""
     watches = Framework([*load_plugins(disabled=["jobset"]), indexed_job()]).watches()
-    target = SimpleNamespace(rules=list(apply.policy_rules(watches)))
+    target = SimpleNamespace(rules=list(rights.trainjob_rules(watches)))
     facts: Any = SimpleNamespace(definitions={JOBSETS: Fact(None)}, target=target)
     [found] = check_jobset(facts)
     assert (found.status, found.message) == (

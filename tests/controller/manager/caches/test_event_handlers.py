@@ -22,8 +22,7 @@ from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
-from trainmaster.controller.reconciling.echoes import Echoes
-from trainmaster.controller.reconciling.expectations import Expectations
+from trainmaster.controller.reconciling.expectations import Echoes, Expectations
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import JsonObject

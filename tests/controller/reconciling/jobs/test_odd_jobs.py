@@ -12,7 +12,7 @@ from support.jobworld import KINDS, JobWorld, job_object, pytorchjob, replicas
 from support.vitals import calls_of, counted_calls
 
 from trainmaster.controller.kube.rest.errors import Forbidden
-from trainmaster.controller.reconciling.jobs.apply import LARGEST_BATCH
+from trainmaster.controller.reconciling.applier import LARGEST_BATCH
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.outcomes import DONE, UNTIL_FREED, Requeue
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
@@ -92,6 +92,7 @@ async def test_a_pod_without_our_label_is_missed_by_the_cache_and_said_to_be() -
     world.lagging = True
     world.put(pod)
     world.lagging = False
+    world.stores.pods.update_resource_version(world.pod("demo-master-0")["metadata"]["resourceVersion"])
     await world.reconcile()
     assert blocked(world)["reason"] == "NameTaken"
     assert f'Pod "demo-master-0" has lost the label {JOB_NAME_LABEL}' in blocked(world)["message"]

@@ -9,11 +9,11 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned
+from trainmaster.controller.reconciling.jobs.objects import Plan
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
-from trainmaster.controller.reconciling.jobs.types import Plan
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_values
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL

@@ -16,7 +16,8 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
-from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, StoreListers
+from trainmaster.controller.reconciling.trainjobs.observe import StoreListers
+from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

@@ -20,9 +20,10 @@ from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import without_times
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
-from trainmaster.controller.reconciling.trainjobs.observe import GroupVersionKind, Observed, StoreListers, observe
+from trainmaster.controller.reconciling.trainjobs.observe import Observed, StoreListers, observe
 from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
+from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from trainmaster.controller.cli.plugins.installed import InstalledPlugin, served_policies
 from trainmaster.controller.manager import caches
-from trainmaster.controller.reconciling.trainjobs import apply
+from trainmaster.controller.reconciling import rights
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.framework import Framework
@@ -103,7 +103,7 @@ def _watches(installed: InstalledPlugin) -> list[dict[str, Any]]:
 
 
 def _watch(watch: Watch) -> dict[str, Any]:
-    rules = [*caches.policy_rules([watch]), *apply.policy_rules([watch])]
+    rules = [*caches.policy_rules([watch]), *rights.trainjob_rules([watch])]
     told = {
         "apiVersion": watch.api_version,
         "kind": watch.kind,

@@ -14,19 +14,18 @@ Rules (Training Operator V1):
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from trainmaster.controller.condition_types import NAME_TAKEN
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
-from trainmaster.controller.reconciling.jobs.status import JobEvent
-from trainmaster.controller.reconciling.jobs.types import MOST_CREATIONS, Apply, Creation, Plan
+from trainmaster.controller.reconciling.jobs.status import StatusUpdate
 from trainmaster.controller.reconciling.managedfields import owned_fields
-from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.writes import Apply, Create, Decision, JobEvent, name_taken
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.objects import owned
@@ -37,6 +36,23 @@ from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 
 RBAC_GROUP: Final = "rbac.authorization.k8s.io"
 
+MOST_CREATIONS: Final = 1000
+"""Bounds the memory of one plan; 32 at a time, these take seconds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan(Decision):
+    """What a reconcile of a job is to do."""
+
+    update: StatusUpdate
+    """The status that follows, as long as nothing goes wrong with the writes."""
+
+    is_partial: bool = False
+    """Whether more is to be created as soon as this is: of a large job it has the first `MOST_CREATIONS`."""
+
+    replaced: list[str] = field(default_factory=list)
+    """Names of failed pods that are deleted to be replaced."""
+
 
 def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable[Replicas], planned: Plan) -> None:
     """Create what lacks: pods of empty slots, and the Service of each slot."""
@@ -44,7 +60,7 @@ def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable
     for each in replicas:
         for index in each.missing:
             make = partial(build_pod, job, each.replica_type, index, gang)
-            _plan_creation(Creation("Pod", each.names[index], make), stores.pods, observed, planned)
+            _plan_creation(Create("Pod", each.names[index], make), stores.pods, observed, planned)
         if each.missing:
             planned.events += _template_warnings(job, each.replica_type, gang)
         if not job.kind.has_services:
@@ -52,12 +68,12 @@ def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable
         for index, name in enumerate(each.names):
             if name not in observed.services:
                 make = partial(build_service, job, each.replica_type, index)
-                _plan_creation(Creation("Service", name, make), stores.services, observed, planned)
+                _plan_creation(Create("Service", name, make), stores.services, observed, planned)
     if planned.is_stuck:
         planned.creates = []
 
 
-def _plan_creation(creation: Creation, store: Store, observed: Observed, planned: Plan) -> None:
+def _plan_creation(creation: Create, store: Store, observed: Observed, planned: Plan) -> None:
     job, existing = observed.job, observed.existing(store, creation.name)
     if existing is None and len(planned.creates) >= MOST_CREATIONS:
         planned.is_partial = True
@@ -66,7 +82,7 @@ def _plan_creation(creation: Creation, store: Store, observed: Observed, planned
     elif is_left_by_earlier(existing, job.kind.kind, job, group=job.kind.group):
         planned.waiting = True
     elif planned.problem is None and not is_controlled_by(existing, job):
-        planned.problem = name_taken(creation.kind, creation.name, job)
+        planned.problem = name_taken(creation.kind, creation.name, job.kind.kind)
 
 
 def _template_warnings(job: Job, replica_type: str, gang: GangScheduler | None) -> Iterator[JobEvent]:
@@ -123,16 +139,18 @@ def _plan_apply(obj: JsonObject, observed: Observed, planned: Plan) -> None:
     existing = observed.existing(other.store, name)
     if existing is None:
         if planned.problem is None:
-            planned.applies.append(Apply(obj))
+            planned.applies.append(Apply(obj, create=other.creates_only))
     elif not obj["metadata"]["ownerReferences"]:
         pass  # nobody's, and there
     elif is_left_by_earlier(existing, job.kind.kind, job, group=job.kind.group):
         if isinstance(other.store, WrittenStore):
-            planned.applies.append(Apply(obj))  # its end will not be seen: the server is asked
+            planned.applies.append(
+                Apply(obj, create=other.creates_only)
+            )  # its end will not be seen: the server is asked
         else:
             planned.waiting = True
     elif not is_controlled_by(existing, job):
-        planned.problem = planned.problem or name_taken(obj["kind"], name, job)
+        planned.problem = planned.problem or name_taken(obj["kind"], name, job.kind.kind)
     elif is_terminating(existing):
         planned.waiting = True
     elif not other.creates_only and drift(obj, existing, owned_fields=owned_fields(existing)) is Drift.CERTAIN:
@@ -158,10 +176,3 @@ def _keep_annotations(group: JsonObject, existing: JsonObject) -> None:
     group["metadata"]["annotations"] = {key: value for key, value in annotations.items() if key in ours}
     if not group["metadata"]["annotations"]:
         del group["metadata"]["annotations"]
-
-
-def name_taken(kind: str, name: str, job: Job) -> Problem:
-    """An object of somebody else has the name of one of ours."""
-    return Problem(
-        NAME_TAKEN, f'{kind} "{name}" exists and does not belong to this {job.kind.kind}; delete it or rename the job'
-    )

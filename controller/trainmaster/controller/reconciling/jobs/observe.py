@@ -6,17 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value
+from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
+from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, NoSuchIndex
-
-GroupVersionKind = tuple[str, str]
-"""API version and kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +45,12 @@ class JobStores:
     others: Mapping[GroupVersionKind, OwnedKind] = field(default_factory=dict)
     priority_classes: Store | None = None
 
+    def written(self) -> dict[GroupVersionKind, tuple[Resource, Store]]:
+        """Return all caches of what is written for jobs, by kind, each with its resource."""
+        others = {kind: (other.resource, other.store) for kind, other in self.others.items()}
+        ours = ((PODS, self.pods), (SERVICES, self.services))
+        return {(each.api_version, each.kind): (each, store) for each, store in ours} | others
+
 
 @dataclass(frozen=True, slots=True)
 class Observed:
@@ -63,6 +67,8 @@ class Observed:
     """What else it controls, by kind and name."""
 
     stores: JobStores
+    size: int = 0
+    """How many pods it has or wants, or is worth."""
 
     def existing(self, store: Store, name: str) -> JsonObject | None:
         """Return an object in the namespace of the job, whoever owns it."""
@@ -108,14 +114,15 @@ class _OwnedListers:
         return ()  # these are of TrainJobs
 
 
-def observe(job: Job, stores: JobStores) -> Observed:
-    """Look up everything that the decisions about a job rest on."""
+def observe(job: Job, stores: JobStores, *, size: int = 0) -> Observed:
+    """Look up everything that the decisions about a job rest on; `size` is that of the job."""
     return Observed(
         job=job,
         pods=dict(_owned(stores.pods, job)),
         services=dict(_owned(stores.services, job)),
         others={kind: dict(_owned(other.store, job)) for kind, other in stores.others.items()},
         stores=stores,
+        size=size,
     )
 
 

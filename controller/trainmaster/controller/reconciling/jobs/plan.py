@@ -28,7 +28,7 @@ from trainmaster.controller.reconciling.jobs.limits import (
     seconds_to_deadline,
     seconds_to_expiry,
 )
-from trainmaster.controller.reconciling.jobs.objects import plan_objects, plan_pod_group, plan_pods, plan_roles
+from trainmaster.controller.reconciling.jobs.objects import Plan, plan_objects, plan_pod_group, plan_pods, plan_roles
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import (
     Replicas,
@@ -38,9 +38,9 @@ from trainmaster.controller.reconciling.jobs.replicas import (
     phase_of,
     replicas_of,
 )
-from trainmaster.controller.reconciling.jobs.status import JobEvent, StatusUpdate
-from trainmaster.controller.reconciling.jobs.types import Plan
+from trainmaster.controller.reconciling.jobs.status import StatusUpdate
 from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.field_errors import FieldError, aggregate
 from trainmaster.runtime.jobs.constants import (
@@ -75,7 +75,7 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait:
     job = observed.job
     update = StatusUpdate(job, now)
     update.created()
-    planned = Plan(update)
+    planned = Plan(update=update)
     if job.is_true(SUCCEEDED) or job.is_true(FAILED):
         _clean_up(observed, gang, planned, now)
         if job.is_true(SUCCEEDED):
@@ -182,10 +182,7 @@ def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now
     if policy not in (CLEAN_NONE, CLEAN_RUNNING):
         planned.deletes = [*_present(observed.services.values()), *pods]
     _stop(observed, gang, planned)
-    expiry = seconds_to_expiry(job, now)
-    if expiry is not None:
-        planned.expired = expiry <= 0
-        planned.due = None if planned.expired else expiry
+    planned.expires_in = seconds_to_expiry(job, now)
 
 
 def _stop(observed: Observed, gang: GangScheduler | None, planned: Plan) -> None:

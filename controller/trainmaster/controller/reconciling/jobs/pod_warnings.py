@@ -14,7 +14,7 @@ from cachetools import LRUCache
 
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.jobs.replicas import exit_code, is_terminating, phase_of, trainer_of
-from trainmaster.controller.reconciling.jobs.status import JobEvent
+from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
 from trainmaster.runtime.jobs.interface import Job

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final
 
 from trainmaster.controller.condition_types import BLOCKED
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.metrics.jobs import JobCounter
 from trainmaster.runtime.jobs.conditions import Conditions
 from trainmaster.runtime.jobs.constants import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
@@ -19,15 +19,6 @@ from trainmaster.runtime.jobs.types import ReplicaStatus
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _COUNTS: Final = ("active", "succeeded", "failed")
-
-
-@dataclass(frozen=True, slots=True)
-class JobEvent:
-    """An event of a job, to be recorded once what it tells of has been written."""
-
-    reason: str
-    note: str
-    type: Literal["Normal", "Warning"] = "Normal"
 
 
 class StatusUpdate:

@@ -17,9 +17,10 @@ from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
 from trainmaster.controller.kube.rest.missing_rights import ASK
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.owned_objects import OWNER_INDEX, owner_value
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkload
 from trainmaster.controller.reconciling.trainjobs.event_handlers import plugin_index, plugin_indexes
+from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api import ObjectUnreadable, TrainJob
 from trainmaster.runtime.api.constants import snapshot_name
@@ -28,9 +29,6 @@ from trainmaster.runtime.listers import NoSuchIndex
 from trainmaster.runtime.names import dns_label, dns_subdomain
 from trainmaster.runtime.ownership import is_controlled_by
 from trainmaster.runtime.validation.runtime_ref import live_runtime, runtime_key, unsupported_runtime
-
-GroupVersionKind = tuple[str, str]
-"""API version and kind."""
 
 ObjectIdentity = tuple[str, str, str]
 """API version, kind and name."""

@@ -16,18 +16,19 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
 
-from trainmaster.controller.condition_types import NAME_TAKEN, RUNTIME_DENIED, RUNTIME_NOT_FOUND
+from trainmaster.controller.condition_types import RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
+from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
+from trainmaster.controller.reconciling.writes import Apply, Decision, name_taken
 from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, TrainingRuntime, TrainJob
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
@@ -40,7 +41,7 @@ from trainmaster.runtime.api.constants import (
 )
 from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.interface import ApplyWhen, Desired
+from trainmaster.runtime.framework.interface import ApplyWhen, Desired, StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, Resolution, new_info, resolve
@@ -59,35 +60,17 @@ from trainmaster.runtime.validation.jobset import may_lack_jobs
 from trainmaster.runtime.validation.runtime_ref import runtime_key, unsupported_runtime
 
 
-class Apply(NamedTuple):
-    """One object to apply."""
-
-    object: JsonObject
-    create: bool = False
-    """Whether it is only created, and that by a request which can do nothing else."""
-
-    uid: str | None = None
-    """The UID of the object that is brought up to date; None if none was seen."""
-
-    certain: bool = True
-    """Whether it changes something for certain; otherwise nobody can tell before it was done once (see `drift`)."""
-
-    at_least: JsonObject | None = None
-    """A merge patch with the part of it that cannot wait, for the case that the whole is refused."""
-
-
 @dataclass(slots=True)
-class Plan:
-    """The writes of one reconcile, in order, and what prevented more of them."""
+class Plan(Decision):
+    """What a reconcile of a TrainJob is to do."""
 
-    applies: list[Apply] = field(default_factory=list)
-    deletes: list[JsonObject] = field(default_factory=list)
-    """Objects as observed: the UID counts."""
+    report: StatusReport | None = None
+    """What the workload says."""
 
-    problem: Problem | None = None
-    waiting: bool = False
-    """Whether an object of the past has to disappear before anything can be built; no fault of the TrainJob."""
+    first_failures: FirstFailures | None = None
+    """What there is to tell of containers that failed."""
 
+    deadline_exceeded: bool = False
     workload_without_jobs: JsonObject | None = None
     """The JobSet as observed, if it lacks Jobs and something about it may be the reason."""
 
@@ -105,9 +88,6 @@ class Plan:
 
     skipped: Sequence[PluginFailed] | None = None
     """Failures of plugins without which it was planned; None: it was not resolved."""
-
-    expires_in: float | None = None
-    """Seconds until the finished TrainJob has outlived its time to live; zero or less: it has; None: it never will."""
 
 
 def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, now: datetime) -> Plan:
@@ -326,7 +306,7 @@ def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Pl
         if is_left_by_earlier(existing, job.kind, job, group=GROUP):
             planned.waiting = True
         else:
-            planned.problem = name_taken(kind, name)
+            planned.problem = name_taken(kind, name, job.kind)
     elif existing is None:
         planned.applies.append(Apply(desired.object, create=once))
     elif found := _drift(desired, existing, job):
@@ -337,14 +317,6 @@ def _plan_object(desired: Desired, builder: str, observed: Observed, planned: Pl
         planned.applies.append(
             Apply(desired.object, uid=existing["metadata"]["uid"], certain=found is Drift.CERTAIN, at_least=stop)
         )
-
-
-def name_taken(kind: str, name: str) -> Problem:
-    """An object of somebody else has the name of one of ours."""
-    return Problem(
-        NAME_TAKEN,
-        f'{kind} "{name}" exists and does not belong to this TrainJob; delete it or rename the TrainJob',
-    )
 
 
 def _drift(desired: Desired, existing: JsonObject, job: TrainJob) -> Drift:

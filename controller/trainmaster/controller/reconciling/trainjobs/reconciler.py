@@ -1,30 +1,19 @@
-"""The reconciler of TrainJobs: observe, plan, apply (see the package's docstring for the parts).
+"""The reconciler of TrainJobs: what is observed and decided of one (see `Reconciler`, and the package for the parts).
 
 Guarantees:
-- C-12: a settled TrainJob costs no request, and what comes back of its own writes no reconcile (see `echoes`).
-- A crash between any two writes changes nothing in the end state: all that is remembered here only saves work.
-- C-1, C-4: no key is reconciled before the caches have seen its own last writes, also when its object has been deleted
-  and made again in between.
 - B27: a TrainJob whose workload had ended when it was deleted has ended; it is not built again.
-- C-9: a conflict drops the work of this reconcile; the next one reads again.
 - What is large is planned in a thread, while the event loop goes on, and so is everything where plugins of others take
   part. What plugins read meanwhile is what the caches hold by then: newer than what was observed, never half of it, and
   of no other effect than a later reconcile.
-- Pods that come up one by one cost a reconcile each second, not one each (see `counter_changes`).
-- F-3: owner references and garbage collection suffice for cleaning up, so there is no finalizer.
+- Pods that come up one by one cost a reconcile each second, not one each (see `lasting_plans`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
-from contextvars import copy_context
-from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
-
-import structlog
 
 from trainmaster.controller.condition_types import TIME_TO_LIVE_EXPIRED
 from trainmaster.controller.kube.cache.delta import Delta
@@ -32,36 +21,19 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.conditions import set_condition, stored_status
-from trainmaster.controller.reconciling.echoes import Echoes
-from trainmaster.controller.reconciling.expectations import Expectations
-from trainmaster.controller.reconciling.outcomes import (
-    DONE,
-    EXPECTATIONS_RECHECK,
-    WAITING_INTERVAL,
-    ExpectationsPending,
-    Outcome,
-    RequeueAfter,
-    TerminalError,
-    next_outcome,
-    to_requeue,
-)
-from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter, unreadable
-from trainmaster.controller.reconciling.status_writer import StatusWriter
-from trainmaster.controller.reconciling.trainjobs.apply import Applier
-from trainmaster.controller.reconciling.trainjobs.counter_changes import only_counters_change
+from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline, seconds_to_expiry
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FirstFailureReporter
 from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.controller.reconciling.trainjobs.job_creation import JobCreation
-from trainmaster.controller.reconciling.trainjobs.lasting_plans import LastingPlans
+from trainmaster.controller.reconciling.trainjobs.lasting_plans import LastingPlans, only_counters_change
 from trainmaster.controller.reconciling.trainjobs.observe import (
-    GroupVersionKind,
     Observed,
     RuntimeDenied,
     StoreListers,
@@ -76,18 +48,16 @@ from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     is_for_plugin,
 )
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status, only_counters
-from trainmaster.controller.reconciling.write_backoff import WriteBackoff
+from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent, Owner
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, TrainJob, parse_trainjob
+from trainmaster.runtime.api import TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
-from trainmaster.runtime.jsontree import JsonObject, copy_tree, why_unreadable
+from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
 T = TypeVar("T")
-
-log = structlog.get_logger(__name__)
 
 LARGE: Final = 64 * 1024
 """Bytes of a TrainJob and what belongs to it above which a thread makes the plan; usual are ten thousand, and the worst
@@ -95,7 +65,7 @@ that can be written with these takes 50 to 100 ms.
 """
 
 
-class TrainJobReconciler:
+class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
     """Reconciles TrainJobs.
 
     Args:
@@ -127,54 +97,30 @@ class TrainJobReconciler:
         planner: Executor | None = None,
         plugin_threads: PluginThreads | None = None,
     ) -> None:
+        super().__init__(
+            client=client,
+            resource=TRAINJOBS,
+            jobs=trainjobs,
+            stores=stores,
+            queue=queue,
+            recorder=recorder,
+            clock=clock,
+            only_counters=only_counters,
+            planner=planner,
+            is_quiet=True,
+        )
         self._client = client
-        self._recorder = recorder
         self._deleted_workloads = deleted_workloads
-        self._trainjobs = trainjobs
         self._listers = StoreListers(stores, workloads=workloads)
         self._framework = framework
-        self._clock = clock
-        self._planner = planner
         self._plugin_threads = plugin_threads
-        self._expectations = Expectations(clock=clock)
-        self.echoes = Echoes(queue, self._expectations)
-        """What stands between the events of what belongs to TrainJobs and the queue."""
-
         self._snapshot_digests: dict[str, tuple[str, str]] = {}
         """UIDs of TrainJobs and the digests of their snapshots that no status has yet, by key."""
 
         self._lasting_plans = LastingPlans()
-        self._problem_reporter = ProblemReporter(recorder, clock, kind=TRAINJOBS.kind)
         self._skipped_plugins = SkippedPlugins(recorder, clock)
         self._job_creation = JobCreation(client, clock)
         self._failure_reporter = FirstFailureReporter(client, recorder, clock)
-        write_backoff = WriteBackoff(clock)
-        self._applier = Applier(
-            client=client,
-            trainjobs=trainjobs,
-            stores=stores,
-            expectations=self._expectations,
-            write_backoff=write_backoff,
-            problem_reporter=self._problem_reporter,
-        )
-        self._status_writer = StatusWriter(
-            client=client,
-            resource=TRAINJOBS,
-            store=trainjobs,
-            only_counters=only_counters,
-            expectations=self._expectations,
-            write_backoff=write_backoff,
-            problem_reporter=self._problem_reporter,
-            clock=clock,
-        )
-
-    def on_start(self) -> None:
-        """Note that this process leads: what the caches have shown until now was another one's to reconcile."""
-        self._applier.on_start()
-
-    def unobserved(self) -> list[str]:
-        """Name the keys that should have been reconciled again after a write of theirs."""
-        return self._expectations.unobserved()
 
     def delay_of(self, keys: Sequence[str], change: Delta) -> float:
         """Take note of a change of a JobSet; return the seconds that the TrainJobs which it concerns may wait for it.
@@ -190,48 +136,25 @@ class TrainJobReconciler:
         self._failure_reporter.note_counts(key, change.new)
         return self._status_writer.seconds_to_counters(key)
 
-    async def reconcile(self, key: str) -> Outcome:
-        """Bring one TrainJob to its desired state."""
-        if self.echoes.begin(key):
-            self._lasting_plans.forget(key)
-        try:
-            return await self._reconcile(key)
-        finally:
-            self.echoes.end(key)
+    def _begin_anew(self, key: str) -> None:
+        self._lasting_plans.forget(key)
 
-    async def _reconcile(self, key: str) -> Outcome:
-        raw = self._trainjobs.get(key)
-        if not self._expectations.satisfied(key, raw["metadata"]["uid"] if raw else None):
-            return ExpectationsPending(EXPECTATIONS_RECHECK)
-        if raw is None or raw["metadata"].get("deletionTimestamp"):
-            # Its children go with it, by garbage collection.
-            self._problem_reporter.forget(key)
-            self._skipped_plugins.forget(key)
-            self._applier.forget(key)
-            self._status_writer.forget(key)
-            self._job_creation.forget(key)
-            self._failure_reporter.forget(key)
-            self._lasting_plans.forget(key)
-            self._snapshot_digests.pop(key, None)
-            return DONE
-        if (reason := why_unreadable(raw)) is not None:
-            # Whatever its status says stays as it is.
-            problem = unreadable(TRAINJOBS.kind, f"{reason}; correct it")
-            self._problem_reporter.report(key, raw, problem)
-            return TerminalError(problem.message)
+    def _forget(self, key: str) -> None:
+        super()._forget(key)
+        self._skipped_plugins.forget(key)
+        self._job_creation.forget(key)
+        self._failure_reporter.forget(key)
+        self._lasting_plans.forget(key)
+        self._snapshot_digests.pop(key, None)
+
+    def _is_ours(self, raw: JsonObject) -> bool:
         spec = raw.get("spec")
-        if isinstance(spec, dict) and (spec.get("managedBy") or MANAGED_BY_TRAINER) != MANAGED_BY_TRAINER:
-            return DONE
-        try:
-            job = parse_trainjob(raw)
-        except ApiTypeError as error:
-            return await self._report_unreadable(key, raw, unreadable(TRAINJOBS.kind, str(error)))
-        try:
-            return await self._move_on(key, await self._observe(key, job, raw))
-        except ObjectUnreadable as error:
-            return await self._report_unreadable(key, raw, Problem("ObjectUnreadable", str(error), retry=False))
+        return not isinstance(spec, dict) or (spec.get("managedBy") or MANAGED_BY_TRAINER) == MANAGED_BY_TRAINER
 
-    async def _observe(self, key: str, job: TrainJob, raw: JsonObject) -> Observed:
+    def _parse(self, raw: JsonObject) -> TrainJob:
+        return parse_trainjob(raw)
+
+    async def _observe(self, key: str, raw: JsonObject, job: TrainJob) -> Observed:
         deleted = self._deleted_workloads.last_states(key)
         observed = observe(job, raw, self._listers, deleted_workloads=deleted)
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
@@ -247,109 +170,88 @@ class TrainJobReconciler:
             observed = observed._replace(snapshot_digest=digest)
         return observed
 
-    def _bind_snapshot(self, key: str, observed: Observed, planned: Plan) -> str:
-        """Return the digest of the snapshot that counts for a TrainJob; remember it until a status has it."""
-        if planned.snapshot_digest and not observed.job.status.runtime_snapshot_digest:
-            self._snapshot_digests[key] = observed.job.metadata.uid, planned.snapshot_digest
-        return planned.snapshot_digest or observed.snapshot_digest
+    def _owner(self, observed: Observed) -> Owner:
+        return Owner(observed.job.metadata, observed.raw)
 
-    async def _move_on(self, key: str, observed: Observed) -> Outcome:
-        now = self._clock.now()
+    async def _decide(self, key: str, observed: Observed) -> Plan:
         report, report_problem = await self._report(observed)
         first_failures, read_due = await self._first_failures(key, observed, report)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
         ends = report is not None and finished(report.conditions) and not observed.job.is_finished
-        to_deadline = None if ends else seconds_to_deadline(observed.job, now)
+        to_deadline = None if ends else seconds_to_deadline(observed.job, self._clock.now())
         exceeded = to_deadline is not None and to_deadline <= 0
-        planned = Plan() if ends else await self._plan(key, observed, exceeded, now)
-        problem = planned.problem
-        failure: ApiError | None = None
-        write_due: float | None = None
-        try:
-            write_due = await self._applier.apply(key, observed, planned)
-        except (Conflict, AlreadyExists, TooManyRequests):
-            raise
-        except NameTaken as error:
-            problem = error.problem
-        except ApiError as error:
-            failure = error
-            problem = Problem("ApplyFailed", str(error))
-        problem = problem or report_problem
+        planned = Plan() if ends else await self._plan(key, observed, exceeded)
+        planned.report, planned.first_failures, planned.deadline_exceeded = report, first_failures, exceeded
+        planned.problem = planned.problem or report_problem
         look_due: float | None = None
-        if problem is None and planned.workload_without_jobs is not None:
-            problem, look_due = await self._job_creation.look(key, planned.workload_without_jobs)
+        if planned.problem is None and planned.workload_without_jobs is not None:
+            planned.problem, look_due = await self._job_creation.look(key, planned.workload_without_jobs)
         else:
             self._job_creation.forget(key)
-        problem, wording_due = self._problem_reporter.keep_wording(key, observed.raw, problem)
+        retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(planned.problem) else None
+        planned.look_again(None if exceeded else to_deadline, read_due, look_due, retry)
+        return planned
+
+    async def _plan(self, key: str, observed: Observed, exceeded: bool) -> Plan:
+        if not exceeded and not observed.job.is_finished and self._lasting_plans.lasts(key, observed):
+            return Plan(skipped=())
+        self._lasting_plans.forget(key)
+        decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=self._clock.now())
+        if self._plugin_threads is not None:
+            try:
+                return await self._plugin_threads.run(decide)
+            except PluginFailed as error:
+                return Plan(problem=blocking(error))
+        is_large = self._jobs.size(key) + observed.size > LARGE
+        return await self._in_thread(decide) if is_large else decide()
+
+    def _status(self, key: str, observed: Observed, decided: Plan, problem: Problem | None) -> JsonObject:
+        job, raw, now = observed.job, observed.raw, self._clock.now()
+        if decided.snapshot_digest and not job.status.runtime_snapshot_digest:
+            self._snapshot_digests[key] = job.metadata.uid, decided.snapshot_digest  # until a status has it
         status = next_status(
-            observed.job,
-            observed.raw.get("status") or {},
-            report=report,
+            job,
+            raw.get("status") or {},
+            report=decided.report,
             problem=problem,
-            deadline_exceeded=exceeded,
-            unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
-            skipped=self._skipped_plugins.condition(key, observed.raw, planned.skipped),
-            first_failures=first_failures,
-            waiting=self._failure_reporter.waiting(key, observed.raw),
-            snapshot_digest=self._bind_snapshot(key, observed, planned),
+            deadline_exceeded=decided.deadline_exceeded,
+            unsupported_runtime=unsupported_runtime(job.spec.runtime_ref),
+            skipped=self._skipped_plugins.condition(key, raw, decided.skipped),
+            first_failures=decided.first_failures,
+            waiting=self._failure_reporter.waiting(key, raw),
+            snapshot_digest=decided.snapshot_digest or observed.snapshot_digest,
             now=time_text(now),
         )
-        status_due = await self._status_writer.write(key, observed.raw, status)
-        self._problem_reporter.report(key, observed.raw, problem)
-        expires_in = planned.expires_in
-        if status_due is None:
-            self._failure_reporter.note_status(key, status)
-            if not observed.job.is_finished and finished(status.get("conditions") or []):
-                self._failure_reporter.forget(key)
-                time_to_live = self._lasting_plans.end(key, observed)
-                expires_in = seconds_to_expiry(status.get("conditions") or (), time_to_live, now)
-        deadline = to_requeue(to_deadline) if not exceeded else None
-        expiry = to_requeue(expires_in)
-        if planned.expires_in is not None and planned.expires_in <= 0 and not planned.deletes and status_due is None:
-            if await self._applier.delete_expired(key, observed.raw):
-                self._recorder.event(
-                    observed.raw,
-                    type="Normal",
-                    reason=TIME_TO_LIVE_EXPIRED,
-                    action=EVENT_ACTION,
-                    note="it had ended, and was deleted because its ttlSecondsAfterFinished was over",
-                )
-            return DONE
-        waiting = WAITING_INTERVAL if planned.waiting else None
-        retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(problem) else None
-        if problem is None and write_due is None and self._has_settled(observed, planned, expires_in):
-            self.echoes.settle(key)
-            if planned.lasts and not any(each.uid for each in planned.applies):
-                self._lasting_plans.note(key, observed, time_to_live=planned.time_to_live)
-        # What a server refuses is asked again by the backoff alone.
-        reword = None if failure else wording_due
-        dues = (
-            write_due,
-            status_due,
-            deadline,
-            expiry,
-            waiting,
-            to_requeue(look_due),
-            retry,
-            reword,
-            to_requeue(read_due),
-        )
-        return next_outcome(dues, failure=failure, problem=problem)
+        if self._ends(observed, status):
+            time_to_live = self._lasting_plans.time_to_live(key, observed)
+            decided.look_again(seconds_to_expiry(status["conditions"], time_to_live, now))
+        return status
 
-    def _has_settled(self, observed: Observed, planned: Plan, expires_in: float | None) -> bool:
-        """Tell whether a TrainJob that nothing blocks needs no other reconcile for what was written in this one.
+    def _on_status(self, key: str, observed: Observed, decided: Plan, status: JsonObject) -> None:  # noqa: ARG002
+        self._failure_reporter.note_status(key, status)
+        if self._ends(observed, status):
+            self._failure_reporter.forget(key)
+            self._lasting_plans.forget(key)
 
-        What is due some time is no matter here: the outcome says when.
-        """
+    def _ends(self, observed: Observed, status: JsonObject) -> bool:
+        return not observed.job.is_finished and finished(status.get("conditions") or [])
+
+    def _on_expired(self, observed: Observed) -> None:
+        note = "it had ended, and was deleted because its ttlSecondsAfterFinished was over"
+        self._record(observed.raw, [JobEvent(TIME_TO_LIVE_EXPIRED, note)])
+
+    def _settle(self, key: str, observed: Observed, decided: Plan) -> None:
         if self._plugin_threads is not None:
-            return False  # nobody knows what plugins of others do about their own objects, or about a status
-        if planned.deletes or planned.waiting or planned.skipped or planned.may_lack_jobs:
-            return False
-        if expires_in is not None and expires_in <= 0:
-            return False
+            return  # nobody knows what plugins of others do about their own objects, or about a status
+        if decided.deletes or decided.waiting or decided.skipped or decided.may_lack_jobs or decided.is_due:
+            return
         # What is built a second time meets what is known of the first time.
         rebuilt = bool((observed.raw.get("status") or {}).get("jobsStatus")) or bool(observed.deleted_workloads)
-        return not (rebuilt and any(each.uid is None for each in planned.applies))
+        if rebuilt and any(each.uid is None for each in decided.applies):
+            return
+        self.echoes.settle(key)
+        if decided.lasts and not any(each.uid for each in decided.applies):
+            self._lasting_plans.note(key, observed, time_to_live=decided.time_to_live)
 
     async def _first_failures(
         self, key: str, observed: Observed, report: StatusReport | None
@@ -361,21 +263,6 @@ class TrainJobReconciler:
         elif jobset is not None and report is not None:
             return await self._failure_reporter.observe(key, observed.raw, jobset, report)
         return None, None
-
-    async def _plan(self, key: str, observed: Observed, exceeded: bool, now: datetime) -> Plan:
-        if not exceeded and not observed.job.is_finished and self._lasting_plans.lasts(key, observed):
-            return Plan(skipped=())
-        self._lasting_plans.forget(key)
-        decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=now)
-        if self._plugin_threads is not None:
-            try:
-                return await self._plugin_threads.run(decide)
-            except PluginFailed as error:
-                return Plan(problem=blocking(error))
-        if self._trainjobs.size(key) + observed.size <= LARGE:
-            return decide()
-        # What log lines and traces say of the TrainJob goes along.
-        return await asyncio.get_running_loop().run_in_executor(self._planner, copy_context().run, decide)
 
     async def _report(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
         """Ask plugins for the state of the workload, of those that fail only the ones that serve the TrainJob."""
@@ -411,14 +298,10 @@ class TrainJobReconciler:
         listers = observed.listers.sharing(observed.workloads.values())
         return self._framework.status(observed.job, listers, without=without) if observed.workloads else None
 
-    async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
-        """Tell the owner of a TrainJob that the API server accepted it, or a part of it, but nobody can read that."""
+    def _status_of_unreadable(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
         old = stored_status(raw)
         conditions: list[JsonObject] = copy_tree(old["conditions"])
         if finished(conditions):
-            self._problem_reporter.report(key, raw, problem)
-            return DONE  # it needs nothing more of anybody
+            return None
         set_condition(conditions, problem.condition(), now=time_text(self._clock.now()))
-        status_due = await self._status_writer.write(key, raw, {**old, "conditions": conditions})
-        self._problem_reporter.report(key, raw, problem)
-        return TerminalError(problem.message) if status_due is None else RequeueAfter(status_due)
+        return {**old, "conditions": conditions}

@@ -1,0 +1,108 @@
+"""From events to keys: to which job an object belongs, which keys a change concerns, and how urgent it is.
+
+Guarantees:
+- E-4: a change concerns what the object belongs to after it, and what it belonged to before.
+- What it belonged to before is remembered, not read again: the state before is not decoded. A state that cannot be read
+  takes nothing away from those before and after it.
+- P-22: of an object that belongs to what its key says, as most do, nothing is kept in memory.
+- W-22: what was there at the start, and reminders, come after everything else.
+- W-19: what somebody changes of an object that is there already, and what becomes of what was made for it, come before
+  objects that are new: in a burst of creations, suspending or deleting an older job, or its failure, waits for none of
+  them.
+- What a reconcile has written itself comes back without a priority: what it has created is an addition, and a status
+  or a label of the reconciled object is nothing that somebody waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY
+from trainmaster.runtime.jsontree import JsonObject
+
+OWNER_INDEX: Final = "owner"
+"""Index of what jobs own, by `owner_value` of the controller."""
+
+_WANTED: Final = ("uid", "generation", "deletionTimestamp")
+
+
+def owner_value(namespace: str | None, uid: str) -> str:
+    """Return the value under which the index has what a job controls: another namespace may name any UID."""
+    return f"{namespace}/{uid}"
+
+
+def owner_values(obj: JsonObject) -> list[str]:
+    """The index function of `OWNER_INDEX`."""
+    metadata = obj["metadata"]
+    return [
+        owner_value(metadata.get("namespace"), reference["uid"])
+        for reference in metadata.get("ownerReferences") or []
+        if reference.get("controller") and reference.get("uid")
+    ]
+
+
+class ConcernedKeys:
+    """Maps the changes of one collection.
+
+    Args:
+        keys_of: Maps a state of an object.
+        usual: To what an object most often belongs, by its key alone; a bad guess costs memory, nothing else.
+    """
+
+    def __init__(
+        self, keys_of: Callable[[JsonObject], Iterable[str]], *, usual: Callable[[str], str] = lambda key: key
+    ) -> None:
+        self._keys_of = keys_of
+        self._usual = usual
+        self._unusual: dict[str, tuple[str, ...]] = {}
+        """What each object belongs to that does not belong to what is usual."""
+
+    def __len__(self) -> int:
+        return len(self._unusual)
+
+    def __call__(self, change: Delta) -> Iterable[str]:
+        """Return the keys that a change concerns."""
+        state = change.old if change.is_deletion else change.new
+        assert state is not None  # noqa: S101 - there is one before or after
+        after = tuple(dict.fromkeys(self._keys_of(state)))
+        if change.resync:
+            return after
+        key = change.key
+        usual = (self._usual(key),)
+        before = () if change.is_addition else self._unusual.get(key, usual)
+        if change.is_deletion or after == usual:
+            self._unusual.pop(key, None)
+        else:
+            self._unusual[key] = after
+        return after if after == before else dict.fromkeys((*before, *after))
+
+
+def priority_of_own(change: Delta) -> int:
+    """Return the priority of a change of the object itself that is reconciled."""
+    priority = priority_of_other(change)
+    return (
+        CHANGE_PRIORITY if priority == 0 and not change.is_addition and _asks_for_something_else(change) else priority
+    )
+
+
+def priority_of_owned(change: Delta) -> int:
+    """Return the priority of a change of an object that belongs to the one that is reconciled."""
+    priority = priority_of_other(change)
+    return CHANGE_PRIORITY if priority == 0 and not change.is_addition else priority
+
+
+def priority_of_other(change: Delta) -> int:
+    """Return the priority of a change of anything else, which may concern any number of objects."""
+    return LOW_PRIORITY if change.initial or change.resync else 0
+
+
+def _asks_for_something_else(change: Delta) -> bool:
+    """Whether an object is deleted or its spec has changed; the server counts both as another generation."""
+    if change.statuses() is not None:
+        return False
+    before, after = change.old, change.new
+    if before is None or after is None:
+        return True
+    return any(before["metadata"].get(name) != after["metadata"].get(name) for name in _WANTED)

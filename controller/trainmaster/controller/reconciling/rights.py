@@ -1,0 +1,112 @@
+"""The rights that it takes to write what jobs consist of, and to own it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from trainmaster.controller.kube.rest.policyrule import PolicyRule
+from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.resources import TRAINJOBS, watched_resource
+from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.listers import Watch
+
+JOBS: Final = "jobs"
+"""Who needs what the jobs of all kinds have."""
+
+_BUILD: Final = "build what a job consists of, and clean it up; find out whose one is that stands in the way"
+
+
+def trainjob_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
+    """Return the rights that it takes to apply what the declarers of some watches build.
+
+    A server-side apply is a patch, which needs the right to create as well where there is nothing yet.
+    """
+    yield from owner_rules(TRAINJOBS, needed_by="trainjob_controller")
+    for watch in watches:
+        if not watch.writes:
+            continue
+        resource = watched_resource(watch)
+        yield PolicyRule(
+            resource=resource,
+            verbs=("create",) if watch.creates_only else ("create", "patch"),
+            needed_by=watch.declared_by,
+            reason="build what a TrainJob consists of",
+        )
+        yield PolicyRule(
+            resource=resource,
+            verbs=("get",),
+            needed_by=watch.declared_by,
+            reason="find out whose an object is that stands in the way, and who undoes our writes",
+        )
+        if watch.workload:
+            yield PolicyRule(
+                resource=resource,
+                verbs=("delete",),
+                needed_by=watch.declared_by,
+                reason="stop a TrainJob that has exceeded its activeDeadlineSeconds",
+            )
+
+
+def job_rules(kind: JobKind, resource: Resource) -> Iterator[PolicyRule]:
+    """Return the rights that it takes to do what plans of one kind say, apart from what jobs of all kinds have.
+
+    Args:
+        kind: The kind.
+        resource: The same, as a resource.
+    """
+    part = kind.controller_name
+    yield from owner_rules(resource, needed_by=part)
+    for watch in kind.watches():
+        yield owned_rule(watch, needed_by=part, deletes=not kind.keeps_objects)
+    for grant in kind.grants():
+        granted = Watch(grant.api_version, grant.kind, grant.plural)
+        yield PolicyRule(
+            resource=watched_resource(granted),
+            subresource=grant.subresource,
+            verbs=grant.verbs,
+            needed_by=part,
+            reason="give it to the pods of a job: nobody gives away a right that they do not have",
+        )
+
+
+def owned_rule(watch: Watch, *, needed_by: str, optional: bool = False, deletes: bool = True) -> PolicyRule:
+    """Return the right to write what jobs own of a kind."""
+    never = {"patch"} if watch.creates_only else set[str]()
+    if not deletes:
+        never.add("delete")
+    verbs = tuple(verb for verb in ("get", "create", "patch", "delete") if verb not in never)
+    return PolicyRule(
+        resource=watched_resource(watch), verbs=verbs, needed_by=needed_by, reason=_BUILD, optional=optional
+    )
+
+
+def pod_rules(*, has_services: bool) -> Iterator[PolicyRule]:
+    """Return the rights to write the pods of jobs, and their Services if they have any."""
+    for each in (PODS, SERVICES) if has_services else (PODS,):
+        yield PolicyRule(resource=each, verbs=("get", "create", "delete"), needed_by=JOBS, reason=_BUILD)
+
+
+def owner_rules(resource: Resource, *, needed_by: str) -> Iterator[PolicyRule]:
+    """Return the rights that it takes to own objects.
+
+    Args:
+        resource: The kind of the owners.
+        needed_by: Who reconciles them.
+    """
+    yield PolicyRule(
+        resource=resource, verbs=("get",), needed_by=needed_by, reason="build nothing for a job that is gone"
+    )
+    yield PolicyRule(
+        resource=resource,
+        verbs=("delete",),
+        needed_by=needed_by,
+        reason="end what has outlived ttlSecondsAfterFinished",
+    )
+    yield PolicyRule(
+        resource=resource,
+        subresource="finalizers",
+        verbs=("update",),
+        needed_by=needed_by,
+        reason="own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)",
+    )
