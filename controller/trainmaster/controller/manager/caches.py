@@ -35,18 +35,19 @@ from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
     ConcernedKeys,
     owner_values,
+    plugin_index,
     priority_of_other,
     priority_of_own,
     priority_of_owned,
 )
 from trainmaster.controller.reconciling.expectations import Echoes, Expectations, WrittenStore
+from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
     config_map_keys,
     owner_keys,
-    plugin_index,
     runtime_index_value,
     runtime_index_values,
     strip_foreign_objects,
@@ -54,7 +55,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper, ThreadedMapper
 from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
-from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, StoreListers
+from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name

@@ -62,8 +62,6 @@ from trainmaster.controller.reconciling.writes import (
     name_taken,
 )
 from trainmaster.runtime.api.constants import FIELD_MANAGER
-from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
-from trainmaster.runtime.jobs.interface import contained
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 
@@ -220,8 +218,7 @@ class Applier:
         return None
 
     async def _create(self, key: str, owner: Owner, create: Create) -> None:
-        with contained():
-            obj = create.make()
+        obj = create.make()
         resource, store = self._stores[obj["apiVersion"], obj["kind"]]
         try:
             written = await self._client.create(resource, obj, field_manager=FIELD_MANAGER)
@@ -230,7 +227,7 @@ class Applier:
             if isinstance(error, AlreadyExists):
                 try:
                     await self._find_hidden(key, owner, obj, error)
-                    refusal = NameTaken(_hidden(create.kind, create.name))
+                    refusal = NameTaken(_hidden(create))
                 except NameTaken as taken:
                     refusal = taken
             self._event(owner, f"FailedCreate{create.kind}", f"Error creating: {error.message}", warning=True)
@@ -349,9 +346,9 @@ def _severity(error: BaseException) -> int:
     return -1
 
 
-def _hidden(kind: str, name: str) -> Problem:
-    lost = f'{kind} "{name}" has lost the label {JOB_NAME_LABEL}, by which it is watched'
-    return Problem(NAME_TAKEN, f"{lost}; set it to the name of the job, or delete the {kind}")
+def _hidden(create: Create) -> Problem:
+    lost = f'{create.kind} "{create.name}" has lost the label {create.label}, by which it is watched'
+    return Problem(NAME_TAKEN, f"{lost}; set it to the name of the job, or delete the {create.kind}")
 
 
 def _word(kind: str) -> str:

@@ -19,12 +19,14 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY
 from trainmaster.runtime.jsontree import JsonObject
 
 OWNER_INDEX: Final = "owner"
 """Index of what jobs own, by `owner_value` of the controller."""
 
+_PLUGIN_INDEX: Final = "plugins/"
 _WANTED: Final = ("uid", "generation", "deletionTimestamp")
 
 
@@ -41,6 +43,16 @@ def owner_values(obj: JsonObject) -> list[str]:
         for reference in metadata.get("ownerReferences") or []
         if reference.get("controller") and reference.get("uid")
     ]
+
+
+def plugin_index(name: str) -> str:
+    """Return how a store calls an index that a plugin declared, apart from our own."""
+    return f"{_PLUGIN_INDEX}{name}"
+
+
+def plugin_indexes(store: Store) -> list[str]:
+    """Return the indexes of a store that plugins declared."""
+    return [name.removeprefix(_PLUGIN_INDEX) for name in store.index_names() if name.startswith(_PLUGIN_INDEX)]
 
 
 class ConcernedKeys:

@@ -52,10 +52,11 @@ from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken,
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
 from trainmaster.controller.reconciling.writes import Decision, GroupVersionKind, JobEvent, Owner
+from trainmaster.runtime import ownership
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
-Job = TypeVar("Job")
+Job = TypeVar("Job", bound=ownership.Owner)
 Observed = TypeVar("Observed")
 Decided = TypeVar("Decided", bound=Decision)
 T = TypeVar("T")
@@ -169,7 +170,7 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
     async def _move_on(self, key: str, raw: JsonObject, job: Job) -> Outcome:
         observed = await self._observe(key, raw, job)
         decided = await self._decide(key, observed)
-        owner = self._owner(observed)
+        owner = Owner(job.metadata, raw)
         problem, failure, write_due = await self._build(key, owner, decided)
         problem, wording_due = self._problem_reporter.keep_wording(key, raw, problem)
         status = self._status(key, observed, decided, problem)
@@ -210,7 +211,7 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         self, key: str, owner: Owner, observed: Observed, decided: Decided, status_due: float | None
     ) -> bool:
         """Delete what is not wanted any more; tells whether that is the job itself."""
-        if status_due is None or not self._needs_status_first(observed):
+        if status_due is None or not decided.status_first:
             await self._applier.delete(key, owner, decided.deletes)
             self._on_deleted(observed, decided)
         if status_due is not None or not decided.is_expired:
@@ -265,10 +266,6 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         """Look up everything that the decision rests on; raises `ObjectUnreadable` if a part cannot be read."""
 
     @abstractmethod
-    def _owner(self, observed: Observed) -> Owner:
-        """Return the job as what owns its objects."""
-
-    @abstractmethod
     async def _decide(self, key: str, observed: Observed) -> Decided:
         """Decide, purely, what to write and when to look again."""
 
@@ -282,10 +279,6 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
 
     def _on_status(self, key: str, observed: Observed, decided: Decided, status: JsonObject) -> None:
         """Take note that the status is what it should be."""
-
-    def _needs_status_first(self, observed: Observed) -> bool:  # noqa: ARG002 - for those whose status counts
-        """Tell whether nothing may be deleted before the status tells of it."""
-        return False
 
     def _on_deleted(self, observed: Observed, decided: Decided) -> None:
         """Take note that what was to be deleted is."""

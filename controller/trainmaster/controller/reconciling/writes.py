@@ -50,6 +50,9 @@ class Create:
 
     kind: str
     name: str
+    label: str
+    """By which it is watched."""
+
     make: Callable[[], JsonObject]
 
 
@@ -70,6 +73,9 @@ class Decision:
     creates: list[Create] = field(default_factory=list)
     deletes: list[JsonObject] = field(default_factory=list)
     """Objects as observed: the UID counts."""
+
+    status_first: bool = False
+    """Whether nothing may be deleted before the status tells of it."""
 
     events: list[JobEvent] = field(default_factory=list)
     """What happens beside the status."""

@@ -23,15 +23,15 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.trainjobs.observe import (
     CONFIG_MAP,
     APIReader,
-    GroupVersionKind,
     RuntimeDenied,
-    StoreListers,
     lacks_runtime,
     with_live_runtime,
 )
+from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import RUNTIMES
 from trainmaster.controller.webhooks.review import (
     ALLOWED,

@@ -13,10 +13,10 @@ Rules (Training Operator V1):
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.drift import Drift, drift
@@ -27,7 +27,8 @@ from trainmaster.controller.reconciling.jobs.status import StatusUpdate
 from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.writes import Apply, Create, Decision, JobEvent, name_taken
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
-from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
+from trainmaster.runtime.jobs.interface import Job, contained
 from trainmaster.runtime.jobs.objects import owned
 from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
 from trainmaster.runtime.jobs.pods import build_pod, build_service
@@ -59,16 +60,16 @@ def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable
     job, stores = observed.job, observed.stores
     for each in replicas:
         for index in each.missing:
-            make = partial(build_pod, job, each.replica_type, index, gang)
-            _plan_creation(Create("Pod", each.names[index], make), stores.pods, observed, planned)
+            make = partial(_contained, build_pod, job, each.replica_type, index, gang)
+            _plan_creation(Create("Pod", each.names[index], JOB_NAME_LABEL, make), stores.pods, observed, planned)
         if each.missing:
             planned.events += _template_warnings(job, each.replica_type, gang)
         if not job.kind.has_services:
             continue
         for index, name in enumerate(each.names):
             if name not in observed.services:
-                make = partial(build_service, job, each.replica_type, index)
-                _plan_creation(Create("Service", name, make), stores.services, observed, planned)
+                make = partial(_contained, build_service, job, each.replica_type, index)
+                _plan_creation(Create("Service", name, JOB_NAME_LABEL, make), stores.services, observed, planned)
     if planned.is_stuck:
         planned.creates = []
 
@@ -83,6 +84,11 @@ def _plan_creation(creation: Create, store: Store, observed: Observed, planned: 
         planned.waiting = True
     elif planned.problem is None and not is_controlled_by(existing, job):
         planned.problem = name_taken(creation.kind, creation.name, job.kind.kind)
+
+
+def _contained(build: Callable[..., JsonObject], *arguments: Any) -> JsonObject:
+    with contained():
+        return build(*arguments)
 
 
 def _template_warnings(job: Job, replica_type: str, gang: GangScheduler | None) -> Iterator[JobEvent]:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
+from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.writes import GroupVersionKind
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import Job
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.listers import Listers, NoSuchIndex
+from trainmaster.runtime.listers import Listers
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Observed:
     @property
     def listers(self) -> Listers:
         """What the kind may look at."""
-        return _OwnedListers(self.stores)
+        return StoreListers({kind: (each.resource, each.store) for kind, each in self.stores.others.items()})
 
     def pod_group(self, gang: GangScheduler) -> JsonObject | None:
         """Return the PodGroup that it controls."""
@@ -87,31 +87,6 @@ class Observed:
         """Return the values of PriorityClasses by name."""
         store = self.stores.priority_classes
         return {} if store is None else {each["metadata"]["name"]: each.get("value") or 0 for each in store.each()}
-
-
-class _OwnedListers:
-    """Listers over the kinds that jobs own."""
-
-    def __init__(self, stores: JobStores) -> None:
-        self._stores = stores
-
-    def get(self, api_version: str, kind: str, namespace: str | None, name: str) -> JsonObject | None:
-        other = self._stores.others.get((api_version, kind))
-        return None if other is None else other.store.get(f"{namespace}/{name}" if namespace else name)
-
-    def list(self, api_version: str, kind: str, namespace: str | None = None) -> Iterable[JsonObject]:
-        other = self._stores.others.get((api_version, kind))
-        return () if other is None else other.store.each(namespace)
-
-    def by_index(self, api_version: str, kind: str, index: str, value: str) -> Iterable[JsonObject]:  # noqa: ARG002 - the protocol's
-        raise NoSuchIndex(kind, index, ())  # kinds of jobs declare none
-
-    def is_served(self, api_version: str, kind: str) -> bool:
-        other = self._stores.others.get((api_version, kind))
-        return other is not None and other.store.is_served
-
-    def workloads(self, job: TrainJob) -> Iterable[JsonObject]:  # noqa: ARG002 - the protocol's
-        return ()  # these are of TrainJobs
 
 
 def observe(job: Job, stores: JobStores, *, size: int = 0) -> Observed:

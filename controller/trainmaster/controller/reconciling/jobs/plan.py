@@ -75,7 +75,8 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait:
     job = observed.job
     update = StatusUpdate(job, now)
     update.created()
-    planned = Plan(update=update)
+    # A restart is counted before its failed pod goes (V1-B2).
+    planned = Plan(update=update, status_first=job.run_policy.backoff_limit is not None)
     if job.is_true(SUCCEEDED) or job.is_true(FAILED):
         _clean_up(observed, gang, planned, now)
         if job.is_true(SUCCEEDED):

@@ -32,7 +32,7 @@ from trainmaster.controller.reconciling.jobs.status import only_counters
 from trainmaster.controller.reconciling.outcomes import Outcome
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.reconciler import Reconciler
-from trainmaster.controller.reconciling.writes import JobEvent, Owner
+from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.metrics.jobs import JobsMetrics
 from trainmaster.runtime.jobs.conditions import Conditions
 from trainmaster.runtime.jobs.constants import FAILED, MANAGED_BY_TRAINING_OPERATOR, SUCCEEDED
@@ -155,9 +155,6 @@ class JobReconciler(Reconciler[Job, Observed, Plan]):
         existing = len(self._stores.pods.index_keys(OWNER_INDEX, owner))
         return max(wanted, existing, self._stores.jobs.size(key) // BYTES_PER_POD)
 
-    def _owner(self, observed: Observed) -> Owner:
-        return Owner(observed.job.metadata, observed.job.raw)
-
     async def _decide(self, key: str, observed: Observed) -> Plan:  # noqa: ARG002 - nothing is remembered
         now, wait = self._clock.now(), self._restart_backoff.wait
 
@@ -181,9 +178,6 @@ class JobReconciler(Reconciler[Job, Observed, Plan]):
         for counter in decided.update.counts:
             self._metrics.count(counter, observed.job.namespace)
         self._record(observed.job.raw, decided.update.events)
-
-    def _needs_status_first(self, observed: Observed) -> bool:
-        return observed.job.run_policy.backoff_limit is not None
 
     def _on_deleted(self, observed: Observed, decided: Plan) -> None:
         for name in decided.replaced:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from sys import intern
 
-from trainmaster.controller.kube.cache.store import Store, split_key
+from trainmaster.controller.kube.cache.store import split_key
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -27,8 +27,6 @@ RUNTIME_INDEX = "runtime"
 """Index of TrainJobs by the runtime that they name: `Kind/namespace/name`, with an empty namespace if cluster-
 scoped.
 """
-
-_PLUGIN_INDEX = "plugins/"
 
 _SNAPSHOT_SUFFIX = snapshot_name("")
 
@@ -53,16 +51,6 @@ def owner_keys(obj: JsonObject) -> list[str]:
 def usual_owner(key: str) -> str:
     """The key of the TrainJob to which an object belongs most often: it has the same name, but for its snapshot."""
     return key.removesuffix(_SNAPSHOT_SUFFIX)
-
-
-def plugin_index(name: str) -> str:
-    """Return how a store calls an index that a plugin declared, apart from our own."""
-    return f"{_PLUGIN_INDEX}{name}"
-
-
-def plugin_indexes(store: Store) -> list[str]:
-    """Return the indexes of a store that plugins declared."""
-    return [name.removeprefix(_PLUGIN_INDEX) for name in store.index_names() if name.startswith(_PLUGIN_INDEX)]
 
 
 def config_map_keys(obj: JsonObject) -> list[str]:

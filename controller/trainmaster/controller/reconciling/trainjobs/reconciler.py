@@ -25,6 +25,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.conditions import set_condition, stored_status
+from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline, seconds_to_expiry
@@ -36,7 +37,6 @@ from trainmaster.controller.reconciling.trainjobs.lasting_plans import LastingPl
 from trainmaster.controller.reconciling.trainjobs.observe import (
     Observed,
     RuntimeDenied,
-    StoreListers,
     observe,
     with_live_runtime,
 )
@@ -48,7 +48,7 @@ from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     is_for_plugin,
 )
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status, only_counters
-from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent, Owner
+from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api import TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, MANAGED_BY_TRAINER
@@ -169,9 +169,6 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         elif uid == job.metadata.uid:
             observed = observed._replace(snapshot_digest=digest)
         return observed
-
-    def _owner(self, observed: Observed) -> Owner:
-        return Owner(observed.job.metadata, observed.raw)
 
     async def _decide(self, key: str, observed: Observed) -> Plan:
         report, report_problem = await self._report(observed)
