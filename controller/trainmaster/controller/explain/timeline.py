@@ -75,13 +75,13 @@ def timeline(view: JobView) -> Sequence[Moment]:
 
 def _objects(view: JobView) -> Iterator[Moment]:
     if not view.is_deleted:
-        yield from _made(view.job, f"{view.kind} is created")
+        yield from _made(view.object, f"{view.kind} is created")
     for snapshot in view.snapshots or ():
         yield from _made(snapshot, "its runtime is frozen in a snapshot")
     for jobset in view.jobsets or ():
         yield from _made(jobset, "its JobSet is created")
     yield from _created_together(view.jobs or (), "Job")
-    if deleted := parse_time(view.job["metadata"].get("deletionTimestamp")):
+    if deleted := parse_time(view.metadata.get("deletionTimestamp")):
         yield Moment(deleted, f"the {view.kind} is deleted")
 
 

@@ -73,7 +73,7 @@ def test_durations_are_written_as_kubectl_writes_them() -> None:
 def test_a_job_that_says_nothing_is_listed_as_well() -> None:
     """The definitions of other distributions require less than ours."""
     metadata = {"name": "bare", "namespace": "team", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    job = Job(Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True), {"metadata": metadata})
+    job = Job({"metadata": metadata}, Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True))
     now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
     assert not job.is_suspended
     lines = table([job], pods=[], jobsets=[], now=now, namespaces=True)
