@@ -118,19 +118,22 @@ class Calls:
         Raises:
             PluginFailed: It failed.
         """
-        started: float | None = None
+        guard = None if plugin in self._own else self._guard
+        is_made, started = guard is None, time.perf_counter()
         failure: BaseException | None = None
-
-        def make() -> _Result:
-            nonlocal started
-            started = time.perf_counter()
-            return function()
-
         try:
-            return make() if self._guard is None or plugin in self._own else self._guard(plugin, phase, job, make)
+            if guard is None:
+                return function()
+
+            def make() -> _Result:
+                nonlocal is_made
+                is_made = True
+                return function()
+
+            return guard(plugin, phase, job, make)
         except BaseException as error:
             failure = error
             raise PluginFailed(plugin, phase, error) from error
         finally:
-            if started is not None and self._observer is not None:
+            if is_made and self._observer is not None:
                 self._observer(plugin, phase, time.perf_counter() - started, failure)
