@@ -169,10 +169,10 @@ def refusing(plugin: str, phase: str, job: str, make: Any) -> Any:
 
 def test_what_calls_the_plugins_of_others_does_not_stand_around_those_of_trainmaster() -> None:
     framework = Framework(loaded().plugins, guard=refusing)
-    assert not framework.has_others
+    assert not framework.guards_others
     resolve(trainjob(), runtime(policy={"torch": {}}), framework)
     framework = Framework(loaded(point("acme", acme())).plugins, guard=refusing)
-    assert framework.has_others
+    assert framework.guards_others
     with pytest.raises(PluginFailed, match=r"^plugin acme is quarantined$"):
         resolve(trainjob(), runtime(policy={"torch": {}}), framework)
 
@@ -184,4 +184,4 @@ def test_the_package_decides_whose_a_plugin_is_whatever_the_name_of_the_distribu
     section = Plugins(enabled=[])
     found = load(section, options={}, features=(), points=[vendored, point("acme", acme())])
     assert [plugin.name for plugin in found.plugins] == ["jobset"]
-    assert not Framework(found.plugins).has_others
+    assert not Framework(found.plugins, guard=refusing).guards_others

@@ -299,7 +299,7 @@ class Manager:
         )
 
     def _plugin_threads(self, stack: AsyncExitStack) -> PluginThreads | None:
-        if not self._framework.has_others:
+        if not self._framework.guards_others:
             return None
         threads = PluginThreads("planner", skips=self._framework.skips)
         stack.callback(threads.close)
@@ -351,7 +351,7 @@ class Manager:
         # A client of their own: whatever is sent to the webhooks, no reconcile waits for its connections or its limits.
         reader = self._new_client(user_agent=USER_AGENT + WEBHOOKS_SUFFIX, guard=None, tries=TRIES)
         await stack.enter_async_context(reader)
-        workers = Workers(self._framework.skips if self._framework.has_others else None)
+        workers = Workers(self._framework.skips if self._framework.guards_others else None)
         admission = AdmissionHandlers(
             self._framework,
             caches.stores(),

@@ -100,8 +100,9 @@ class Framework:
         """The plugins that should run and could not be loaded."""
 
         own = frozenset(plugin.name for plugin in self._plugins if is_own(plugin))
-        self.has_others = len(own) < len(self._plugins)
-        """Whether plugins of others have a say: they are called in threads, and given copies."""
+        self._has_others = len(own) < len(self._plugins)
+        self.guards_others = self._has_others and guard is not None
+        """Whether the guard watches plugins of others: called in threads, one that takes too long can be given up."""
 
         self._calls = Calls(observer=observer, guard=guard, own=own)
         for plugin in self._plugins:
@@ -113,7 +114,7 @@ class Framework:
         # What is asked for each TrainJob, of the few that it concerns.
         self._configurable = [plugin for plugin in self._plugins if self._descriptors[plugin.name].custom_policies]
         self._skips_any = SKIP in self._failure_policies.values()
-        self._check_report = functools.partial(results.report, own=not self.has_others)
+        self._check_report = functools.partial(results.report, own=not self._has_others)
         self._served = {name for each in self._descriptors.values() for name in each.policies}
         self._custom = {
             (policy, name): model
@@ -323,7 +324,7 @@ class Framework:
             given=given,
             serving=names,
             configs=configs,
-            own=not self.has_others,
+            own=not self._has_others,
             tracer=tracer,
         )
 
@@ -392,7 +393,7 @@ class Framework:
 
     def _given(self, job: TrainJob) -> TrainJob:
         """Return what plugins get of a TrainJob."""
-        return job.model_copy(deep=True) if self.has_others else job
+        return job.model_copy(deep=True) if self._has_others else job
 
     def skips(self, plugin: str) -> bool:
         """Tell whether a TrainJob goes on without a plugin that failed."""
