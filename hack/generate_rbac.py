@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Iterable, Sequence
-from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,6 +23,8 @@ from trainmaster.controller.manager.roles import NAME, roles
 from trainmaster.controller.statusserver.server import plugin_options
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.framework.descriptor import is_own
+from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.jsontree import JsonObject
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -74,7 +75,7 @@ def rules_of(
 
 def _built_in(group: str = "trainmaster.plugins") -> Iterable[Any]:
     """Return the entry points of our own plugins, or kinds of jobs: others may be installed where this runs."""
-    return distribution("trainmaster").entry_points.select(group=group)
+    return [point for point in discover(group) if is_own(point)]
 
 
 def objects() -> dict[str, JsonObject]:

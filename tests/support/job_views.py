@@ -140,4 +140,4 @@ def event(
 
 def view(trainjob_: JsonObject | None = None, *, now: float = 300, **fields: Any) -> JobView:
     """What is known of the job; of what is not named nothing is known."""
-    return JobView(now=moment(now), job=trainjob_ or trainjob(), **fields)
+    return JobView(trainjob_ or trainjob(), now=moment(now), **fields)

@@ -22,7 +22,7 @@ def view(*pods: JsonObject, **known: Any) -> JobView:
         "spec": {},
         "status": {"conditions": known.pop("conditions", [])},
     }
-    return JobView(now=NOW, job=known.pop("job", job), pods=list(pods), **known)
+    return JobView(known.pop("job", job), now=NOW, pods=list(pods), **known)
 
 
 def pod(rank: int = 0, *, phase: str = "Pending", spec: JsonObject | None = None, **status: Any) -> JsonObject:

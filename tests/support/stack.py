@@ -25,7 +25,6 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
-from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
@@ -101,7 +100,6 @@ async def manager(
     framework: Framework | None = None,
     configuration: Configuration = QUIET,
     clock: Clock | None = None,
-    guard: PluginGuard | None = None,
     tracing: Tracing | None = None,
 ) -> AsyncIterator[Manager]:
     """Run a manager in this process while the block runs; its caches are filled when the block begins."""
@@ -112,7 +110,6 @@ async def manager(
         access,
         configuration,
         framework,
-        guard=guard,
         clock=clock,
         job_kinds=kinds,
         on_caches_synced=filled.set,

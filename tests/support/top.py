@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainmaster.controller.cli.follow.job_status import Progress
 from trainmaster.controller.cli.jobs.rows import JobRow
 from trainmaster.controller.cli.top.cluster.attention import TopJob
 from trainmaster.controller.cli.top.cluster.managers import Manager, Managers
 from trainmaster.controller.cli.top.cluster.node_usage import NodeUsage
 from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
 from trainmaster.controller.cli.top.cluster.troubles import Trouble
+from trainmaster.controller.job_fields import Progress
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity

@@ -350,7 +350,7 @@ def jobset_of(owner: str) -> JsonObject:
 @contextmanager
 def guarded_world(plugin: Any) -> Iterator[World]:
     """A world with a plugin of somebody else, and a TrainJob."""
-    guard = PluginGuard({plugin.name}, time_limit=60.0, failures=99, period=60.0)
+    guard = PluginGuard(time_limit=60.0, failures=99, period=60.0)
     world = World(plugin, guard=guard)
     world.put(trainjob_object(), runtime_object())
     try:

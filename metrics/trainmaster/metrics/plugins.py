@@ -60,7 +60,9 @@ def count_refused_call(plugin: str, phase: str) -> None:
     _CALLS[plugin, phase, "refused"].inc()
 
 
-def publish_plugin(plugin: str) -> None:
-    """Create the series of a plugin that may be quarantined."""
-    QUARANTINED.labels(plugin).set(0)
-    STUCK.labels(plugin).set(0)
+def publish_plugin(plugin: str, *, guarded: bool) -> None:
+    """Create the series of a plugin that runs, and may be quarantined if it is guarded."""
+    LOADED.labels(plugin).set(1)
+    if guarded:
+        QUARANTINED.labels(plugin).set(0)
+        STUCK.labels(plugin).set(0)

@@ -174,7 +174,7 @@ def test_nothing_that_objects_may_lack_makes_it_raise(data: st.DataObject) -> No
     """Older versions, other controllers, and definitions of others leave fields out."""
     found = rich_view()
     for _ in range(data.draw(st.integers(min_value=1, max_value=6))):
-        name = data.draw(st.sampled_from(["job", *OBJECTS]))
+        name = data.draw(st.sampled_from(["object", *OBJECTS]))
         value = getattr(found, name)
         if paths := sorted(_paths(value), key=str):
             found = replace(found, **{name: _without(value, data.draw(st.sampled_from(paths)))})

@@ -111,7 +111,7 @@ def test_a_job_of_the_training_operator_wants_the_replicas_of_its_spec() -> None
 
 def test_of_more_pods_than_were_read_it_is_not_said_that_the_others_do_not_run() -> None:
     found = view(jobsets=[jobset(nodes=9000)], pods=[running(rank) for rank in range(3)], has_more_pods=True)
-    ready = replace(found, job=trainjob(status={"jobsStatus": [{"name": "node", "ready": 1}]}))
+    ready = replace(found, object=trainjob(status={"jobsStatus": [{"name": "node", "ready": 1}]}))
     assert (state_of(ready).state, state_of(ready).detail) == (State.RUNNING, "3 pods run, and there are more")
     assert state_of(found).state is State.WAITING
     assert not missing_pods(found)

@@ -40,7 +40,7 @@ LIMIT = 0.2
 @pytest.fixture
 def guard() -> Iterator[PluginGuard]:
     with sleepers():
-        yield PluginGuard({"acme"}, time_limit=LIMIT, failures=3, period=60.0, now=TIME)
+        yield PluginGuard(time_limit=LIMIT, failures=3, period=60.0, now=TIME)
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ async def test_the_owner_is_told_and_other_trainjobs_go_on(
 async def test_trainjobs_are_reconciled_while_a_plugin_blocks_for_others(new_world: Callable[..., World]) -> None:
     """A plugin holds up some threads, none of which has to be given up before others go on."""
     jobs = [f"bad-{number}" for number in range(2)]
-    guard = PluginGuard({"acme"}, time_limit=FOREVER, failures=99, period=60.0, now=TIME)
+    guard = PluginGuard(time_limit=FOREVER, failures=99, period=60.0, now=TIME)
     world = new_world(faulty("build", sleep, jobs=tuple(jobs)), guard=guard)
     world.put(runtime_object(), *(trainjob_object(name, uid=f"uid-of-{name}") for name in (*jobs, "good")))
     with sleepers():
@@ -212,7 +212,7 @@ async def test_a_plugin_that_works_again_is_called_again(new_world: Callable[...
     def fault() -> Any:
         return raise_key_error() if broken else []
 
-    guard = PluginGuard({"acme"}, time_limit=LIMIT, failures=1, period=60.0, now=lambda: now)
+    guard = PluginGuard(time_limit=LIMIT, failures=1, period=60.0, now=lambda: now)
     world = new_world(faulty("build", fault), guard=guard)
     await reconciled(world, "bad")
     broken = False

@@ -18,11 +18,13 @@ from support.vandal import TIME, faulty, sleep, sleepers
 
 from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
 from trainmaster.controller.configuration import Health, Plugins, complete, parse_configuration
-from trainmaster.controller.plugins.guard import guard_of, plugins_detail
-from trainmaster.controller.plugins.loading import LoadedPlugins, load
+from trainmaster.controller.plugins.guard import guard_of
+from trainmaster.controller.plugins.loading import load
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
-from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.framework import Framework, PluginFailed, load_plugins
+from trainmaster.runtime.framework.calls import Calls
+from trainmaster.runtime.framework.descriptor import is_own
 from trainmaster.runtime.jsontree import JsonObject
 
 HEAD = {"apiVersion": "config.trainer.kubeflow.org/v1alpha1", "kind": "Configuration"}
@@ -54,16 +56,13 @@ async def test_the_configuration_says_how_plugins_are_contained(team: Stack) -> 
         {"timeLimit": "200ms", "failurePolicy": {"acme": "skip"}, "quarantine": {"failures": 1, "period": "1h"}}
     )
     plugins = [*load_plugins(), faulty("build", sleep, jobs=("bad",))]
-    loaded = LoadedPlugins(plugins, frozenset({"acme"}), {}, frozenset(each.name for each in plugins))
-    guard = guard_of(loaded, settings, now=TIME)
-    assert guard is not None
-    assert guard.period == 3600
+    guard = guard_of(settings, now=TIME)
     framework = Framework(plugins, guard=guard, failure_policies=settings.failure_policy)
     port = free_port()
     configuration = QUIET.model_copy(update={"health": Health(health_probe_bind_address=f"127.0.0.1:{port}")})
     detailed = f"http://127.0.0.1:{port}/readyz?verbose"
     async with (
-        manager(stack.access, framework=framework, configuration=configuration, guard=guard),
+        manager(stack.access, framework=framework, configuration=configuration),
         aiohttp.ClientSession() as session,
     ):
         await stack.client.create(TRAINING_RUNTIMES, _new(runtime_object()))
@@ -75,7 +74,9 @@ async def test_the_configuration_says_how_plugins_are_contained(team: Stack) -> 
         assert "took longer than 0.2 s in build" in skipped["message"]
         async with session.get(detailed) as response:
             assert response.status == 200
-    assert plugins_detail(loaded, guard) == "acme is quarantined after a failure in build"
+    with pytest.raises(PluginFailed, match=r"after a failure in build .*; it is tried again every 3600 s$"):
+        Calls(guard=guard).run("acme", "build", list)
+    assert guard.detail() == "acme is quarantined after a failure in build"
 
 
 def _new(obj: JsonObject) -> JsonObject:
@@ -138,7 +139,8 @@ def test_what_does_not_load_is_a_problem_or_a_notice(tmp_path: Path) -> None:
     assert complaints(options=options, enabled=["acme"]) == ([], [])
     settings = Plugins.model_validate({"onLoadError": "skip", "options": options})
     loaded = load(settings, options=settings.options, features=())
-    assert (set(loaded.others), set(loaded.failed)) == ({"acme"}, {"broken"}), "the others come from Trainmaster itself"
+    others = {each.name for each in loaded.plugins if not is_own(each)}
+    assert (others, set(loaded.failed)) == ({"acme"}, {"broken"})
 
 
 @pytest.mark.usefixtures("installed")

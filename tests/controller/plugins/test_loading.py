@@ -14,9 +14,11 @@ from support.series import value_of
 from support.vandal import faulty
 
 from trainmaster.controller.configuration import Plugins
-from trainmaster.controller.plugins.guard import guard_of, plugins_detail
+from trainmaster.controller.plugins.guard import guard_of
 from trainmaster.controller.plugins.loading import LoadedPlugins, load
-from trainmaster.runtime.framework import Framework, PluginInvalid
+from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid
+from trainmaster.runtime.framework.calls import PluginQuarantined
+from trainmaster.runtime.framework.descriptor import is_own
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.resolver import PolicyUnserved, resolve
@@ -55,6 +57,10 @@ def loaded(*points: EntryPoint, features: tuple[str, ...] = (), **settings: Any)
     return load(section, options=section.options, features=features, points=[*discover(), *points])
 
 
+def others(found: LoadedPlugins) -> set[str]:
+    return {plugin.name for plugin in found.plugins if not is_own(plugin)}
+
+
 class Colours(BaseModel):
     colour: int
 
@@ -82,7 +88,7 @@ BROKEN = [
 @pytest.mark.parametrize(("broken", "message"), BROKEN)
 def test_one_that_does_not_load_is_left_out_where_the_configuration_says_so(broken: EntryPoint, message: str) -> None:
     found = loaded(broken, point("fine", acme("fine")))
-    assert found.others == {"fine"}
+    assert others(found) == {"fine"}
     assert [plugin.name for plugin in found.plugins if plugin.name in ("acme", "fine")] == ["fine"]
     with pytest.raises(PluginInvalid, match=message):
         raise found.failed["acme"]
@@ -106,14 +112,13 @@ def test_nobody_takes_the_name_of_a_plugin_of_ours() -> None:
 
 def test_two_of_one_name_are_both_left_out() -> None:
     found = loaded(point("acme", acme()), point("acme", acme(), module="acme_fork"))
-    assert found.others == frozenset()
+    assert others(found) == set()
     assert "has the same name as another plugin" in str(found.failed["acme"])
 
 
 def test_only_those_of_others_that_are_enabled_are_loaded() -> None:
-    others = (point("acme", acme()), point("beta", exits))
-    found = loaded(*others, enabled=["acme"], onLoadError="fail")
-    assert found.others == {"acme"}
+    found = loaded(point("acme", acme()), point("beta", exits), enabled=["acme"], onLoadError="fail")
+    assert others(found) == {"acme"}
     assert {"torch", "jobset"} <= {plugin.name for plugin in found.plugins}
 
 
@@ -129,7 +134,7 @@ def test_a_name_that_nothing_installed_has_is_refused(settings: dict[str, Any]) 
 def test_what_did_not_load_is_in_log_metrics_and_readiness() -> None:
     found = loaded(point("acme", exits), point("fine", acme("fine", after=("jobsett",))))
     with capture_logs() as logs:
-        found.tell()
+        found.publish()
     failed, misspelt = logs
     assert (failed["log_level"], failed["plugin"]) == ("error", "acme")
     assert "from acme-plugins" in failed["error"]
@@ -140,7 +145,9 @@ def test_what_did_not_load_is_in_log_metrics_and_readiness() -> None:
     )
     assert value_of("trainmaster_plugin_loaded", {"plugin": "acme"}) == 0
     assert value_of("trainmaster_plugin_loaded", {"plugin": "fine"}) == 1
-    assert plugins_detail(found, guard_of(found, Plugins())) == "acme did not load"
+    assert value_of("trainmaster_plugin_quarantined", {"plugin": "fine"}) == 0
+    assert value_of("trainmaster_plugin_quarantined", {"plugin": "jobset"}) is None
+    assert guard_of(Plugins()).detail(found.failed) == "acme did not load"
 
 
 def test_names_of_plugins_that_are_installed_and_do_not_run_are_no_mistake() -> None:
@@ -155,5 +162,26 @@ def test_trainjobs_that_ask_for_what_did_not_load_are_told_which_plugin_that_may
         resolve(trainjob(), runtime(policy={"torch": {}}), framework)
 
 
-def test_without_plugins_of_others_there_is_nothing_to_guard() -> None:
-    assert guard_of(loaded(), Plugins()) is None
+def refusing(plugin: str, phase: str, job: str, make: Any) -> Any:
+    """Let no call of a plugin through."""
+    raise PluginQuarantined("is quarantined")
+
+
+def test_what_calls_the_plugins_of_others_does_not_stand_around_those_of_trainmaster() -> None:
+    framework = Framework(loaded().plugins, guard=refusing)
+    assert not framework.guards_others
+    resolve(trainjob(), runtime(policy={"torch": {}}), framework)
+    framework = Framework(loaded(point("acme", acme())).plugins, guard=refusing)
+    assert framework.guards_others
+    with pytest.raises(PluginFailed, match=r"^plugin acme is quarantined$"):
+        resolve(trainjob(), runtime(policy={"torch": {}}), framework)
+
+
+def test_the_package_decides_whose_a_plugin_is_whatever_the_name_of_the_distribution() -> None:
+    """Whoever packages Trainmaster may call the distribution something else."""
+    shipped = next(each for each in discover() if each.name == "jobset")
+    vendored = EntryPoint(shipped.name, shipped.value, GROUP)
+    section = Plugins(enabled=[])
+    found = load(section, options={}, features=(), points=[vendored, point("acme", acme())])
+    assert [plugin.name for plugin in found.plugins] == ["jobset"]
+    assert not Framework(found.plugins, guard=refusing).guards_others

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 from support.series import value_of
 
-from trainmaster.controller.plugins.guard import TimeLimitExceeded
 from trainmaster.controller.plugins.observer import LOG_INTERVAL, PluginCallObserver
+from trainmaster.runtime.framework.calls import TimeLimitExceeded
 from trainmaster.runtime.framework.interface import NotReady, Rejected
 
 

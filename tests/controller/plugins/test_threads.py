@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import closing
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from functools import partial
 
 import pytest
@@ -14,16 +14,16 @@ from support.commands import TIMEOUT, eventually
 from support.series import value_of
 from support.vandal import FOREVER, TIME, sleep, sleepers
 
-from trainmaster.controller.plugins.guard import CURRENT, PluginGuard, PluginQuarantined, TimeLimitExceeded
+from trainmaster.controller.plugins.guard import CURRENT, PluginGuard, Work
 from trainmaster.controller.plugins.quarantine import Quarantine
 from trainmaster.controller.plugins.threads import PluginThreads
-from trainmaster.runtime.framework.calls import Calls, PluginFailed
+from trainmaster.runtime.framework.calls import Calls, PluginFailed, PluginQuarantined, TimeLimitExceeded
 
 
 @pytest.fixture
 def guard() -> Iterator[PluginGuard]:
     with sleepers():
-        yield PluginGuard({"acme"}, time_limit=0.1, failures=99, period=60.0, now=TIME)
+        yield PluginGuard(time_limit=0.1, failures=99, period=60.0, now=TIME)
 
 
 def threads(size: int = 2, *, skips: bool = False, **options: float) -> closing[PluginThreads]:
@@ -91,7 +91,7 @@ async def test_a_call_may_take_less_in_some_threads_than_elsewhere(guard: Plugin
 
 def test_a_call_that_nobody_gave_up_counts_as_too_long_when_it_returns() -> None:
     """As one on the event loop, where nobody can look meanwhile."""
-    guard = PluginGuard({"acme"}, time_limit=0.1, failures=1, period=60.0, now=TIME)
+    guard = PluginGuard(time_limit=0.1, failures=1, period=60.0, now=TIME)
     Calls(guard=guard).run("acme", "Watch.jobs", TIME.take_too_long)
     assert [each.why for each in guard.quarantined()] == ["it took longer than 0.1 s in Watch.jobs"]
 
@@ -208,21 +208,27 @@ def test_calls_that_do_not_come_back_count_although_others_succeed_in_between() 
 
 def test_of_a_plugin_that_is_quarantined_for_something_else_no_more_calls_hang_than_of_others() -> None:
     """Events still reach it, and each would take a thread for ever."""
-    guard = PluginGuard({"acme"}, time_limit=5.0, failures=1, period=60.0, now=lambda: now[0])
+    guard = PluginGuard(time_limit=5.0, failures=1, period=60.0, now=lambda: now[0])
     now = [0.0]
     with pytest.raises(PluginFailed):
         Calls(guard=guard).run("acme", "build", lambda: 1 // 0)
     assert [each.phase for each in guard.quarantined()] == ["build"]
-    guard.enter("acme", "Watch.jobs", "")
-    call, CURRENT.work.call = CURRENT.work.call, None
-    now[0] = 5.1
-    assert call is not None
-    assert call.give_up()
-    with pytest.raises(PluginQuarantined, match=r"in Watch\.jobs \(it does not return\)"):
-        guard.enter("acme", "Watch.jobs", "")
-    CURRENT.work.call = call
+    work = Work()
+
+    def hang() -> None:
+        now[0] = 5.1
+        assert guard.give_up(work)
+        with pytest.raises(PluginQuarantined, match=r"in Watch\.jobs \(it does not return\)"):
+            copy_context().run(in_another_thread)
+
+    def in_another_thread() -> None:
+        CURRENT.set(None)
+        guard("acme", "Watch.jobs", "", list)
+
+    context = copy_context()
+    context.run(CURRENT.set, work)
     with pytest.raises(TimeLimitExceeded):
-        guard.leave("acme", "Watch.jobs", "", None)
+        context.run(guard, "acme", "Watch.jobs", "", hang)
     assert Calls(guard=guard).run("acme", "Watch.jobs", lambda: "it has come back") == "it has come back"
 
 

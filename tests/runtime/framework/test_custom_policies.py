@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from support.validation import validate, validate_runtime
 
 from trainmaster.runtime.api import parse_runtime
 from trainmaster.runtime.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.calls import CallRefused
+from trainmaster.runtime.framework.calls import PluginQuarantined
 from trainmaster.runtime.framework.models import SecretFile
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS
@@ -241,18 +242,13 @@ def test_trainjobs_of_a_wrong_runtime_are_refused_with_the_path_in_the_runtime()
     assert validate(trainjob_object(), runtime({"stages": [{"name": "a"}]}), framework=FRAMEWORK).allowed
 
 
-class _Refusing:
-    """Lets no call of a plugin through, as the guard of a manager does while it is quarantined."""
-
-    def enter(self, plugin: str, phase: str, job: str) -> None:
-        raise CallRefused("is quarantined")
-
-    def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:
-        """Nothing: no call ends."""
+def _refusing(plugin: str, phase: str, job: str, make: Callable[[], Any]) -> Any:
+    """Let no call of a plugin through, as the guard of a manager does while it is quarantined."""
+    raise PluginQuarantined("is quarantined")
 
 
 def test_a_plugin_that_must_not_be_called_concerns_nobody_but_those_who_have_its_policy() -> None:
-    framework = Framework([Pipelines(), Gangs()], guard=_Refusing())
+    framework = Framework([Pipelines(), Gangs()], guard=_refusing)
     job, plain = trainjob(), parse_runtime(runtime_object())
     assert framework.validate(new_info(job, plain), job, None, NO_LISTERS) == ([], [])
     resolve(job, plain, framework)

@@ -45,10 +45,9 @@ from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.process import monitored_loop
 from trainmaster.controller.manager.runnables import RunnableFailed, background_task
 from trainmaster.controller.operator_namespace import pod_namespace
-from trainmaster.controller.plugins.guard import guard_of, plugins_detail
-from trainmaster.controller.plugins.loading import load
+from trainmaster.controller.plugins.guard import guard_of
+from trainmaster.controller.plugins.loading import PluginOptions, load
 from trainmaster.controller.plugins.observer import PluginCallObserver
-from trainmaster.controller.plugins.options import PluginOptions
 from trainmaster.controller.server.server import AddressInUse
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.controller.tracing.installed import new_tracing
@@ -154,8 +153,8 @@ async def _run(
         options=configuration.plugins.options if status_server is None else status_server.plugin_options(),
         features=gates,
     )
-    loaded.tell()
-    guard = guard_of(loaded, configuration.plugins)
+    loaded.publish()
+    guard = guard_of(configuration.plugins)
     tracing = new_tracing(configuration.tracing)
     observer: Observer = PluginCallObserver()
     framework = Framework(
@@ -196,13 +195,12 @@ async def _run(
                 rest_config,
                 configuration,
                 framework,
-                guard=guard,
                 status_server=status_server,
                 job_kinds=kinds,
                 on_caches_synced=process.freeze,
                 tracing=tracing,
             )
-            manager.healthz.add_readyz_check("plugins", lambda: None, note=lambda: plugins_detail(loaded, guard))
+            manager.healthz.add_readyz_check("plugins", lambda: None, note=lambda: guard.detail(loaded.failed))
             await manager.run(stop)
     return 0
 

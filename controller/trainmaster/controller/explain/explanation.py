@@ -187,7 +187,7 @@ def _unknown(view: JobView) -> Finding:
 
 def _finalizers(view: JobView) -> Iterator[Evidence]:
     """Tell what keeps a job that is deleted from being gone."""
-    metadata = view.job["metadata"]
+    metadata = view.metadata
     finalizers = metadata.get("finalizers")
     if metadata.get("deletionTimestamp") and finalizers:
         text = f"{_HELD} {', '.join(map(str, finalizers))}"

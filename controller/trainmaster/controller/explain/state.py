@@ -18,8 +18,8 @@ from trainmaster.controller.explain.pods import (
 )
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since
-from trainmaster.runtime.api.constants import COMPLETE, FAILED
-from trainmaster.runtime.jobs.constants import RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
+from trainmaster.runtime.api.constants import FAILED
+from trainmaster.runtime.jobs.constants import RESTARTING, RUNNING, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -74,11 +74,13 @@ def state_of(view: JobView) -> JobState:
     if view.is_deleted:
         return JobState(State.DELETED, None)
     conditions = view.conditions
-    for condition_type, state in ((COMPLETE, State.COMPLETE), (SUCCEEDED, State.COMPLETE), (FAILED, State.FAILED)):
-        if condition_type in conditions:
-            return JobState(state, condition_since(conditions[condition_type]), _words_of(conditions[condition_type]))
-    if deleted := view.job["metadata"].get("deletionTimestamp"):
-        return JobState(State.TERMINATING, parse_time(deleted))
+    if view.outcome is not None:
+        end = conditions[view.outcome]
+        return JobState(
+            State.FAILED if view.outcome == FAILED else State.COMPLETE, condition_since(end), _words_of(end)
+        )
+    if view.is_terminating:
+        return JobState(State.TERMINATING, parse_time(view.metadata["deletionTimestamp"]))
     if is_suspended(view):
         return JobState(State.SUSPENDED, condition_since(conditions.get(SUSPENDED) or {}))
     return _active(view)
@@ -87,7 +89,7 @@ def state_of(view: JobView) -> JobState:
 def is_suspended(view: JobView) -> bool:
     """Tell whether somebody wants the job, or its JobSet, not to run."""
     jobsets = view.jobsets or ()
-    return bool(view.run_policy.get("suspend")) or any((each.get("spec") or {}).get("suspend") for each in jobsets)
+    return view.is_suspended or any((each.get("spec") or {}).get("suspend") for each in jobsets)
 
 
 def _words_of(condition: JsonObject) -> str:
@@ -116,13 +118,12 @@ def _active(view: JobView) -> JobState:
 
 def _progress(view: JobView) -> str:
     """Say how far the training is by its own report, and how old that is."""
-    reported = view.status.get("trainerStatus") or {}
-    percentage, at = reported.get("progressPercentage"), parse_time(reported.get("lastUpdatedTime"))
-    if percentage is None or at is None:
+    reported = view.progress
+    if reported is None or reported.percentage is None or (at := parse_time(reported.time)) is None:
         return ""
     minutes = int((view.now - at).total_seconds() // 60)
     age = f"{minutes} minute{'s' if minutes != 1 else ''} ago" if minutes > 0 else "just now"
-    return f", {percentage} % done as it reported {age}"
+    return f", {reported.percentage} % done as it reported {age}"
 
 
 def _by_conditions(view: JobView) -> JobState:
@@ -130,8 +131,7 @@ def _by_conditions(view: JobView) -> JobState:
     for condition_type, state in ((RESTARTING, State.RESTARTING), (RUNNING, State.RUNNING)):
         if condition_type in view.conditions:
             return JobState(state, condition_since(view.conditions[condition_type]))
-    jobs = view.status.get("jobsStatus") or ()
-    ready = bool(jobs) and all((each.get("ready") or 0) + (each.get("succeeded") or 0) > 0 for each in jobs)
+    ready = bool(view.parts) and all((each.get("ready") or 0) + (each.get("succeeded") or 0) > 0 for each in view.parts)
     return JobState(State.RUNNING if ready else State.WAITING, None if ready else _waits_since(view))
 
 

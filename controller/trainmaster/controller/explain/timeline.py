@@ -23,8 +23,9 @@ from trainmaster.controller.explain.findings import ObjectReference, reference_t
 from trainmaster.controller.explain.pods import condition_of
 from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
-from trainmaster.runtime.api.constants import COMPLETE, DEADLINE_EXCEEDED_REASON, FAILED
-from trainmaster.runtime.jobs.constants import RESTARTING, SUCCEEDED, SUSPENDED
+from trainmaster.controller.job_fields import ENDS
+from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED
+from trainmaster.runtime.jobs.constants import RESTARTING, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
 MOST: Final = 40
@@ -41,8 +42,6 @@ _TOLD_OTHERWISE: Final = frozenset(
 
 _NOTABLE: Final = frozenset({"Killing", "Preempted", "Preempting", "TaintManagerEviction", "Evicted", "RestartJobSet"})
 """Reasons of events that are no warnings."""
-
-_ENDS: Final = (COMPLETE, SUCCEEDED, FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +74,13 @@ def timeline(view: JobView) -> Sequence[Moment]:
 
 def _objects(view: JobView) -> Iterator[Moment]:
     if not view.is_deleted:
-        yield from _made(view.job, f"{view.kind} is created")
+        yield from _made(view.object, f"{view.kind} is created")
     for snapshot in view.snapshots or ():
         yield from _made(snapshot, "its runtime is frozen in a snapshot")
     for jobset in view.jobsets or ():
         yield from _made(jobset, "its JobSet is created")
     yield from _created_together(view.jobs or (), "Job")
-    if deleted := parse_time(view.job["metadata"].get("deletionTimestamp")):
+    if deleted := parse_time(view.metadata.get("deletionTimestamp")):
         yield Moment(deleted, f"the {view.kind} is deleted")
 
 
@@ -124,7 +123,7 @@ def _conditions(view: JobView) -> Iterator[Moment]:
             continue
         if kind == SUSPENDED:
             yield Moment(at, "it is suspended" if holds == "True" else "it is resumed")
-        elif kind in _ENDS and holds == "True":
+        elif kind in ENDS and holds == "True":
             told = _shortened(str(condition.get("message") or condition.get("reason") or ""))
             yield Moment(at, f"it {'has failed' if kind == FAILED else 'is complete'}{f': {told}' if told else ''}")
         elif kind == RESTARTING and holds == "True":

@@ -10,28 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Final
 
 from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, rank_of
 from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.findings import ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.runtime.api.constants import (
-    COMPLETE,
-    COMPLETION_INDEX_ANNOTATION,
-    FAILED,
-    MANAGED_BY_TRAINER,
-    TRAINJOB_KIND,
-)
+from trainmaster.controller.job_fields import JobFields
+from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, MANAGED_BY_TRAINER
 from trainmaster.runtime.jobs.constants import (
     MANAGED_BY_TRAINING_OPERATOR,
     REPLICA_INDEX_LABEL,
     REPLICA_TYPE_LABEL,
-    SUCCEEDED,
 )
 from trainmaster.runtime.jsontree import JsonObject
-
-_ENDS: Final = frozenset({COMPLETE, FAILED, SUCCEEDED})
 
 Objects = Sequence[JsonObject] | None
 """All objects of a kind that concern the job; None if nobody looked."""
@@ -63,13 +54,10 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobView:
-    """What is known of one job."""
+class JobView(JobFields):
+    """What is known of one job: its object, with `apiVersion` and `kind`, and more."""
 
     now: datetime
-    job: JsonObject
-    """A TrainJob, or a job of `kubeflow.org/v1`, with `apiVersion` and `kind`."""
-
     is_deleted: bool = False
     """Whether the job is gone; then it is only as much of one as others still tell of it."""
 
@@ -148,44 +136,9 @@ class JobView:
             self._events_of.setdefault((event.about.kind, event.about.name), []).append(event)
 
     @property
-    def kind(self) -> str:
-        """Of the job."""
-        return str(self.job["kind"])
-
-    @property
-    def is_trainjob(self) -> bool:
-        """Whether it is one; else it is of `kubeflow.org/v1`."""
-        return self.kind == TRAINJOB_KIND
-
-    @property
-    def namespace(self) -> str:
-        """In which it is."""
-        return str(self.job["metadata"]["namespace"])
-
-    @property
-    def name(self) -> str:
-        """Of the job."""
-        return str(self.job["metadata"]["name"])
-
-    @property
-    def uid(self) -> str:
-        """Of the job; empty if it is gone and nobody tells."""
-        return str(self.job["metadata"].get("uid") or "")
-
-    @property
     def reference(self) -> ObjectReference:
         """The job as evidence names it."""
-        return reference_to(self.job)
-
-    @property
-    def spec(self) -> JsonObject:
-        """What is wanted."""
-        return self.job.get("spec") or {}
-
-    @property
-    def run_policy(self) -> JsonObject:
-        """Where `suspend`, `managedBy` and the limits of the job stand."""
-        return self.spec if self.is_trainjob else self.spec.get("runPolicy") or {}
+        return reference_to(self.object)
 
     @property
     def managed_by(self) -> str | None:
@@ -195,24 +148,14 @@ class JobView:
         return None if said == ours else str(said)
 
     @property
-    def status(self) -> JsonObject:
-        """What has become of it so far."""
-        return self.job.get("status") or {}
-
-    @property
     def created(self) -> datetime | None:
         """When the job was created."""
-        return parse_time(self.job["metadata"].get("creationTimestamp"))
-
-    @property
-    def conditions(self) -> dict[str, JsonObject]:
-        """Those of the job that hold, by type."""
-        return true_conditions(self.job)
+        return parse_time(self.metadata.get("creationTimestamp"))
 
     @property
     def has_ended(self) -> bool:
         """Whether it is complete, has failed, or is gone."""
-        return self.is_deleted or not _ENDS.isdisjoint(self.conditions)
+        return self.is_deleted or self.outcome is not None
 
     def events_about(self, kind: str, name: str | None = None) -> Iterator[Event]:
         """Return the events about an object, or about all of a kind, the oldest first."""
@@ -226,12 +169,6 @@ class JobView:
     def log_of(self, pod: JsonObject, container: str) -> Sequence[str]:
         """Return the last lines of a container; none if they were not read."""
         return self.logs.get((pod["metadata"]["uid"], container), ())
-
-
-def true_conditions(obj: JsonObject) -> dict[str, JsonObject]:
-    """Return the conditions of an object that hold, by type."""
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return {str(each.get("type")): each for each in conditions if each.get("status") == "True"}
 
 
 def condition_since(condition: JsonObject) -> datetime | None:

@@ -16,16 +16,14 @@ from functools import partial
 from typing import Final
 
 from trainmaster.controller.history.job_objects import (
-    conditions_of,
     deleted_record,
-    has_parts,
-    is_deleted,
     is_ready,
     progress_of,
     record_of,
 )
 from trainmaster.controller.history.record import JobRecord
 from trainmaster.controller.history.writer import HistoryWriter
+from trainmaster.controller.job_fields import JobFields, conditions_of
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import Clock, time_text
@@ -151,8 +149,9 @@ class HistoryRecorder:
         if not seen.was_ready and is_ready(job):
             # Of what was ready when we came nobody knows since when.
             seen.was_ready, seen.started = True, "" if initial else self._now()
+        fields = JobFields(job)
         conditions = tuple((each["type"], each["status"], each.get("message")) for each in conditions_of(job))
-        signature = hash((conditions, is_deleted(job), has_parts(job), seen.was_ready, _step_of(job)))
+        signature = hash((conditions, fields.is_terminating, bool(fields.parts), seen.was_ready, _step_of(job)))
         changed = signature != seen.signature
         seen.signature = signature
         return changed

@@ -57,7 +57,6 @@ from trainmaster.controller.manager.runnables import (
 )
 from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.operator_namespace import operator_namespace
-from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import require_unique_names
 from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
@@ -88,7 +87,6 @@ class Manager:
         clock: The time.
         new_client: Makes clients; by default over HTTP, limited as the configuration says.
         elect_in_thread: Whether the election has a thread of its own; simulations keep everything on one loop.
-        guard: The guard of the plugins that are not ours, if there are any; it ends with the manager.
         status_server: The server to which trainers report, where the feature is on.
         job_kinds: The kinds of jobs of `kubeflow.org/v1`, and others like them; none: they are switched off.
         on_caches_synced: Called once, when the caches have synced for the first time.
@@ -104,7 +102,6 @@ class Manager:
         clock: Clock | None = None,
         new_client: NewClient | None = None,
         elect_in_thread: bool = True,
-        guard: PluginGuard | None = None,
         status_server: StatusServer | None = None,
         job_kinds: Sequence[JobKind] = (),
         on_caches_synced: Callable[[], object] = lambda: None,
@@ -117,7 +114,6 @@ class Manager:
         self._clock = clock or SystemClock()
         self._new_client = new_client or self._new_http_client
         self._elect_in_thread = elect_in_thread
-        self._guard = guard
         self._status_server = status_server
         self._job_kinds = job_kinds
         self._on_caches_synced = on_caches_synced
@@ -303,7 +299,7 @@ class Manager:
         )
 
     def _plugin_threads(self, stack: AsyncExitStack) -> PluginThreads | None:
-        if self._guard is None:
+        if not self._framework.guards_others:
             return None
         threads = PluginThreads("planner", skips=self._framework.skips)
         stack.callback(threads.close)
@@ -355,7 +351,7 @@ class Manager:
         # A client of their own: whatever is sent to the webhooks, no reconcile waits for its connections or its limits.
         reader = self._new_client(user_agent=USER_AGENT + WEBHOOKS_SUFFIX, guard=None, tries=TRIES)
         await stack.enter_async_context(reader)
-        workers = Workers(self._framework.skips if self._guard is not None else None)
+        workers = Workers(self._framework.skips if self._framework.guards_others else None)
         admission = AdmissionHandlers(
             self._framework,
             caches.stores(),

@@ -1,48 +1,38 @@
-"""The guard: stands around each call of a plugin that is not ours (`runtime.framework.calls.CallGuard`).
+"""The guard: stands around each call of a plugin of others (`runtime.framework.calls.CallGuard`).
 
 Guarantees:
 - A call of a plugin that is quarantined fails without being made.
-- A call that takes longer than the time limit counts as failed. Whoever waits for it (`threads`) gives it up, and the
-  thread is left to the plugin: nothing ends a call from outside.
-- What our own plugins do is neither watched nor counted: they are tested with everything else, and a plugin that all
-  TrainJobs need must not be lost to them because some of them are odd.
+- A call that takes longer than the time limit counts as failed. `threads` waits for it no longer, and the thread is
+  left to the plugin: nothing ends a call from outside.
 - That a plugin is quarantined, and that it works again, is a line in the log, a metric and a detail of readiness.
+
+The framework calls Trainmaster's own plugins without it: they are tested with everything else, and a plugin that all
+TrainJobs need must not be lost to them because some of them are odd.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from trainmaster.controller.configuration import Plugins, seconds
-from trainmaster.controller.plugins.loading import LoadedPlugins
 from trainmaster.controller.plugins.quarantine import Quarantine, Quarantined
-from trainmaster.metrics.plugins import QUARANTINED, STUCK, count_refused_call, publish_plugin
-from trainmaster.runtime.framework.calls import CallEnded, CallRefused, text_of
-from trainmaster.runtime.framework.framework import INDEXING, MAPPING
+from trainmaster.metrics.plugins import QUARANTINED, STUCK, count_refused_call
+from trainmaster.runtime.framework.calls import PluginQuarantined, TimeLimitExceeded, text_of
+from trainmaster.runtime.framework.interface import Rejected
+
+T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
 
-EVENTS: Final = (MAPPING, INDEXING)
-"""The phases in which events are taken in. What they are not called with is lost, so they are refused only if they are
-what keeps failing.
-"""
 
-
-class PluginQuarantined(CallRefused):
-    """A plugin is not called for a while."""
-
-
-class TimeLimitExceeded(CallEnded):
-    """A call took too long."""
-
-
-@dataclass(slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Call:
     """A call that is under way."""
 
@@ -52,16 +42,11 @@ class Call:
     job: str
     started: float
     limit: float
-    is_over: bool = False
 
     @property
     def error(self) -> TimeLimitExceeded:
         """What it fails with if it takes too long."""
         return TimeLimitExceeded(f"took longer than {self.limit:g} s in {self.phase}")
-
-    def give_up(self) -> bool:
-        """Wait for it no longer if it takes too long; returns whether that is so."""
-        return self.guard.give_up(self)
 
 
 @dataclass(slots=True, eq=False)
@@ -69,31 +54,24 @@ class Work:
     """What a thread is at: some calls, one after the other."""
 
     time_limit: float = float("inf")
-    """Seconds that a call may take, if that is less than elsewhere."""
+    """Seconds that a call may take, if that is less than the guard allows."""
 
-    refused: Mapping[str, CallEnded] = field(default_factory=dict)
+    refused: Mapping[str, TimeLimitExceeded] = field(default_factory=dict)
     """Plugins that are not called, with the reason: the work is being done again because of them."""
 
     call: Call | None = None
-    given_up: CallEnded | None = None
+    given_up: TimeLimitExceeded | None = None
     """Why nobody waits for it any more."""
 
 
-class CurrentWork(threading.local):
-    """What the thread that asks is at."""
-
-    def __init__(self) -> None:
-        self.work = Work()
-
-
-CURRENT: Final = CurrentWork()
+CURRENT: Final = ContextVar[Work | None]("plugin_work", default=None)
+"""The work of the thread that asks."""
 
 
 class PluginGuard:
-    """Guards the calls of some plugins.
+    """Guards the calls of plugins of others.
 
     Args:
-        plugins: Those that are guarded.
         time_limit: Seconds that one call may take.
         failures: After how many failures in a row a plugin is quarantined.
         period: Seconds until it is tried again.
@@ -101,80 +79,47 @@ class PluginGuard:
     """
 
     def __init__(
-        self,
-        plugins: Collection[str],
-        *,
-        time_limit: float,
-        failures: int,
-        period: float,
-        now: Callable[[], float] = time.monotonic,
+        self, *, time_limit: float, failures: int, period: float, now: Callable[[], float] = time.monotonic
     ) -> None:
-        self._plugins = frozenset(plugins)
+        self._time_limit = time_limit
+        self._quarantine = Quarantine(failures=failures, period=period)
         self._now = now
         self._lock = threading.Lock()
-        self._quarantine = Quarantine(failures=failures, period=period)
-        self._time_limit = time_limit
-        for plugin in self._plugins:
-            publish_plugin(plugin)
+        """Held around each look at the quarantine and change of `Work.given_up`: calls end in any thread."""
 
-    @property
-    def period(self) -> float:
-        """Seconds until a quarantined plugin is tried again."""
-        return self._quarantine.period
-
-    def enter(self, plugin: str, phase: str, job: str) -> None:
-        """Take note of a call that begins.
+    def __call__(self, plugin: str, phase: str, job: str, make: Callable[[], T]) -> T:
+        """Make a call, unless it is refused, and draw the conclusions from how it ends.
 
         Raises:
             PluginQuarantined: It must not be made.
-            CallEnded: The same work exceeded the limit in this plugin before, or nobody waits for it any more.
+            TimeLimitExceeded: The same work exceeded the limit in this plugin before, or nobody waits for it any more.
         """
-        if plugin not in self._plugins:
-            return
-        work = CURRENT.work
+        work = CURRENT.get() or Work()
         if (reason := work.given_up or work.refused.get(plugin)) is not None:
             raise reason
         with self._lock:
             quarantined = self._quarantine.enter(plugin, phase, now=self._now())
-        if quarantined is not None and (phase not in EVENTS or phase == quarantined.phase):
+        if quarantined is not None:
             count_refused_call(plugin, phase)
-            raise PluginQuarantined(self._text(quarantined))
-        work.call = Call(self, plugin, phase, job, self._now(), min(self._time_limit, work.time_limit))
+            period = self._quarantine.period
+            raise PluginQuarantined(f"{quarantined} ({quarantined.why}); it is tried again every {period:g} s")
+        call = work.call = Call(self, plugin, phase, job, self._now(), min(self._time_limit, work.time_limit))
+        failure: BaseException | None = None
+        try:
+            return make()
+        except BaseException as error:
+            failure = None if isinstance(error, Rejected) else error  # a plugin that rejects has answered
+            raise
+        finally:
+            self._end(work, call, failure)
 
-    def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:  # noqa: ARG002 - the protocol's
-        """Take note that the call of this thread has ended, and draw the conclusions.
-
-        Raises:
-            CallEnded: It was given up, and its work with it.
-        """
-        work = CURRENT.work
-        if plugin not in self._plugins or (call := work.call) is None:
-            return
-        work.call = None
+    def give_up(self, work: Work) -> bool:
+        """Give up work in which a call takes too long; returns whether that is so."""
         with self._lock:
-            given_up, call.is_over = call.is_over, True
-            if given_up:
-                self._quarantine.came_back(plugin, phase)
-        if given_up:
-            STUCK.labels(plugin).dec()
-            raise call.error
-        if self._now() - call.started > call.limit:
-            self._failed(call, call.error, exceeded=True)
-        elif error is not None:
-            self._failed(call, error, exceeded=False)
-        else:
-            with self._lock:
-                ended = self._quarantine.succeeded(plugin, phase)
-            if ended:
-                QUARANTINED.labels(plugin).set(0)
-                log.info("a plugin works again and is called as before", plugin=plugin, phase=phase)
-
-    def give_up(self, call: Call) -> bool:
-        """Wait no longer for a call that takes too long; returns whether that is so."""
-        with self._lock:
-            if call.is_over or self._now() - call.started <= call.limit:
+            call = work.call
+            if call is None or self._now() - call.started <= call.limit:
                 return False
-            call.is_over = True
+            work.given_up = call.error
             self._quarantine.gave_up(call.plugin, call.phase)
         STUCK.labels(call.plugin).inc()
         log.error(
@@ -184,20 +129,43 @@ class PluginGuard:
             error=str(call.error),
             hint="plugins decide, and neither wait nor do I/O; ask its author",
         )
-        self._failed(call, call.error, exceeded=True)
+        self._failed(call, call.error)
         return True
 
-    def quarantined(self) -> Sequence[Quarantined]:
+    def quarantined(self) -> list[Quarantined]:
         """Return the plugins that are not called, by name."""
         with self._lock:
             return self._quarantine.list()
 
-    def detail(self) -> str | None:
-        """Say which plugins are not called, to everybody who reads probes; errors may quote anything."""
-        return "; ".join(_summary(each) for each in self.quarantined()) or None
+    def detail(self, failed: Collection[str] = ()) -> str | None:
+        """Say to everybody who reads probes which plugins did not load, and which are not called.
 
-    def _failed(self, call: Call, error: BaseException, *, exceeded: bool) -> None:
-        text = text_of(error)
+        Not why: errors may quote anything.
+        """
+        left_out = [f"{', '.join(failed)} did not load"] if failed else []
+        return "; ".join([*left_out, *(f"{each.plugin} {each}" for each in self.quarantined())]) or None
+
+    def _end(self, work: Work, call: Call, failure: BaseException | None) -> None:
+        with self._lock:
+            work.call = None
+            if work.given_up is not None:
+                self._quarantine.came_back(call.plugin, call.phase)
+        if work.given_up is not None:
+            STUCK.labels(call.plugin).dec()
+            raise work.given_up
+        if self._now() - call.started > call.limit:
+            failure = call.error
+        if failure is not None:
+            self._failed(call, failure)
+            return
+        with self._lock:
+            ended = self._quarantine.succeeded(call.plugin, call.phase)
+        if ended:
+            QUARANTINED.labels(call.plugin).set(0)
+            log.info("a plugin works again and is called as before", plugin=call.plugin, phase=call.phase)
+
+    def _failed(self, call: Call, error: BaseException) -> None:
+        text, exceeded = text_of(error), isinstance(error, TimeLimitExceeded)
         # Owners of other TrainJobs get to read it: not what an error quotes of this one.
         why = f"it {text}" if exceeded else type(error).__name__
         with self._lock:
@@ -212,40 +180,17 @@ class PluginGuard:
                 phase=call.phase,
                 failures=quarantined.failures,
                 last=f"{type(error).__name__}: {text}",
-                tried_again_after=f"{self.period:g} s",
+                tried_again_after=f"{self._quarantine.period:g} s",
                 hint="see its errors above; until it is mended, leave it out by plugins.disabled of the configuration, "
                 "or let TrainJobs go on without it by plugins.failurePolicy",
             )
 
-    def _text(self, quarantined: Quarantined) -> str:
-        return f"{_counted(quarantined)} ({quarantined.why}); it is tried again every {self.period:g} s"
 
-
-def _counted(quarantined: Quarantined) -> str:
-    times = "a failure" if quarantined.failures == 1 else f"{quarantined.failures} failures in a row"
-    return f"is quarantined after {times} in {quarantined.phase}"
-
-
-def _summary(quarantined: Quarantined) -> str:
-    return f"{quarantined.plugin} {_counted(quarantined)}"
-
-
-def guard_of(
-    loaded: LoadedPlugins, settings: Plugins, *, now: Callable[[], float] = time.monotonic
-) -> PluginGuard | None:
-    """Make the guard of the plugins that are not ours; None if there are none."""
-    if not loaded.others:
-        return None
+def guard_of(settings: Plugins, *, now: Callable[[], float] = time.monotonic) -> PluginGuard:
+    """Return the guard that a configuration asks for."""
     return PluginGuard(
-        loaded.others,
         time_limit=seconds(settings.time_limit),
         failures=settings.quarantine.failures,
         period=seconds(settings.quarantine.period),
         now=now,
     )
-
-
-def plugins_detail(loaded: LoadedPlugins, guard: PluginGuard | None) -> str | None:
-    """Say what does not run of what should, to everybody who reads probes."""
-    details = (loaded.detail(), None if guard is None else guard.detail())
-    return "; ".join(each for each in details if each) or None

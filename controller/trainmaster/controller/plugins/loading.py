@@ -1,11 +1,13 @@
-"""Loading: which plugins of a configuration run, and what becomes of one that does not load.
+"""Loading: which plugins of a configuration run, what becomes of one that does not load, and options that change.
 
 Guarantees:
-- A plugin of ours that does not load is a `PluginInvalid`: it would be missed by too many. So is a name in the
-  configuration that nothing installed has.
-- One of another distribution is that too, with its distribution and what to do; with `onLoadError: skip` it is left
-  out, and so is one that contradicts those that were loaded before it.
-- Nobody takes the place of a plugin of ours by its name; for that there is `replaces`.
+- A plugin of Trainmaster itself that does not load is a `PluginInvalid`: it would be missed by too many. So is a name
+  in the configuration that nothing installed has.
+- One of others is that too, with its distribution and what to do; with `onLoadError: skip` it is left out, and so is
+  one that contradicts those that were loaded before it.
+- A plugin with `reloads_options` is made anew when its options change; what has begun ends with the old one. If one
+  does not accept them, none of the changes takes effect. If the new one would watch something else, or have another
+  place, the old one stays until the manager is restarted.
 """
 
 from __future__ import annotations
@@ -17,12 +19,20 @@ from typing import Any, Final
 
 import structlog
 
-from trainmaster.controller.configuration import Plugins
-from trainmaster.metrics.plugins import LOADED
+from trainmaster.controller.configuration import ConfigurationInvalid, Plugins
+from trainmaster.metrics.plugins import LOADED, publish_plugin
 from trainmaster.runtime.field_errors import did_you_mean
-from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.framework import Framework, PluginInvalid
+from trainmaster.runtime.framework.descriptor import is_own
 from trainmaster.runtime.framework.interface import Plugin
-from trainmaster.runtime.framework.loader import ALL, discover, is_built_in, origin_of, refuse_unknown, source_of
+from trainmaster.runtime.framework.loader import (
+    OPTIONS,
+    discover,
+    import_plugin,
+    load_plugins,
+    make_plugin,
+    refuse_unknown,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -34,11 +44,8 @@ class LoadedPlugins:
     """What runs, and what does not."""
 
     plugins: Sequence[Plugin]
-    others: frozenset[str]
-    """Those that are not ours."""
-
     failed: Mapping[str, PluginInvalid]
-    """Why others do not run that should."""
+    """Why plugins of others do not run that should."""
 
     installed: frozenset[str]
     """The names of all that are installed, whether they run or not."""
@@ -54,10 +61,10 @@ class LoadedPlugins:
                             f"{did_you_mean(name, sorted(self.installed))}"
                         )
 
-    def tell(self) -> None:
-        """Write what did not load into log and metrics, and what may be misspelt."""
+    def publish(self) -> None:
+        """Write into metrics and log what did and what did not load, and what may be misspelt."""
         for plugin in self.plugins:
-            LOADED.labels(plugin.name).set(1)
+            publish_plugin(plugin.name, guarded=not is_own(plugin))
         for name, error in self.failed.items():
             LOADED.labels(name).set(0)
             log.error(
@@ -70,10 +77,6 @@ class LoadedPlugins:
             )
         for text in self.unknown_names():
             log.warning("a plugin names another one that is not installed", reason=text)
-
-    def detail(self) -> str | None:
-        """Say which plugins did not load, to everybody who reads probes."""
-        return f"{', '.join(self.failed)} did not load" if self.failed else None
 
 
 def load(
@@ -95,10 +98,8 @@ def load(
         PluginInvalid: A plugin does not load that must not be left out.
     """
     found = list(discover() if points is None else points)
-    installed = {point.name for point in found}
-    named = {*settings.enabled, *settings.disabled, *settings.options, *settings.failure_policy} - {ALL}
-    refuse_unknown(named, installed)
-    ours = {point.name: point for point in found if is_built_in(point)}
+    installed = frozenset(point.name for point in found)
+    refuse_unknown(settings.failure_policy.keys(), installed)
     failed: dict[str, PluginInvalid] = {}
 
     def leave_out(name: str, error: PluginInvalid) -> None:
@@ -109,51 +110,71 @@ def load(
             ) from error.__cause__
         failed[name] = error
 
-    foreign: dict[str, list[EntryPoint]] = {}
-    for point in found:
-        if is_built_in(point) or not is_wanted(point, settings):
-            continue
-        if point.name in ours:
-            leave_out(point.name, _name_taken(point, ours[point.name]))
-        else:
-            foreign.setdefault(point.name, []).append(point)
-    wanted = [point for point in ours.values() if is_wanted(point, settings)]
-    plugins = load_points(wanted, options=options, features=features)
-    for name, same in foreign.items():
-        try:
-            more = load_points(same, options=options, features=features)
-            if more and settings.on_load_error == SKIP:
-                # Otherwise whoever makes a framework of all is told.
-                Framework([*plugins, *more]).watches()
-        except PluginInvalid as error:
-            leave_out(name, error)
-        else:
-            plugins += more
-    loaded = frozenset(plugin.name for plugin in plugins)
-    return LoadedPlugins(plugins, loaded - ours.keys(), failed, frozenset(installed))
-
-
-def is_wanted(point: EntryPoint, settings: Plugins) -> bool:
-    """Tell whether a configuration wants a plugin."""
-    enabled = is_built_in(point) or ALL in settings.enabled or point.name in settings.enabled
-    return enabled and point.name not in settings.disabled
-
-
-def load_points(
-    points: Collection[EntryPoint], *, options: Mapping[str, Mapping[str, Any]], features: Collection[str]
-) -> list[Plugin]:
-    """Load just these plugins, each with its own of the options of all.
-
-    Raises:
-        PluginInvalid: One of them does not load.
-    """
-    names = {point.name for point in points}
-    own = {name: values for name, values in options.items() if name in names}
-    return load_plugins(points, options=own, features=features)
-
-
-def _name_taken(point: EntryPoint, own: EntryPoint) -> PluginInvalid:
-    return PluginInvalid(
-        f"{origin_of(point)} has the name of a plugin of Trainmaster itself ({source_of(own)}): give its entry point "
-        f"another name, and its class `replaces = ({point.name!r},)` if it is to run instead; until then uninstall it"
+    plugins = load_plugins(
+        found,
+        enabled=settings.enabled,
+        disabled=settings.disabled,
+        options=options,
+        features=features,
+        leave_out=leave_out,
     )
+    return LoadedPlugins(plugins, failed, installed)
+
+
+class PluginOptions:
+    """The options of the plugins of a framework.
+
+    Args:
+        framework: The plugins.
+        options: Their options as the manager started with them, by plugin.
+        points: The entry points of the plugins; by default all that are installed.
+    """
+
+    def __init__(
+        self,
+        framework: Framework,
+        options: Mapping[str, Mapping[str, Any]],
+        *,
+        points: Iterable[EntryPoint] | None = None,
+    ) -> None:
+        self._framework = framework
+        self._options = dict(options)
+        self._waiting: set[str] = set()
+        self._points = points
+
+    def reloads(self, path: str) -> bool:
+        """Return whether an option, by its path in the file, takes effect in a running manager."""
+        name = path.removeprefix(f"{OPTIONS}.")
+        descriptor = self._framework.descriptors().get(name) if name != path else None
+        return descriptor is not None and descriptor.reloads_options and name not in self._waiting
+
+    def reload(self, options: Mapping[str, Mapping[str, Any]]) -> None:
+        """Put new options in effect, of the plugins that can.
+
+        Raises:
+            ConfigurationInvalid: They do not fit; nothing has changed then.
+        """
+        names = self._framework.names()
+        changed = {name for name in names if options.get(name, {}) != self._options.get(name, {})}
+        points = [
+            point
+            for point in (discover() if self._points is None else self._points)
+            if point.name in changed and self.reloads(f"{OPTIONS}.{point.name}")
+        ]
+        try:
+            made = [make_plugin(point, import_plugin(point), options.get(point.name, {})) for point in points]
+        except PluginInvalid as error:
+            raise ConfigurationInvalid(str(error)) from error
+        for plugin in made:
+            self._options[plugin.name] = options.get(plugin.name, {})
+            try:
+                self._framework.replace(plugin)
+            except PluginInvalid as error:
+                self._waiting.add(plugin.name)
+                log.warning(
+                    "new options of a plugin wait for a restart of the manager; it goes on with the old ones",
+                    plugin=plugin.name,
+                    reason=str(error),
+                )
+            else:
+                log.info("a plugin has new options", plugin=plugin.name)

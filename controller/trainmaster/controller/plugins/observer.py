@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from typing import Final
 
 import structlog
+from cachetools import TTLCache
 
-from trainmaster.controller.plugins.guard import TimeLimitExceeded
 from trainmaster.metrics.plugins import CallResult, observe_plugin_call
-from trainmaster.runtime.framework.calls import text_of
+from trainmaster.runtime.framework.calls import TimeLimitExceeded, text_of
 from trainmaster.runtime.framework.interface import Rejected
 
 log = structlog.get_logger(__name__)
@@ -24,9 +25,6 @@ SLOW: Final = 0.1
 
 LOG_INTERVAL: Final = 600.0
 """Seconds after which an error of the same place is logged again; jobs that are blocked come again and again."""
-
-_MOST_PLACES: Final = 1000
-"""Places that are remembered; a plugin that makes code as it runs has any number of them."""
 
 
 class PluginCallObserver:
@@ -41,9 +39,9 @@ class PluginCallObserver:
     """
 
     def __init__(self, *, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
         self._slow: set[tuple[str, str]] = set()
-        self._logged: dict[tuple[str, str, str, str, int], float] = {}
+        # Bounded: a plugin that makes code as it runs has any number of places.
+        self._logged: TTLCache[object, bool] = TTLCache(1000, LOG_INTERVAL, timer=now)
         self._lock = threading.Lock()
 
     def __call__(self, plugin: str, phase: str, seconds: float, error: BaseException | None) -> None:
@@ -67,33 +65,17 @@ class PluginCallObserver:
             )
 
     def _is_new(self, plugin: str, phase: str, error: BaseException) -> bool:
-        place = (plugin, phase, type(error).__name__, *_place_of(error))
-        now = self._now()
+        *_, raised = "", *((frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__))
+        place = (plugin, phase, type(error).__name__, raised)
         with self._lock:
-            last = self._logged.get(place)
-            if last is not None and now - last < LOG_INTERVAL:
-                return False
-            if len(self._logged) >= _MOST_PLACES:
-                self._logged.clear()
-            self._logged[place] = now
-            return True
+            known = self._logged.get(place, False)
+            if not known:
+                self._logged[place] = True
+            return not known
 
 
 def result_of(error: BaseException) -> CallResult:
     """Return what a call is counted as that raised an error."""
-    match error:
-        case Rejected():
-            return "rejected"
-        case TimeLimitExceeded():
-            return "timeout"
-        case _:
-            return "error"
-
-
-def _place_of(error: BaseException) -> tuple[str, int]:
-    """Return file and line in which an error was raised."""
-    traceback, place = error.__traceback__, ("", 0)
-    while traceback is not None:
-        place = (traceback.tb_frame.f_code.co_filename, traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return place
+    if isinstance(error, Rejected):
+        return "rejected"
+    return "timeout" if isinstance(error, TimeLimitExceeded) else "error"

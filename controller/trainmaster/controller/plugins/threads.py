@@ -1,4 +1,4 @@
-"""The threads in which plugins run that are not ours: one that never comes back holds up nobody else.
+"""The threads in which plugins of others run: one that never returns holds up nobody else.
 
 Guarantees:
 - Not more than so many pieces of work are under way at once; others wait, in order.
@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from queue import SimpleQueue
-from typing import Any, Final, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
-from trainmaster.controller.plugins.guard import CURRENT, Call, Work
-from trainmaster.runtime.framework.calls import CallEnded, PluginFailed
+from trainmaster.controller.plugins.guard import CURRENT, Work
+from trainmaster.runtime.framework.calls import PluginFailed, TimeLimitExceeded
 
 T = TypeVar("T")
+Inbox: TypeAlias = "SimpleQueue[Callable[[], None] | None]"
+"""What a thread does, one after the other; None ends it."""
 
 PLANNERS: Final = 4
 """Threads for reconciles."""
@@ -31,13 +33,13 @@ INTERVAL: Final = 0.1
 
 
 class PluginThreads:
-    """Threads, made when they are needed.
+    """Threads, made when they are needed and used again.
 
     Args:
         name: What debuggers call them.
-        size: How many there are at most, those apart that are left to themselves.
-        skips: Tells whether TrainJobs go on without a plugin that fails.
-        time_limit: Seconds that one call may take here, if that is less than elsewhere.
+        size: How many there are at most, without those that are left to themselves.
+        skips: Returns whether TrainJobs go on without a plugin that fails.
+        time_limit: Seconds that one call may take here, if that is less than the guard allows.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class PluginThreads:
         self._skips = skips
         self._time_limit = time_limit
         self._places = asyncio.Semaphore(size)
-        self._idle: list[_Thread] = []
+        self._idle: list[Inbox] = []
         self._closed = False
 
     async def run(self, function: Callable[[], T]) -> T:
@@ -56,103 +58,80 @@ class PluginThreads:
         Raises:
             PluginFailed: A call in it takes too long.
         """
-        refused: dict[str, CallEnded] = {}
+        refused: dict[str, TimeLimitExceeded] = {}
         while True:
+            work = Work(time_limit=self._time_limit, refused=dict(refused))
             try:
-                return await self._run(function, refused)
-            except _Stuck as stuck:
-                call = stuck.call
-                if call.plugin in refused or not self._skips(call.plugin):
-                    raise PluginFailed(call.plugin, call.phase, call.error) from None
-                refused = {**refused, call.plugin: call.error}
+                return await self._run(function, work)
+            except PluginFailed as error:
+                if work.given_up is None or error.plugin in refused or not self._skips(error.plugin):
+                    raise
+                refused[error.plugin] = work.given_up
 
     def close(self) -> None:
-        """End the threads that have nothing to do, and each other one when it has done what it is at."""
+        """End the threads that are idle, and each other one when it has done what it is at."""
         self._closed = True
-        for thread in self._idle:
-            thread.end()
-        self._idle.clear()
+        while self._idle:
+            self._idle.pop().put(None)
 
-    async def _run(self, function: Callable[[], T], refused: Mapping[str, CallEnded]) -> T:
+    async def _run(self, function: Callable[[], T], work: Work) -> T:
         await self._places.acquire()
-        loop, context = asyncio.get_running_loop(), copy_context()  # what log lines say of the TrainJob is in it
         try:
-            thread = self._idle.pop() if self._idle else _Thread(self._name)
+            inbox = self._idle.pop() if self._idle else _new_thread(self._name)
         except RuntimeError:  # the system has no more of them
             self._places.release()
             raise
-        work = Work(time_limit=self._time_limit, refused=refused)
-        future: asyncio.Future[T] = loop.create_future()
-        next_look: asyncio.TimerHandle | None = None
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
+        next_look: asyncio.TimerHandle
 
         def in_thread() -> None:
-            CURRENT.work = work
+            CURRENT.set(work)
             try:
-                result = context.run(function)
+                settle = partial(result.set_result, function())
             except BaseException as error:
-                call_soon(loop, partial(ended, future.set_exception, error))
-            else:
-                call_soon(loop, partial(ended, future.set_result, result))
+                settle = partial(result.set_exception, error)
+            call_soon(loop, partial(ended, settle))
 
-        def ended(settle: Callable[[Any], object], value: Any) -> None:
-            if work.given_up is None:
-                if next_look is not None:
-                    next_look.cancel()
-                self._take_back(thread)  # first: whoever waits may want it next
-                if not future.done():
-                    settle(value)
+        def ended(settle: Callable[[], None]) -> None:
+            if work.given_up is not None:
+                return
+            next_look.cancel()
+            if self._closed:
+                inbox.put(None)
+            else:
+                self._idle.append(inbox)
+            self._places.release()  # first: whoever waits may want it next
+            if not result.done():
+                settle()
 
         def look() -> None:
             nonlocal next_look
             call = work.call
-            if call is None or not call.give_up():
+            if call is None or not call.guard.give_up(work):
                 next_look = loop.call_later(INTERVAL, look)
                 return
-            work.given_up = call.error
-            thread.end()
+            inbox.put(None)
             self._places.release()
-            if not future.done():
-                future.set_exception(_Stuck(call))
+            if not result.done():
+                result.set_exception(PluginFailed(call.plugin, call.phase, call.error))
 
         next_look = loop.call_later(INTERVAL, look)
-        thread.give(in_thread)
-        return await future
-
-    def _take_back(self, thread: _Thread) -> None:
-        if self._closed:
-            thread.end()
-        else:
-            self._idle.append(thread)
-        self._places.release()
+        inbox.put(partial(copy_context().run, in_thread))  # what log lines say of the TrainJob is in the context
+        return await result
 
 
-class _Stuck(Exception):
-    """A call takes too long."""
+def _new_thread(name: str) -> Inbox:
+    """Start a thread, for which the process does not wait when it ends."""
+    inbox: Inbox = SimpleQueue()
 
-    def __init__(self, call: Call) -> None:
-        super().__init__(str(call.error))
-        self.call = call
-
-
-class _Thread:
-    """One thread; the process does not wait for it when it ends."""
-
-    def __init__(self, name: str) -> None:
-        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        threading.Thread(target=self._run, name=name, daemon=True).start()
-
-    def give(self, work: Callable[[], None]) -> None:
-        """Do something, after everything that was given before."""
-        self._work.put(work)
-
-    def end(self) -> None:
-        """End, after everything that was given before."""
-        self._work.put(None)
-
-    def _run(self) -> None:
-        while (work := self._work.get()) is not None:
+    def work_off() -> None:
+        while (work := inbox.get()) is not None:
             work()
-            del work
+            del work  # an idle thread holds nothing
+
+    threading.Thread(target=work_off, name=name, daemon=True).start()
+    return inbox
 
 
 def call_soon(loop: asyncio.AbstractEventLoop, function: Callable[[], object]) -> None:

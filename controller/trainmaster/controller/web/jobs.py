@@ -16,10 +16,11 @@ from trainmaster.controller.condition_types import BLOCKED, WAITING
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView
-from trainmaster.controller.history.job_objects import conditions_of, record_of
+from trainmaster.controller.history.job_objects import record_of
 from trainmaster.controller.history.query import Query
 from trainmaster.controller.history.reader import HistoryReader
 from trainmaster.controller.history.record import DELETED, FAILED, SUCCEEDED, JobRecord, merged
+from trainmaster.controller.job_fields import JobFields, conditions_of
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import split_key
 from trainmaster.controller.kube.clock import Clock
@@ -167,12 +168,12 @@ class Jobs:
         workloads = list(self._workloads(job)) if whole else []
         record = record_of(job, workloads, user_key=self._user_key)
         conditions = conditions_of(job)
-        state = record.result or _state(job, conditions)
+        state = record.result or _state(JobFields(job))
         if not whole:
             return ShownJob(record, state, is_live=True)
         findings: Sequence[Finding] = ()
         if state != SUCCEEDED:
-            view = JobView(now=self._clock.now(), job=job, jobsets=workloads or None)
+            view = JobView(job, now=self._clock.now(), jobsets=workloads or None)
             findings = explain(view).findings[:_FINDINGS]
         return ShownJob(record, state, conditions, is_live=True, findings=findings)
 
@@ -181,15 +182,11 @@ def _keys(informer: Informer) -> list[str]:
     return informer.store.keys() if informer.has_synced else []
 
 
-def _state(job: JsonObject, conditions: Sequence[JsonObject]) -> str:
-    held = {each["type"] for each in conditions if each["status"] == "True"}
+def _state(job: JobFields) -> str:
+    held = job.conditions.keys()
     if SUSPENDED in held:
         return SUSPENDED
-    parts = (job.get("status") or {}).get("jobsStatus")
-    runs = any(
-        isinstance(each, dict) and (each.get("active") or each.get("ready"))
-        for each in (parts if isinstance(parts, list) else ())
-    )
+    runs = any(each.get("active") or each.get("ready") for each in job.parts)
     if held & {RUNNING, RESTARTING} or (runs and not held & {BLOCKED, WAITING}):
         return "Running"
     return "Waiting"

@@ -10,7 +10,7 @@ Guarantees:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Protocol, TypeVar
 
 from trainmaster.runtime.framework.interface import KindNotServed, NotReady, Plugin, Rejected
@@ -23,33 +23,25 @@ Observer = Callable[[str, str, float, BaseException | None], None]
 
 
 class CallGuard(Protocol):
-    """Stands around every call of a plugin: refuses those of one that is quarantined.
+    """Stands around every call of a plugin of others: refuses those of one that is quarantined."""
 
-    Whatever it raises becomes the failure of the call: `CallRefused` and `CallEnded`, whose texts follow the name of
-    the plugin.
-    """
+    def __call__(self, plugin: str, phase: str, job: str, make: Callable[[], _Result]) -> _Result:
+        """Make a call in this thread by `make`; `job` is the UID of the TrainJob, or empty.
 
-    def enter(self, plugin: str, phase: str, job: str) -> None:
-        """Take note that a call begins in this thread; `job` is the UID of the TrainJob, or empty.
+        Whatever it raises becomes the failure of the call.
 
         Raises:
-            Exception: The call must not be made.
-        """
-
-    def leave(self, plugin: str, phase: str, job: str, error: BaseException | None) -> None:
-        """Take note that it has ended; `error` is why it failed. It follows each `enter` that raised nothing.
-
-        Raises:
-            Exception: Nobody waits for what it returned.
+            PluginQuarantined: The call must not be made.
+            TimeLimitExceeded: Nobody waits for what it returned.
         """
 
 
-class CallRefused(Exception):
-    """Raised by a guard instead of a call: the plugin is quarantined."""
+class PluginQuarantined(Exception):
+    """Raised by a guard instead of a call; the text follows the name of the plugin."""
 
 
-class CallEnded(Exception):
-    """Raised by a guard in place of what a call returns: it took longer than it may."""
+class TimeLimitExceeded(Exception):
+    """Raised by a guard in place of what a call returns: it took longer than it may. Likewise."""
 
 
 class PluginFailed(Exception):
@@ -60,10 +52,10 @@ class PluginFailed(Exception):
         self.phase = phase
         self.rejected = isinstance(cause, Rejected)
         self.not_ready = isinstance(cause, NotReady)
-        self.quarantined = isinstance(cause, CallRefused)
+        self.quarantined = isinstance(cause, PluginQuarantined)
         self.kind_not_served = isinstance(cause, KindNotServed)
         text = text_of(cause)
-        if isinstance(cause, CallRefused | CallEnded):
+        if isinstance(cause, PluginQuarantined | TimeLimitExceeded):
             text = f"plugin {plugin} {text}"
         elif not self.rejected:
             text = f"plugin {plugin} failed in {phase}: {type(cause).__name__}: {text}"
@@ -84,12 +76,16 @@ class Calls:
 
     Args:
         observer: Is told of each call.
-        guard: Stands around each call.
+        guard: Stands around each call of a plugin of others.
+        own: The plugins that are Trainmaster's own, which are called without the guard.
     """
 
-    def __init__(self, *, observer: Observer | None = None, guard: CallGuard | None = None) -> None:
+    def __init__(
+        self, *, observer: Observer | None = None, guard: CallGuard | None = None, own: Collection[str] = ()
+    ) -> None:
         self._observer = observer
         self._guard = guard
+        self._own = own
         self._taken: dict[tuple[str, str], tuple[str, ...]] = {}
 
     def prepare(self, plugin: Plugin) -> None:
@@ -113,7 +109,8 @@ class Calls:
             PluginFailed: It raised, or returned what it may not, or must not be called.
         """
         taken = {name: arguments[name] for name in self._taken[plugin.name, phase]}
-        return self._run(plugin.name, phase, getattr(plugin, phase), taken, check, job=job)
+        method = getattr(plugin, phase)
+        return self.run(plugin.name, phase, lambda: check(method(**taken)), job=job)
 
     def run(self, plugin: str, phase: str, function: Callable[[], _Result], *, job: str = "") -> _Result:
         """Do what is a plugin's.
@@ -121,42 +118,22 @@ class Calls:
         Raises:
             PluginFailed: It failed.
         """
-        result: _Result = self._run(plugin, phase, function, {}, _unchecked, job=job)
-        return result
-
-    def _run(
-        self,
-        plugin: str,
-        phase: str,
-        function: Callable[..., Any],
-        arguments: Mapping[str, Any],
-        check: Callable[[Any], _Result],
-        *,
-        job: str,
-    ) -> _Result:
-        guard = self._guard
-        started = time.perf_counter()
+        guard = None if plugin in self._own else self._guard
+        is_made, started = guard is None, time.perf_counter()
         failure: BaseException | None = None
-        entered = guard is None
         try:
             if guard is None:
-                return check(function(**arguments))
-            guard.enter(plugin, phase, job)
-            entered = True
-            try:
-                return check(function(**arguments))
-            except BaseException as error:
-                failure = error
-                raise
-            finally:
-                guard.leave(plugin, phase, job, None if isinstance(failure, Rejected) else failure)
+                return function()
+
+            def make() -> _Result:
+                nonlocal is_made
+                is_made = True
+                return function()
+
+            return guard(plugin, phase, job, make)
         except BaseException as error:
             failure = error
             raise PluginFailed(plugin, phase, error) from error
         finally:
-            if entered and self._observer is not None:
+            if is_made and self._observer is not None:
                 self._observer(plugin, phase, time.perf_counter() - started, failure)
-
-
-def _unchecked(result: Any) -> Any:
-    return result

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -76,9 +77,13 @@ class Descriptor:
         return not (self.decides or self.policies or self.custom_policies)
 
 
-def is_own(plugin: Any) -> bool:
-    """Tell whether the code of a plugin is Trainmaster's own."""
-    return type(plugin).__module__.startswith(_OWN_PLUGINS)
+def is_own(plugin: object) -> bool:
+    """Return whether a plugin, or an entry point of one, is Trainmaster's own. Nothing else decides it.
+
+    Its package tells: whoever packages Trainmaster may give the distribution another name.
+    """
+    module = plugin.module if isinstance(plugin, EntryPoint) else type(plugin).__module__
+    return module.startswith(_OWN_PLUGINS)
 
 
 def place_of(plugin: Any) -> Place:

@@ -7,7 +7,8 @@ Guarantees:
   there are no others, none is copied.
 - A plugin that fails concerns the TrainJobs that it serves and no other. Of one whose failure policy is "skip" nothing
   is left in the resolution in which it failed.
-- Each call is counted and timed by the observer, and guarded by the guard, that the framework gets.
+- Each call is counted and timed by the observer that the framework gets, and each of a plugin of others goes through
+  the guard that it gets.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class Framework:
     Args:
         plugins: The plugins, in any order.
         observer: Is told of each call.
-        guard: Stands around each call.
+        guard: Stands around each call of a plugin of others.
         failure_policies: Failure policies by plugin, instead of what the plugins say of themselves.
         not_loaded: Plugins that should be among them, but could not be loaded.
     """
@@ -98,7 +99,12 @@ class Framework:
         self.not_loaded = tuple(sorted(not_loaded))
         """The plugins that should run and could not be loaded."""
 
-        self._calls = Calls(observer=observer, guard=guard)
+        own = frozenset(plugin.name for plugin in self._plugins if is_own(plugin))
+        self._has_others = len(own) < len(self._plugins)
+        self.guards_others = self._has_others and guard is not None
+        """Whether the guard watches plugins of others: called in threads, one that takes too long can be given up."""
+
+        self._calls = Calls(observer=observer, guard=guard, own=own)
         for plugin in self._plugins:
             self._calls.prepare(plugin)
         self._failure_policies = {
@@ -108,7 +114,6 @@ class Framework:
         # What is asked for each TrainJob, of the few that it concerns.
         self._configurable = [plugin for plugin in self._plugins if self._descriptors[plugin.name].custom_policies]
         self._skips_any = SKIP in self._failure_policies.values()
-        self._has_others = not all(map(is_own, self._plugins))
         self._check_report = functools.partial(results.report, own=not self._has_others)
         self._served = {name for each in self._descriptors.values() for name in each.policies}
         self._custom = {

@@ -1,27 +1,28 @@
 """The loader: from the entry points of installed distributions to plugins, with the options of the configuration.
 
-Guarantee: a plugin that does not load, or that does not fit the interface, is a `PluginInvalid` that names it together
-with its distribution. What it says of itself is checked before it is made.
+Guarantees:
+- A plugin that does not load, or that does not fit the interface, is a `PluginInvalid` that names it together with its
+  distribution. What it says of itself is checked before it is made.
+- Nobody takes the place of a plugin of Trainmaster by its name; for that there is `replaces`.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from importlib.metadata import Distribution, EntryPoint, entry_points
 from typing import Any
 
 from trainmaster.runtime.field_errors import did_you_mean
-from trainmaster.runtime.framework.descriptor import Descriptor, describe
+from trainmaster.runtime.framework.descriptor import Descriptor, describe, is_own
+from trainmaster.runtime.framework.framework import Framework
 from trainmaster.runtime.framework.interface import ENTRY_POINT_GROUP, Plugin
 from trainmaster.runtime.framework.models import ModelInvalid, parse_model
 from trainmaster.runtime.framework.signatures import PluginInvalid
 
 ALL = "*"
 """In the place of a name in `plugins.enabled`: all that is installed."""
-
-_OWN_DISTRIBUTION = "trainmaster"
 
 OPTIONS = "plugins.options"
 """Where the options of plugins stand in the configuration file."""
@@ -39,15 +40,18 @@ def load_plugins(
     disabled: Collection[str] = (),
     options: Mapping[str, Mapping[str, Any]] | None = None,
     features: Collection[str] = (),
+    leave_out: Callable[[str, PluginInvalid], object] | None = None,
 ) -> list[Plugin]:
-    """Load and construct plugins.
+    """Load and construct plugins, those of Trainmaster itself first.
 
     Args:
         points: The entry points to load; default is everything installed.
-        enabled: The plugins that are wanted, by name, which is that of the entry point; `*` stands for all.
+        enabled: The plugins of others that are wanted, by name, which is that of the entry point; `*` stands for all.
         disabled: Plugins that are left out all the same. What is left out is not imported.
         options: Options of plugins, by plugin name.
         features: The feature gates that are open; a plugin behind another one is left out.
+        leave_out: Called for each plugin of others that does not load, or contradicts those before it, with its name
+            and the reason. By default the reason is raised; contradictions are left to the framework of all then.
 
     Raises:
         PluginInvalid: A plugin does not load, or the configuration names unknown plugins.
@@ -55,12 +59,44 @@ def load_plugins(
     options = dict(options or {})
     found = list(discover() if points is None else points)
     refuse_unknown({*enabled, *disabled, *options} - {ALL}, {point.name for point in found})
-    sources: dict[str, list[EntryPoint]] = {}
-    for point in found:
-        if point.name not in disabled and (ALL in enabled or point.name in enabled):
-            sources.setdefault(point.name, []).append(point)
-    plugins = (_load(same, options.get(name, {}), features) for name, same in sources.items())
-    return [plugin for plugin in plugins if plugin is not None]
+    wanted = [point for point in found if is_wanted(point, enabled=enabled, disabled=disabled)]
+    own = {point.name: point for point in wanted if is_own(point)}
+    loaded = (load_plugin(point, options.get(name, {}), features) for name, point in own.items())
+    plugins = [plugin for plugin in loaded if plugin is not None]
+    others: dict[str, list[EntryPoint]] = {}
+    for point in wanted:
+        if not is_own(point):
+            others.setdefault(point.name, []).append(point)
+    for name, (point, *same) in others.items():
+        try:
+            _refuse_second(point, own.get(name), same)
+            plugin = load_plugin(point, options.get(name, {}), features)
+            more = [] if plugin is None else [plugin]
+            if leave_out is not None:
+                Framework([*plugins, *more]).watches()
+        except PluginInvalid as error:
+            if leave_out is None:
+                raise
+            leave_out(name, error)
+        else:
+            plugins += more
+    return plugins
+
+
+def is_wanted(point: EntryPoint, *, enabled: Collection[str], disabled: Collection[str]) -> bool:
+    """Return whether a configuration wants a plugin: one of Trainmaster itself need not be enabled."""
+    return point.name not in disabled and (is_own(point) or ALL in enabled or point.name in enabled)
+
+
+def load_plugin(point: EntryPoint, options: Mapping[str, Any], features: Collection[str]) -> Plugin | None:
+    """Load and construct a plugin; None if its feature gate is not open.
+
+    Raises:
+        PluginInvalid: It does not load.
+    """
+    make = import_plugin(point)
+    gate = getattr(make, "feature_gate", None)
+    return None if gate is not None and gate not in features else make_plugin(point, make, options)
 
 
 def describe_point(point: EntryPoint) -> Descriptor:
@@ -121,11 +157,6 @@ def make_plugin(point: EntryPoint, make: Callable[..., Plugin], options: Mapping
     return plugin
 
 
-def is_built_in(point: EntryPoint) -> bool:
-    """Tell whether a plugin is one of Trainmaster itself."""
-    return point.dist is not None and _name_of(point.dist) == _OWN_DISTRIBUTION
-
-
 def origin_of(point: EntryPoint) -> str:
     """Name a plugin with where it comes from, for messages."""
     return f"plugin {point.name!r} ({source_of(point)})"
@@ -136,27 +167,28 @@ def source_of(point: EntryPoint) -> str:
     return f"{point.value}, from {_name_of(point.dist)}"
 
 
-def _load(same: list[EntryPoint], options: Mapping[str, Any], features: Collection[str]) -> Plugin | None:
-    point, *others = same
-    if others:
+def _refuse_second(point: EntryPoint, own: EntryPoint | None, same: Sequence[EntryPoint]) -> None:
+    """Refuse a plugin of others whose name one of Trainmaster itself has, or another one."""
+    if own is not None:
         raise PluginInvalid(
-            f"{origin_of(others[0])} has the same name as another plugin ({source_of(point)}); uninstall one of the "
+            f"{origin_of(point)} has the name of a plugin of Trainmaster itself ({source_of(own)}): give its entry "
+            f"point another name, and its class `replaces = ({point.name!r},)` if it is to run instead; until then "
+            "uninstall it"
+        )
+    if same:
+        raise PluginInvalid(
+            f"{origin_of(same[0])} has the same name as another plugin ({source_of(point)}); uninstall one of the "
             f"two, or add {point.name!r} to plugins.disabled of the configuration file, which leaves out both"
         )
-    make = import_plugin(point)
-    gate = getattr(make, "feature_gate", None)
-    if gate is not None and gate not in features:
-        return None
-    return make_plugin(point, make, options)
 
 
-def refuse_unknown(named: set[str], known: set[str]) -> None:
+def refuse_unknown(named: Collection[str], known: Collection[str]) -> None:
     """Refuse names of plugins that are not installed.
 
     Raises:
         PluginInvalid: There are some; the message says which are installed.
     """
-    unknown = sorted(named - known)
+    unknown = sorted(set(named).difference(known))
     if unknown:
         suggestion = f" {did_you_mean(unknown[0], sorted(known))}" if len(unknown) == 1 else ""
         raise PluginInvalid(

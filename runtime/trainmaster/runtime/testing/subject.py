@@ -17,9 +17,9 @@ from trainmaster.runtime.api import ApiTypeError, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
 from trainmaster.runtime.canonical import TemplateInvalid
 from trainmaster.runtime.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.descriptor import describe
+from trainmaster.runtime.framework.descriptor import describe, is_own
 from trainmaster.runtime.framework.interface import ENTRY_POINT_GROUP, ApplyWhen, Desired, Plugin
-from trainmaster.runtime.framework.loader import discover, load_plugins, make_plugin
+from trainmaster.runtime.framework.loader import discover, load_plugins, make_plugin, refuse_unknown
 from trainmaster.runtime.framework.signatures import PHASES, implements
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -31,7 +31,6 @@ from trainmaster.runtime.testing import builders
 REFUSALS: Final = (ApiTypeError, JobInvalid, MergeError, PolicyUnserved, TemplateInvalid)
 """What keeps a TrainJob from being resolved and is no plugin's fault."""
 
-_DISTRIBUTION: Final = "trainmaster"
 
 Around: TypeAlias = Callable[[str, Callable[[], Any], dict[str, Any]], Any]
 """Stands around each call of a plugin: is given phase, call and arguments, and returns what the call returned."""
@@ -91,8 +90,10 @@ class Subject:
             PluginInvalid: It cannot be used; the message says why.
         """
         if isinstance(self.plugin, str):
-            found = load_plugins(enabled=[self.plugin], options={self.plugin: self.options}, features=_Any())
-            return found[0]
+            installed = discover()
+            refuse_unknown({self.plugin}, {point.name for point in installed})
+            points = [point for point in installed if point.name == self.plugin]
+            return load_plugins(points, options={self.plugin: self.options}, features=_Any())[0]
         if isinstance(self.plugin, type):
             name = getattr(self.plugin, "name", None)
             value = f"{self.plugin.__module__}:{self.plugin.__qualname__}"
@@ -162,7 +163,7 @@ def built_in_plugins() -> list[Plugin]:
 @functools.cache
 def _built_in_points() -> list[EntryPoint]:
     """Find the entry points of the built-in plugins, which takes reading the metadata of all distributions."""
-    return [point for point in discover() if point.dist is not None and point.dist.name == _DISTRIBUTION]
+    return [point for point in discover() if is_own(point)]
 
 
 @functools.cache

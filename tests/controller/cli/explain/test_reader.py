@@ -121,7 +121,7 @@ async def say(mine: Team, number: int, kind: str, name: str, reason: str) -> Non
 async def look(mine: Team, job: JsonObject, **known: Any) -> tuple[set[tuple[str, str]], list[str]]:
     """The events of a job as name and reason, and what could not be read."""
     reader = Reader(mine.client, mine.name)
-    found = await read_events(reader, JobView(now=datetime.now(UTC) + LATER, job=job, **known))
+    found = await read_events(reader, JobView(job, now=datetime.now(UTC) + LATER, **known))
     return {(each.about.name, each.reason) for each in found or ()}, [each.text for each in reader.unread]
 
 

@@ -14,7 +14,7 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 JOB = Job(
-    TRAINJOBS, {"metadata": {"name": "a", "namespace": "b", "uid": "1", "creationTimestamp": "2026-01-01T00:00:05Z"}}
+    {"metadata": {"name": "a", "namespace": "b", "uid": "1", "creationTimestamp": "2026-01-01T00:00:05Z"}}, TRAINJOBS
 )
 
 

@@ -14,6 +14,7 @@ from trainmaster.controller.cli.jobs.table import human_duration, table
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import Cluster
 
 
@@ -73,8 +74,21 @@ def test_durations_are_written_as_kubectl_writes_them() -> None:
 def test_a_job_that_says_nothing_is_listed_as_well() -> None:
     """The definitions of other distributions require less than ours."""
     metadata = {"name": "bare", "namespace": "team", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    job = Job(Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True), {"metadata": metadata})
+    job = Job({"metadata": metadata}, Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True))
     now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
     assert not job.is_suspended
     lines = table([job], pods=[], jobsets=[], now=now, namespaces=True)
     assert lines[1].split() == ["team", "PyTorchJob", "bare", "Pending", "0/0", "0", "60s", "-"]
+
+
+@pytest.mark.parametrize("odd", [None, "odd", 7, ["odd"], {"Worker": "odd"}, {"Worker": {"replicas": None}}])
+def test_a_job_whose_fields_have_other_shapes_is_listed_as_well(odd: object) -> None:
+    """The definitions of other distributions let in what those of Trainmaster do not."""
+    metadata = {"name": "odd", "namespace": "team", "uid": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    status = {"conditions": odd, "jobsStatus": odd, "replicaStatuses": odd, "trainerStatus": odd}
+    spec = {"trainer": odd, "runPolicy": odd, "pytorchReplicaSpecs": odd}
+    v1 = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
+    jobs = [Job({"metadata": metadata, "spec": spec, "status": status}, kind) for kind in (TRAINJOBS, v1)]
+    jobs += [Job({"metadata": metadata, "spec": odd, "status": odd}, kind) for kind in (TRAINJOBS, v1)]
+    lines = table(jobs, pods=[], jobsets=[], now=datetime(2026, 1, 1, 0, 1, tzinfo=UTC), namespaces=False)
+    assert [line.split()[:3] for line in lines[1:]] == [[job.kind, "odd", "Pending"] for job in jobs]

@@ -15,10 +15,12 @@ from aiohttp.test_utils import TestServer
 from support.commands import Ran
 from support.debian import read_dockerfile
 from support.distributions import Distributions
+from support.vandal import raise_key_error
 
 from trainmaster.controller.cli import root
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.server.healthz import Healthz
+from trainmaster.runtime.framework.calls import Calls, PluginFailed
 from trainmaster.runtime.version import __version__
 
 HEAD = "apiVersion: config.trainer.kubeflow.org/v1alpha1\nkind: Configuration\n"
@@ -208,10 +210,10 @@ def test_where_a_hook_failed_is_shown_to_its_author(distributions: Distributions
 async def probes() -> AsyncIterator[str]:
     """A manager that does not call two of its plugins."""
     healthz = Healthz()
-    guard = PluginGuard(["torch", "volcano"], time_limit=1.0, failures=1, period=60.0)
+    guard = PluginGuard(time_limit=1.0, failures=1, period=60.0)
     for plugin in ("torch", "volcano"):
-        guard.enter(plugin, "build", "uid")
-        guard.leave(plugin, "build", "uid", KeyError("region"))
+        with pytest.raises(PluginFailed):
+            Calls(guard=guard).run(plugin, "build", raise_key_error, job="uid")
     healthz.add_readyz_check("plugins", lambda: None, note=guard.detail)
     server = TestServer(healthz.application())
     await server.start_server()

@@ -157,7 +157,7 @@ async def test_a_mapper_that_is_given_up_loses_no_update(cluster: Cluster, clock
                 for_ever.wait()
             return jobs_of(obj)
 
-    guard = PluginGuard(["acme"], time_limit=5, failures=100, period=60, now=lambda: now[0])
+    guard = PluginGuard(time_limit=5, failures=100, period=60, now=lambda: now[0])
     threads = PluginThreads("planner", skips=lambda _plugin: False)
     caches = Caches(cluster, Framework([Plugin()], guard=guard).watches(), clock=clock)
     queue = Recorder(clock)

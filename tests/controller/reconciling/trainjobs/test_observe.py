@@ -28,7 +28,7 @@ async def test_each_object_is_decoded_once_unless_a_plugin_of_others_may_change_
     foreign: bool, jobsets: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The JobSet is read by the plugin that reports the status, and by the plan, which compares with it."""
-    guard = PluginGuard(["bystander"], time_limit=60.0, failures=3, period=60.0)
+    guard = PluginGuard(time_limit=60.0, failures=3, period=60.0)
     world = World(Bystander(), guard=guard) if foreign else World()
     world.put(trainjob_object(suspend=True), runtime_object())
     await world.reconcile()

@@ -7,10 +7,11 @@ from importlib.metadata import EntryPoint
 
 from trainmaster.controller.cli.options import plugin_options_in_effect
 from trainmaster.controller.configuration import EffectiveConfiguration, Plugins, Problem
-from trainmaster.controller.plugins.loading import SKIP, is_wanted, load_points
+from trainmaster.controller.plugins.loading import SKIP
 from trainmaster.runtime.field_errors import did_you_mean
-from trainmaster.runtime.framework import Framework, PluginInvalid
-from trainmaster.runtime.framework.loader import ALL, discover, is_built_in
+from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
+from trainmaster.runtime.framework.descriptor import is_own
+from trainmaster.runtime.framework.loader import ALL, discover, is_wanted, load_plugin
 from trainmaster.runtime.framework.models import ModelInvalid
 
 
@@ -22,12 +23,13 @@ def plugin_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
     broken = False
     for point, error in _broken(effective):
         broken = True
-        if is_built_in(point) or given.on_load_error != SKIP:
+        if is_own(point) or given.on_load_error != SKIP:
             yield from _problems_of(error, point.name, given)
     if not broken:  # each for itself is in order: what remains is what they say of each other
-        wanted = [point for point in discover() if is_wanted(point, given)]
+        wanted = _wanted(given)
+        own_options = {point.name: options[point.name] for point in wanted if point.name in options}
         try:
-            Framework(load_points(wanted, options=options, features=effective.open_features))
+            Framework(load_plugins(wanted, options=own_options, features=effective.open_features))
         except PluginInvalid as error:
             yield Problem("plugins", str(error))
 
@@ -35,12 +37,15 @@ def plugin_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
 def _broken(effective: EffectiveConfiguration) -> Iterator[tuple[EntryPoint, PluginInvalid]]:
     """Return the plugins that are wanted and do not load."""
     options = plugin_options_in_effect(effective)
-    for point in discover():
-        if is_wanted(point, effective.configuration.plugins):
-            try:
-                load_points([point], options=options, features=effective.open_features)
-            except PluginInvalid as error:
-                yield point, error
+    for point in _wanted(effective.configuration.plugins):
+        try:
+            load_plugin(point, options.get(point.name, {}), effective.open_features)
+        except PluginInvalid as error:
+            yield point, error
+
+
+def _wanted(given: Plugins) -> list[EntryPoint]:
+    return [point for point in discover() if is_wanted(point, enabled=given.enabled, disabled=given.disabled)]
 
 
 def _unknown_names(given: Plugins, names: list[str]) -> Iterator[Problem]:
@@ -67,12 +72,13 @@ def plugin_notices(effective: EffectiveConfiguration) -> Iterator[Problem]:
     given = effective.configuration.plugins
     if given.on_load_error == SKIP:
         for point, error in _broken(effective):
-            if not is_built_in(point):
+            if not is_own(point):
                 yield Problem("plugins", f"{error}; the manager runs without it, as plugins.onLoadError says")
+    wanted = _wanted(given)
     for point in discover():
         if point.name in given.disabled or point.name not in given.options:
             continue
-        if not is_wanted(point, given):
+        if point not in wanted:
             yield Problem(f"plugins.options.{point.name}", "no effect: plugins.enabled does not name the plugin")
             continue
         try:

@@ -50,7 +50,7 @@ async def read_events(reader: Reader, view: JobView) -> Sequence[Event] | None:
         raw = [*raw, *await _asked_for(reader, view)]
         about = "those about the job and some of its pods were read"
         reader.note(EVENTS, WhyUnread.FAILED, f"there are more than {MOST} of them in the namespace; {about}")
-    parts = [*(view.jobsets or ()), *(view.jobs or ()), *(view.pods or ()), view.job]
+    parts = [*(view.jobsets or ()), *(view.jobs or ()), *(view.pods or ()), view.object]
     uids = {str(each["metadata"].get("uid") or "") for each in parts} - {""}
     claims = {name for pod in view.pods or () for name in claim_names(pod)}
     found = [

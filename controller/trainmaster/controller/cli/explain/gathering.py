@@ -46,7 +46,7 @@ async def gather(client: KubeClient, job: Job, *, now: datetime, command_options
     """
     reader = Reader(client, job.namespace)
     obj = {"apiVersion": job.resource.api_version, "kind": job.kind, **job.object}
-    view = JobView(now=now, job=obj, command_options=command_options)
+    view = JobView(obj, now=now, command_options=command_options)
     view = await (_trainjob(reader, job, view) if job.is_trainjob else _v1_job(reader, job, view))
     return await look_for_reasons(reader, view)
 
@@ -63,7 +63,7 @@ async def gather_deleted(
         command_options: What commands that are advised need to reach the cluster.
     """
     reader = Reader(client, job["metadata"]["namespace"])
-    view = JobView(now=now, job=job, is_deleted=True, command_options=command_options)
+    view = JobView(job, now=now, is_deleted=True, command_options=command_options)
     return replace(view, events=await read_events(reader, view), unread=reader.unread)
 
 

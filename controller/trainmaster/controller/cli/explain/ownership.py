@@ -24,5 +24,5 @@ def created_since(objects: Sequence[JsonObject] | None, view: JobView) -> Sequen
     """Return what was created after the job."""
     if objects is None:
         return None
-    created = view.job["metadata"].get("creationTimestamp") or ""
+    created = view.metadata.get("creationTimestamp") or ""
     return [each for each in objects if str(each["metadata"].get("creationTimestamp") or "") >= created]

@@ -24,8 +24,6 @@ from trainmaster.controller.cli.follow.job_status import (
     FollowedJob,
     JobStatus,
     pod_phase,
-    progress_of,
-    true_conditions,
     why_failed,
 )
 from trainmaster.controller.cli.follow.ownership import Ownership
@@ -34,6 +32,7 @@ from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.cli.follow.unattended import UNATTENDED_AFTER, explain_unattended
 from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import TransportError
@@ -172,8 +171,9 @@ class Follower:
             # What was deleted and created again may arrive as one update.
             status.deleted |= not is_deleted or metadata["uid"] == status.job.uid
         else:
-            before, status.conditions = status.conditions, true_conditions(job)
-            status.progress = progress_of(job)
+            fields = JobFields(job)
+            before, status.conditions = status.conditions, fields.conditions
+            status.progress = fields.progress
             status.is_attended |= bool(job.get("status"))
             status.nodes = (job["spec"].get("trainer") or {}).get("numNodes") or status.nodes
             for kind, condition in status.conditions.items():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -10,6 +9,7 @@ from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
 from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
 from trainmaster.controller.container_failures import container_statuses, first_failure, rank_of, restart_attempt
+from trainmaster.controller.job_fields import Progress
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -36,20 +36,6 @@ class FollowedJob:
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """What the training has reported of itself (`status.trainerStatus`)."""
-
-    percentage: int | None
-    """From 0 to 100."""
-
-    remaining_seconds: int | None
-    """Until the end, as the training sees it."""
-
-    metrics: Mapping[str, str]
-    """The last numbers, by name, as they were reported."""
 
 
 @dataclass(slots=True)
@@ -161,24 +147,6 @@ def followed_job(trainjob: JsonObject) -> FollowedJob:
         uid=metadata["uid"],
         created=metadata["creationTimestamp"],
         runtime=reference_of(trainjob, namespace=metadata["namespace"], supplied=()),
-    )
-
-
-def true_conditions(job: JsonObject) -> dict[str, JsonObject]:
-    """Return the conditions that hold, by type."""
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return {each["type"]: each for each in conditions if each["status"] == "True"}
-
-
-def progress_of(trainjob: JsonObject) -> Progress | None:
-    """Return what the training has reported of itself."""
-    reported = (trainjob.get("status") or {}).get("trainerStatus")
-    if not reported:
-        return None
-    return Progress(
-        percentage=reported.get("progressPercentage"),
-        remaining_seconds=reported.get("estimatedRemainingSeconds"),
-        metrics={each["name"]: each["value"] for each in reported.get("metrics") or ()},
     )
 
 

@@ -263,7 +263,7 @@ class _Following:
     async def _has_ended(self) -> str | None:
         job = self._job
         try:
-            current = Job(job.resource, await self._client.get(job.resource, job.namespace, job.name))
+            current = Job(await self._client.get(job.resource, job.namespace, job.name), job.resource)
         except NotFound:
             current = None
         if current is None or current.uid != job.uid:

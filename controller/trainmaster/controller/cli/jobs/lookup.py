@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import true_conditions
 from trainmaster.controller.cli.responses import Rejected, send
+from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import ApiError, Forbidden, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.api.constants import COMPLETE, FAILED
-from trainmaster.runtime.jobs.constants import API_VERSION, GROUP, SUCCEEDED, VERSION
+from trainmaster.runtime.jobs.constants import API_VERSION, GROUP, VERSION
 from trainmaster.runtime.jobs.loader import installed_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -27,31 +26,15 @@ _LISTED: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Job(JobFields):
     """A job as the cluster has it."""
 
     resource: Resource
-    object: JsonObject
 
     @property
     def kind(self) -> str:
-        """Of the job."""
+        """Of the job; objects of lists do not say."""
         return self.resource.kind
-
-    @property
-    def namespace(self) -> str:
-        """In which it is."""
-        return str(self.object["metadata"]["namespace"])
-
-    @property
-    def name(self) -> str:
-        """Of the job."""
-        return str(self.object["metadata"]["name"])
-
-    @property
-    def uid(self) -> str:
-        """Of the object: a job that is created anew under the same name has another one."""
-        return str(self.object["metadata"]["uid"])
 
     @property
     def title(self) -> str:
@@ -67,35 +50,6 @@ class Job:
     def qualified(self) -> str:
         """What `-o name` prints, here and of kubectl."""
         return f"{self.kind.lower()}.{self.resource.group}/{self.name}"
-
-    @property
-    def is_trainjob(self) -> bool:
-        """Whether it is one; else it is of `kubeflow.org/v1`."""
-        return self.resource == TRAINJOBS
-
-    @property
-    def spec(self) -> Mapping[str, Any]:
-        """What is wanted; nothing, where the definition of another distribution lets that pass."""
-        return self.object.get("spec") or {}
-
-    @property
-    def conditions(self) -> dict[str, JsonObject]:
-        """Those that hold, by type."""
-        return true_conditions(self.object)
-
-    @property
-    def outcome(self) -> str | None:
-        """How it ended: the type of that condition; None while it may still run."""
-        return next((each for each in (COMPLETE, SUCCEEDED, FAILED) if each in self.conditions), None)
-
-    @property
-    def is_suspended(self) -> bool:
-        """Whether its owner, or a queue, wants it to be."""
-        return bool(_suspending(self).get("suspend"))
-
-
-def _suspending(job: Job) -> Mapping[str, Any]:
-    return job.spec if job.is_trainjob else job.spec.get("runPolicy") or {}
 
 
 def suspension(job: Job, *, suspend: bool) -> JsonObject:
@@ -151,7 +105,7 @@ async def _list(client: KubeClient, resource: Resource, namespace: str | None) -
     except NotFound:
         return None
     return [
-        Job(resource, {"apiVersion": resource.api_version, "kind": resource.kind, **item}) for item in found["items"]
+        Job({"apiVersion": resource.api_version, "kind": resource.kind, **item}, resource) for item in found["items"]
     ]
 
 
@@ -198,7 +152,7 @@ def means(word: str, resource: Resource) -> bool:
 
 async def _get(client: KubeClient, resource: Resource, namespace: str, name: str) -> list[Job]:
     try:
-        return [Job(resource, await client.get(resource, namespace, name))]
+        return [Job(await client.get(resource, namespace, name), resource)]
     except NotFound:
         return []
 

@@ -188,7 +188,7 @@ async def _create(client: KubeClient, job: Job, manifest: JsonObject, *, dry_run
         ) from error
     except ApiError as error:
         raise Rejected([f"{job.kind} {job.namespace}/{name}: {line}" for line in error_lines(error)]) from error
-    return Job(job.resource, made)
+    return Job(made, job.resource)
 
 
 async def _belongings(client: KubeClient, job: Job) -> list[JsonObject]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import (
-    FollowedJob,
-    JobStatus,
-    Progress,
-    progress_of,
-    true_conditions,
-)
+from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.container_failures import rank_of
-from trainmaster.runtime.api.constants import NODE
+from trainmaster.controller.job_fields import Progress, number, true_conditions
 from trainmaster.runtime.jobs.constants import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -73,67 +67,47 @@ def job_row(job: Job, pods: Iterable[JsonObject], jobset: JsonObject | None) -> 
         pods: Of a TrainJob, those with its name in their labels.
         jobset: What a TrainJob has become; None if there is none, or it is not known.
     """
-    return _trainjob_row(job, pods, jobset) if job.is_trainjob else _v1_row(job)
+    return _trainjob_row(job, pods, jobset or {}) if job.is_trainjob else _v1_row(job)
 
 
-def _trainjob_row(job: Job, pods: Iterable[JsonObject], jobset: JsonObject | None) -> JobRow:
-    created = job.object["metadata"]["creationTimestamp"]
-    status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created), true_conditions(job.object))
+def _trainjob_row(job: Job, pods: Iterable[JsonObject], jobset: JsonObject) -> JobRow:
+    created = job.metadata["creationTimestamp"]
+    status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created), job.conditions)
     for pod in pods:
         if pod["metadata"]["creationTimestamp"] >= created:  # not of a namesake that was deleted before
             status.observe_pod(pod)
-    whole = ((jobset or {}).get("status") or {}).get("restarts") or 0
+    nodes = sum(each.pods for each in job.pod_sets(jobset) if each.is_node)
     return JobRow(
         kind=job.kind,
         namespace=job.namespace,
         name=job.name,
         state=status.state,
         has_ended=status.outcome is not None,
-        nodes=sum(_is_ready(pod) for pod in status.pods.values() if rank_of(pod) is not None),
-        wanted=_wanted(job, jobset),
-        restarts=max(status.restarts, whole),
+        nodes=sum("Ready" in true_conditions(pod) for pod in status.pods.values() if rank_of(pod) is not None),
+        wanted=nodes or sum(each.pods for each in job.pod_sets({})) or None,
+        restarts=max(status.restarts, job.restarts(jobset)),
         created=created,
         started=status.started,
         ended=status.ended,
         goes_on=status.outcome is None and bool(status.pods),
-        progress=progress_of(job.object),
+        progress=job.progress,
     )
 
 
-def _is_ready(pod: JsonObject) -> bool:
-    conditions: Iterable[Mapping[str, str]] = (pod.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-
-
-def _wanted(job: Job, jobset: JsonObject | None) -> int | None:
-    """Return how many nodes a TrainJob is to have; its workload knows what its runtime says."""
-    for replicated in ((jobset or {}).get("spec") or {}).get("replicatedJobs") or ():
-        if replicated["name"] == NODE:
-            return int(replicated.get("replicas", 1) * replicated["template"]["spec"].get("parallelism", 1))
-    return (job.spec.get("trainer") or {}).get("numNodes") or None
-
-
 def _v1_row(job: Job) -> JobRow:
-    conditions, status = job.conditions, job.object.get("status") or {}
-    state = next((each for each in _V1_STATES if each in conditions), "Pending")
-    replicas: Mapping[str, JsonObject] = status.get("replicaStatuses") or {}
+    state = next((each for each in _V1_STATES if each in job.conditions), "Pending")
     return JobRow(
         kind=job.kind,
         namespace=job.namespace,
         name=job.name,
         state=state,
         has_ended=job.outcome is not None,
-        nodes=sum(each.get("active") or 0 for each in replicas.values()),
-        wanted=sum(
-            replica.get("replicas", 1)
-            for name, specs in job.spec.items()
-            if name.endswith("ReplicaSpecs") and isinstance(specs, dict)
-            for replica in specs.values()
-        ),
-        restarts=sum(each.get("restarts") or 0 for each in replicas.values()),
-        created=job.object["metadata"]["creationTimestamp"],
-        started=status.get("startTime"),
-        ended=status.get("completionTime") or conditions.get(FAILED, {}).get("lastTransitionTime"),
+        nodes=sum(number(each.get("active")) for each in job.replicas),
+        wanted=sum(each.pods for each in job.pod_sets({})),
+        restarts=job.restarts({}),
+        created=job.metadata["creationTimestamp"],
+        started=job.status.get("startTime"),
+        ended=job.ended or None,
         goes_on=job.outcome is None and state != SUSPENDED,
         progress=None,
     )

@@ -12,12 +12,11 @@ from typing import Any
 
 from trainmaster.controller.cli.options import plugin_options_in_effect
 from trainmaster.controller.configuration import EffectiveConfiguration
-from trainmaster.controller.plugins.loading import is_wanted
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.descriptor import Descriptor, describe
 from trainmaster.runtime.framework.framework import SCHEDULERS
 from trainmaster.runtime.framework.interface import Plugin
-from trainmaster.runtime.framework.loader import describe_point, discover, import_plugin, make_plugin
+from trainmaster.runtime.framework.loader import describe_point, discover, import_plugin, is_wanted, make_plugin
 from trainmaster.runtime.framework.ordering import order_plugins
 
 LOADED, DISABLED, NOT_ENABLED, GATED, BROKEN = "loaded", "disabled", "not enabled", "gate closed", "broken"
@@ -112,7 +111,7 @@ def _look(effective: EffectiveConfiguration) -> Iterator[InstalledPlugin]:
     for point in points:
         if point.name in given.disabled:
             yield _left_out(point, DISABLED, "plugins.disabled of the configuration names it")
-        elif not is_wanted(point, given):
+        elif not is_wanted(point, enabled=given.enabled, disabled=given.disabled):
             yield _left_out(point, NOT_ENABLED, "plugins.enabled of the configuration does not name it")
         elif names.count(point.name) > 1:
             yield _left_out(point, BROKEN, "several distributions offer a plugin of this name; uninstall all but one")

@@ -73,7 +73,7 @@ async def settle(
     existing = []
     for each in taken:
         try:
-            existing.append((each, Job(TRAINJOBS, await client.get(TRAINJOBS, each.namespace, each.name))))
+            existing.append((each, Job(await client.get(TRAINJOBS, each.namespace, each.name), TRAINJOBS)))
         except NotFound:
             continue  # it has gone meanwhile
     settlement = Settlement()

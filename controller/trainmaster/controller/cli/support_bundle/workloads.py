@@ -58,7 +58,7 @@ async def gather_namespace(reading: Reading, namespace: str | None, *, now: date
     jobs: list[Job] = []
     for kind in kinds:
         found, remark = await reading.list(kind, namespace)
-        jobs += [Job(kind, each) for each in found]
+        jobs += [Job(each, kind) for each in found]
         _add(reading, kind, found, remark)
     for kind, labels in (
         (JOBSETS, None),

@@ -15,7 +15,8 @@ from trainmaster.controller.container_failures import restart_attempt
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since, true_conditions
+from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since
+from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED
 from trainmaster.runtime.jsontree import JsonObject
 

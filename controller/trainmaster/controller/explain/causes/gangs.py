@@ -19,7 +19,8 @@ from trainmaster.controller.explain.pods import (
     phase_of,
 )
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, condition_since, true_conditions
+from trainmaster.controller.explain.view import JobView, condition_since
+from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import VOLCANO_API_VERSION
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -10,7 +10,8 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since, true_conditions
+from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since
+from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
@@ -40,7 +41,7 @@ def queued(view: JobView) -> Iterator[Finding]:
 
 def queue_of(view: JobView) -> str:
     """Return the name of the queue of Kueue that the job asks for; empty if it asks for none."""
-    return str((view.job["metadata"].get("labels") or {}).get(QUEUE_LABEL) or "")
+    return str((view.metadata.get("labels") or {}).get(QUEUE_LABEL) or "")
 
 
 def lacks_kueue(view: JobView) -> bool:

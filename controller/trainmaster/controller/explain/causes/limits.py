@@ -13,7 +13,8 @@ from trainmaster.controller.explain.commands import trainmaster
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
 from trainmaster.controller.explain.pods import missing_pods, started_at
 from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, condition_since, true_conditions
+from trainmaster.controller.explain.view import JobView, condition_since
+from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -36,8 +36,8 @@ def suspended(view: JobView) -> Iterator[Finding]:
     since = condition_since(view.conditions.get(SUSPENDED) or {})
     queue = "" if lacks_kueue(view) else queue_of(view)
     jobset = _suspended_jobset(view)
-    if _suspends(view.job):
-        manager, at = _who(view.job, "spec") if view.is_trainjob else _who(view.job, "spec", "runPolicy")
+    if _suspends(view.object):
+        manager, at = _who(view.object, "spec") if view.is_trainjob else _who(view.object, "spec", "runPolicy")
         path = "spec.suspend" if view.is_trainjob else "spec.runPolicy.suspend"
         by = f", set {_by(manager)}" if manager else ""
         text = f"{path} is true{by}"

@@ -68,7 +68,7 @@ def waiting_condition(
         now: The time.
     """
     job = {"apiVersion": TRAINJOBS.api_version, "kind": TRAINJOBS.kind, **trainjob}
-    view = JobView(now=now, job=job, jobsets=[jobset], pods=pods, events=events)
+    view = JobView(job, now=now, jobsets=[jobset], pods=pods, events=events)
     explanation = explain(view)
     since = explanation.state.since
     found = next(iter(explanation.findings), None)

@@ -10,7 +10,8 @@ from support.followed_jobs import condition, job_status, pod, pods
 from trainmaster.controller.cli.follow.display.durations import clock, seconds_between
 from trainmaster.controller.cli.follow.display.job_view import Attempt, JobView
 from trainmaster.controller.cli.follow.display.rank_groups import rank_groups, summary
-from trainmaster.controller.cli.follow.job_status import JobStatus, Progress
+from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.job_fields import Progress
 
 
 def test_a_job_is_in_the_state_that_matters_most() -> None:

@@ -77,7 +77,7 @@ def job(*conditions: tuple[str, str, str], resource: Resource = TRAINJOBS, **spe
     ]
     metadata = {"name": "demo", "namespace": "team", "uid": "1", "creationTimestamp": CREATED}
     obj = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
-    return Job(resource, {**obj, "status": {"conditions": listed}})
+    return Job({**obj, "status": {"conditions": listed}}, resource)
 
 
 def pod(**status: Any) -> JsonObject:

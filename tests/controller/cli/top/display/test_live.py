@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import AsyncIterator
@@ -46,7 +47,7 @@ sys.exit(asyncio.run(main()))
 
 @pytest.fixture(autouse=True)
 def _programs_find_support(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]), prepend=os.pathsep)
 
 
 @asynccontextmanager

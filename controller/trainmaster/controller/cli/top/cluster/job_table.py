@@ -102,7 +102,7 @@ class JobTable:
         if obj is None:
             self._rows.pop(key, None)
             return
-        job = Job(kind, obj)
+        job = Job(obj, kind)
         before = self._rows.get(key)
         row = job_row(job, self._pods_of(job), self._jobset(job, name))
         wants_explanation = may_be_troubled(job, row)
@@ -128,7 +128,7 @@ class JobTable:
         obj, row = self._jobs[kind].get(name), self._rows[key]
         if obj is None:
             return  # that it is gone will be told
-        job = Job(kind, obj)
+        job = Job(obj, kind)
         trouble = trouble_of(job, pods=self._pods_of(job), jobset=self._jobset(job, name), now=now)
         self._rows[key] = replace(row, trouble=trouble)
         if trouble is None and not row.row.has_ended:

@@ -54,8 +54,8 @@ def trouble_of(job: Job, *, pods: Sequence[JsonObject], jobset: JsonObject | Non
     if job.outcome is not None and job.outcome != FAILED:
         return None
     view = JobView(
+        job.object,
         now=now,
-        job=job.object,
         pods=[{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods],
         jobsets=None if jobset is None else [jobset],
     )
