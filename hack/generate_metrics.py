@@ -18,9 +18,9 @@ import generator
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.state import State
-from trainmaster.controller.reconciling.jobs import job_states
-from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import EXIT_CLASSES, WITH_EXIT_CLASS
-from trainmaster.controller.reconciling.trainjobs.job_metrics.job_state import REASONS
+from trainmaster.controller.job_metrics import jobs_by_state
+from trainmaster.controller.job_metrics.failure_cause import EXIT_CLASSES, WITH_EXIT_CLASS
+from trainmaster.controller.job_metrics.job_state import REASONS
 from trainmaster.metrics import cache, certificates, controller, plugins, queue, rest_client, statusserver, trainjobs
 from trainmaster.metrics.families import Family, families
 from trainmaster.runtime.framework.signatures import PHASES
@@ -92,7 +92,7 @@ LABELS: Final = (
     Label("training_operator_", "job_namespace", "The namespace of the job", most="namespaces"),
     Label("training_operator_", "framework", "The kind of the job, for instance `pytorch`", most="kinds"),
     Label("trainmaster_v1_", "framework", "The same", most="kinds"),
-    Label("trainmaster_v1_", "state", "As `trainmaster explain` calls it", job_states.STATES),
+    Label("trainmaster_v1_", "state", "As `trainmaster explain` calls it", jobs_by_state.STATES),
     Label("trainmaster_plugin_", "plugin", "The name of the plugin", most="plugins"),
     Label("trainmaster_plugin_", "phase", "What it was called for", tuple(PHASES)),
     Label("trainmaster_plugin_", "result", "How the call ended", get_args(plugins.CallResult)),

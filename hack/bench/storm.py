@@ -16,12 +16,12 @@ import orjson
 
 from bench import samples
 from bench.lives import pairs
+from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.watch import WatchStream
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.metrics.trainjobs import TrainJobsMetrics

@@ -77,7 +77,7 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         ),
         "events": (f"{_KUBE}/events/",),
         "metrics": (
-            "prometheus_client/", "trainmaster/metrics/", f"{_TRAINJOBS}/job_metrics/",
+            "prometheus_client/", "trainmaster/metrics/", "trainmaster/controller/job_metrics/",
             "trainmaster/controller/plugins/observer.py", "trainmaster/controller/server/",
             "trainmaster/controller/manager/process.py",
         ),

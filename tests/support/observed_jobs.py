@@ -9,9 +9,9 @@ from support.objects import replicated_job, trainjob_object
 from support.series import series
 from support.virtualtime import VirtualClock
 
+from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -10,12 +10,12 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration import Controller as ControllerSection
+from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.manager import controllers
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.controller import Controller
-from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.framework import Framework, load_plugins
 

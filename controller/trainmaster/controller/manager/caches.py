@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
@@ -54,7 +55,6 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     usual_owner,
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper, ThreadedMapper
-from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -17,7 +18,6 @@ from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller, ReconcileTracer
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
-from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics

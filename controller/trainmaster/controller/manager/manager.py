@@ -32,6 +32,7 @@ import structlog
 from trainmaster.controller.certificates.rights import manages_certificates
 from trainmaster.controller.configuration import Configuration, seconds
 from trainmaster.controller.debugging.handlers import Debugged
+from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.elector import new_identity
@@ -59,7 +60,6 @@ from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.operator_namespace import operator_namespace
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import require_unique_names
-from trainmaster.controller.reconciling.trainjobs.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.statusserver import OwnerKinds, StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers

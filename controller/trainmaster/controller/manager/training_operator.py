@@ -25,6 +25,7 @@ import orjson
 import structlog
 
 from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.job_metrics.jobs_by_state import JobStates
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, Transform, strip_managed_fields
 from trainmaster.controller.kube.cache.outages import Outages
@@ -54,7 +55,6 @@ from trainmaster.controller.reconciling.jobs.event_handlers import (
     trim_pod,
     trim_service,
 )
-from trainmaster.controller.reconciling.jobs.job_states import JobStates
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
 from trainmaster.controller.reconciling.writes import GroupVersionKind

@@ -19,10 +19,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.clock import Clock, parse_time
-from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import UNKNOWN
-from trainmaster.controller.reconciling.trainjobs.job_metrics.job_state import (
+from trainmaster.controller.job_metrics.failure_cause import UNKNOWN
+from trainmaster.controller.job_metrics.job_state import (
     END,
     JOBSET,
     PROGRESS,
@@ -35,13 +33,15 @@ from trainmaster.controller.reconciling.trainjobs.job_metrics.job_state import (
     reached,
     state_of,
 )
-from trainmaster.controller.reconciling.trainjobs.job_metrics.trainjob_facts import TrainJobFacts, read_trainjob
-from trainmaster.controller.reconciling.trainjobs.job_metrics.workload_facts import (
+from trainmaster.controller.job_metrics.trainjob_facts import TrainJobFacts, read_trainjob
+from trainmaster.controller.job_metrics.workload_facts import (
     Demand,
     KnownWorkloads,
     WorkloadFacts,
     read_workload,
 )
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.clock import Clock, parse_time
 from trainmaster.metrics import trainjobs as families
 from trainmaster.metrics.series import Histogram
 from trainmaster.runtime.api.constants import FAILED

@@ -14,19 +14,19 @@ from support.observed_jobs import ObservedJobs, condition, training_job
 
 from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
-from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import (
+from trainmaster.controller.job_metrics.failure_cause import (
     EXIT_CLASSES,
     Failure,
     exit_class,
     failure_of,
 )
+from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.metrics.trainjobs import MOST_ACCELERATORS, MOST_RUNTIMES, OTHER
 from trainmaster.runtime.jsontree import JsonObject
 
 JOBS = 1200
-DOCUMENTED = Path(__file__).parents[5] / "docs/metrics.md"
+DOCUMENTED = Path(__file__).parents[3] / "docs/metrics.md"
 CODES = (1, 126, 127, 134, 137, 139, 143, 250)
 
 

@@ -9,8 +9,8 @@ import pytest
 from support.jobworld import pytorchjob, replicas
 from support.series import series
 
+from trainmaster.controller.job_metrics.jobs_by_state import STATES, JobStates
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.jobs.job_states import STATES, JobStates
 from trainmaster.runtime.jsontree import JsonObject
 
 

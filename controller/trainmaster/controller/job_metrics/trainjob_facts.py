@@ -11,7 +11,7 @@ from sys import intern
 from typing import Any, Final, NamedTuple
 
 from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, WAITING
-from trainmaster.controller.reconciling.trainjobs.job_metrics.failure_cause import Failure, failure_of
+from trainmaster.controller.job_metrics.failure_cause import Failure, failure_of
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 

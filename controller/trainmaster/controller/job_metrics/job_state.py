@@ -20,8 +20,8 @@ from trainmaster.controller.condition_types import (
 from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.conditions import REACHED_MAX_RESTARTS
 from trainmaster.controller.explain.state import State
-from trainmaster.controller.reconciling.trainjobs.job_metrics.trainjob_facts import INVALID, TrainJobFacts
-from trainmaster.controller.reconciling.trainjobs.job_metrics.workload_facts import WorkloadFacts
+from trainmaster.controller.job_metrics.trainjob_facts import INVALID, TrainJobFacts
+from trainmaster.controller.job_metrics.workload_facts import WorkloadFacts
 from trainmaster.runtime.api.constants import COMPLETE, DEADLINE_EXCEEDED_REASON, RUNTIME_NOT_SUPPORTED_REASON
 
 QUEUED: Final = "Queued"
