@@ -1,11 +1,11 @@
-"""The reconciler of TrainJobs: observe from caches, plan purely, apply by requests.
+"""What is observed and decided of a TrainJob.
 
-- `reconciler`: one reconcile, from the other parts;
+- `reconciler`: the way of `reconciling.reconciler`, for TrainJobs;
 - `observe`: what the caches, and for a missing runtime the server, say about one TrainJob;
 - `plan`: which writes bring the cluster there (pure);
 - `deadlines`: `activeDeadlineSeconds` and `ttlSecondsAfterFinished` (pure);
 - `status`: the status that follows (pure);
-- `apply`: performs the writes;
+- `lasting_plans`: what need not be decided anew while a workload runs;
 - `first_failure_reporter`: when the pods of a failing TrainJob are read (`failed_pods`), and what is told of them
   (`first_failures`, `replicated_jobs`: pure);
 - `deleted_workloads`: the last states of workloads that are gone;
