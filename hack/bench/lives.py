@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bench import samples
+from trainmaster.controller.diagnosis.waiting import kept, waiting_condition
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.reconciling.trainjobs.waiting import kept, waiting_condition
 from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import COMPLETE

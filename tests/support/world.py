@@ -9,6 +9,7 @@ from typing import Any, cast
 from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 
+from trainmaster.controller.diagnosis.diagnosis import Diagnosis
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -20,7 +21,14 @@ from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
-from trainmaster.controller.reconciling.outcomes import ExpectationsPending, Outcome, RequeueAfter
+from trainmaster.controller.reconciling.outcomes import (
+    Done,
+    ExpectationsPending,
+    Outcome,
+    RequeueAfter,
+    next_outcome,
+    to_requeue,
+)
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
 from trainmaster.controller.resources import (
@@ -110,6 +118,15 @@ class World:
     def restart(self) -> None:
         """Have another process reconcile, which remembers nothing."""
         self.deleted_workloads = DeletedWorkloads(self.trainjobs)
+        self.diagnosis_queue = WorkQueue(clock=self.clock)
+        self.diagnosis = Diagnosis(
+            self,
+            self.diagnosis_queue,
+            trainjobs=self.trainjobs,
+            jobsets=self.stores[JOBSETS.api_version, JOBSETS.kind],
+            recorder=cast("EventRecorder", self),
+            clock=self.clock,
+        )
         self.reconciler = TrainJobReconciler(
             client=cast("KubeClient", self),
             queue=self.queue,
@@ -121,6 +138,7 @@ class World:
             recorder=cast("EventRecorder", self),
             clock=self.clock,
             deleted_workloads=self.deleted_workloads,
+            diagnosis=self.diagnosis,
         )
 
     def close(self) -> None:
@@ -128,7 +146,27 @@ class World:
         self._plugin_threads.close()
 
     async def reconcile(self) -> Outcome:
-        return await self.reconciler.reconcile(KEY)
+        """Reconcile, and once more whenever something was found; the outcome tells when that may be, too."""
+        outcome = await self.reconciler.reconcile(KEY)
+        while await self.diagnose():
+            outcome = await self.reconciler.reconcile(KEY)
+        look = self.diagnosis.next_due(KEY)
+        if look is None or not isinstance(outcome, Done | RequeueAfter):
+            return outcome
+        dues = getattr(outcome, "seconds", None), to_requeue(look - self.clock.monotonic())
+        return next_outcome(dues, failure=None, problem=None)
+
+    async def diagnose(self) -> bool:
+        """Read what is due; tells whether something was."""
+        found = False
+        while (key := self.diagnosis_queue.take()) is not None:
+            requests = len(self.requests)
+            due = await self.diagnosis.read(key)
+            found = found or len(self.requests) > requests
+            if due is not None:
+                self.diagnosis_queue.add_after(key, due)
+            self.diagnosis_queue.done(key)
+        return found
 
     async def reconcile_after(self, seconds: float) -> Outcome:
         """Let time pass, and reconcile."""
@@ -138,7 +176,7 @@ class World:
     async def work(self) -> int:
         """Reconcile for as long as anything has the key reconciled, as the controller does; returns how often."""
         reconciled = 0
-        while (key := self.queue.take()) is not None:
+        while (key := self.queue.take()) is not None or (await self.diagnose() and (key := self.queue.take())):
             outcome = await self.reconciler.reconcile(key)
             if isinstance(outcome, RequeueAfter | ExpectationsPending):
                 self.queue.add_after(key, outcome.seconds)
@@ -175,6 +213,14 @@ class World:
         """Have the reconciler take note of a change as the manager does, of JobSets."""
         kind = (change.new or change.old or {}).get("kind")
         return self.reconciler.delay_of([KEY], change) if kind == JOBSETS.kind else 0.0
+
+    def show_as(self, key: str, kind: str) -> JsonObject:
+        """Have the cache show an object of ours under another name too, and return it."""
+        obj = self.find(kind)
+        namespace, name = key.split("/")
+        obj["metadata"] |= {"namespace": namespace, "name": name}
+        self.stores[obj["apiVersion"], kind].put(copy_tree(obj))
+        return obj
 
     def find(self, kind: str, name: str = "demo") -> JsonObject:
         """Read an object as the server has it."""

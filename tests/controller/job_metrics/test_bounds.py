@@ -13,6 +13,7 @@ from support.objects import trainjob_object
 from support.observed_jobs import ObservedJobs, condition, training_job
 
 from trainmaster.controller.container_failures import ContainerFailure
+from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.job_metrics.failure_cause import (
     EXIT_CLASSES,
@@ -20,7 +21,6 @@ from trainmaster.controller.job_metrics.failure_cause import (
     exit_class,
     failure_of,
 )
-from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.metrics.registry import REGISTRY
 from trainmaster.metrics.trainjobs import MOST_ACCELERATORS, MOST_RUNTIMES, OTHER
 from trainmaster.runtime.jsontree import JsonObject

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.diagnosis.diagnosis import WORKERS, Diagnosis
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
@@ -17,10 +18,12 @@ from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller, ReconcileTracer
+from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
 from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
-from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
+from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.framework import Framework
 
 if TYPE_CHECKING:
@@ -58,6 +61,11 @@ def make_controllers(
         return WorkQueue(clock=clock, metrics=WorkQueueMetrics(name), exists=store.__contains__)
 
     queue = queue_of("trainjob_controller", caches.trainjobs.store)
+    diagnosis_queue = queue_of("trainjob_diagnosis", caches.trainjobs.store)
+    _, jobsets = caches.stores().get((JOBSET_API_VERSION, JOBSET_KIND), (JOBSETS, Store()))
+    diagnosis = Diagnosis(
+        client, diagnosis_queue, trainjobs=caches.trainjobs.store, jobsets=jobsets, recorder=recorder, clock=clock
+    )
     trainjobs = TrainJobReconciler(
         client=client,
         queue=queue,
@@ -68,6 +76,7 @@ def make_controllers(
         recorder=recorder,
         clock=clock,
         deleted_workloads=caches.deleted_workloads,
+        diagnosis=diagnosis,
         planner=planner,
         plugin_threads=plugin_threads,
     )
@@ -78,7 +87,12 @@ def make_controllers(
         trainjobs.on_start()
         observer.lead()
 
+    async def diagnose(key: str) -> Outcome:
+        due = await diagnosis.read(key)
+        return DONE if due is None else RequeueAfter(due)
+
     controllers = [
+        Controller("trainjob_diagnosis", diagnose, diagnosis_queue, workers=WORKERS, clock=clock),
         Controller(
             "trainjob_controller",
             trainjobs.reconcile,
@@ -88,7 +102,7 @@ def make_controllers(
             unobserved=trainjobs.unobserved,
             clock=clock,
             tracer=tracer("trainjob_controller", TRAINJOBS, caches.trainjobs.store),
-        )
+        ),
     ]
     for resource in RUNTIMES.values():
         name = f"{resource.kind.lower()}_controller"

@@ -11,12 +11,13 @@ from dataclasses import replace
 
 from trainmaster.controller.certificates import rights as certificates
 from trainmaster.controller.configuration import OFF, Configuration
+from trainmaster.controller.diagnosis import pods, refusals
 from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.reconciling import rights, runtimes, status_writer
-from trainmaster.controller.reconciling.trainjobs import failed_pods, job_creation, observe
+from trainmaster.controller.reconciling.trainjobs import observe
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.controller.server import filters
 from trainmaster.controller.statusserver import authorizer, handler
@@ -59,8 +60,8 @@ def _policy_rules(
     yield from rights.trainjob_rules(watches)
     yield from observe.POLICY_RULES
     yield from status_writer.policy_rules(TRAINJOBS, "trainjob_controller")
-    yield from job_creation.policy_rules(watches)
-    yield from failed_pods.policy_rules(watches)
+    yield from refusals.policy_rules(watches)
+    yield from pods.policy_rules(watches)
     yield from runtimes.POLICY_RULES
     yield from recorder.policy_rules(namespace)
     election = configuration.leader_election

@@ -170,6 +170,8 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
     async def _move_on(self, key: str, raw: JsonObject, job: Job) -> Outcome:
         observed = await self._observe(key, raw, job)
         decided = await self._decide(key, observed)
+        if decided.held_for is not None:
+            return RequeueAfter(decided.held_for)
         owner = Owner(job.metadata, raw)
         problem, failure, write_due = await self._build(key, owner, decided)
         problem, wording_due = self._problem_reporter.keep_wording(key, raw, problem)

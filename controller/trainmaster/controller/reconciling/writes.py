@@ -91,6 +91,9 @@ class Decision:
     due: float | None = None
     """Seconds until something is due although nothing changes."""
 
+    held_for: float | None = None
+    """For how many seconds nothing is to be written at all, since something is about to be known."""
+
     expires_in: float | None = None
     """Seconds until a finished job has outlived its time to live; zero or less: it has; None: it never will."""
 

@@ -9,9 +9,9 @@ from support.objects import replicated_job, runtime_object, trainjob_object
 from support.plugins import Counting
 from support.world import JOBSET_COMPLETED, World, guarded_world, world_with
 
+from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK_FOR_JOBS as FIRST_LOOK
 from trainmaster.controller.kube.cache.store import object_key
 from trainmaster.controller.reconciling.outcomes import DONE
-from trainmaster.controller.reconciling.trainjobs.job_creation import FIRST_LOOK
 from trainmaster.runtime.jsontree import JsonObject
 
 RUNNING = {"replicatedJobsStatus": [{"name": "node", "active": 1, "ready": 1}]}

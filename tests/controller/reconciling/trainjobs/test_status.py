@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from support.objects import COMPLETE, SUSPENDED, trainjob_object
 
+from trainmaster.controller.diagnosis.first_failures import FirstFailure, FirstFailures
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import status_patch
-from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailure, FirstFailures
 from trainmaster.controller.reconciling.trainjobs.status import next_status
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework.interface import StatusReport

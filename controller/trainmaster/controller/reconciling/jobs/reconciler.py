@@ -14,13 +14,13 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
+from trainmaster.controller.conditions import stored_status
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
-from trainmaster.controller.reconciling.conditions import stored_status
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
 from trainmaster.controller.reconciling.jobs.event_handlers import managed_by
 from trainmaster.controller.reconciling.jobs.objects import Plan

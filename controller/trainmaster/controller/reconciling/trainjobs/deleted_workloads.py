@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import orjson
 
+from trainmaster.controller.conditions import is_true, stored_status
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.conditions import is_true, stored_status
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.runtime.api.constants import FINAL_CONDITIONS
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable

@@ -20,11 +20,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from trainmaster.controller.diagnosis.counts import Counts, counts_of, fails, without_jobs
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plan import time_to_live
-from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, counts_of, fails
 from trainmaster.controller.reconciling.write_backoff import digest
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from trainmaster.controller.condition_types import RUNTIME_DENIED, RUNTIME_NOT_FOUND
+from trainmaster.controller.diagnosis.counts import without_jobs
+from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
-from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
-from trainmaster.controller.reconciling.trainjobs.job_creation import without_jobs
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
 from trainmaster.controller.reconciling.writes import Apply, Decision, name_taken

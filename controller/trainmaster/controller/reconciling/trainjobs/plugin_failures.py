@@ -23,9 +23,9 @@ from trainmaster.controller.condition_types import (
     PLUGIN_QUARANTINED,
     PLUGIN_SKIPPED,
 )
+from trainmaster.controller.conditions import find_condition, stored_status
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
-from trainmaster.controller.reconciling.conditions import find_condition, stored_status
 from trainmaster.controller.reconciling.problems import EVENT_ACTION, REPORT_INTERVAL, Problem
 from trainmaster.controller.redaction import redact
 from trainmaster.metrics.plugins import SKIPPED

@@ -15,24 +15,22 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, TypeVar
 
-from trainmaster.controller.condition_types import TIME_TO_LIVE_EXPIRED
+from trainmaster.controller.condition_types import JOB_CREATION_FAILED, TIME_TO_LIVE_EXPIRED
+from trainmaster.controller.conditions import set_condition, stored_status
+from trainmaster.controller.diagnosis.diagnosis import NOTHING, Diagnosis, Findings
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQueue
 from trainmaster.controller.plugins.threads import PluginThreads
-from trainmaster.controller.reconciling.conditions import set_condition, stored_status
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline, seconds_to_expiry
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
-from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FirstFailureReporter
-from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
-from trainmaster.controller.reconciling.trainjobs.job_creation import JobCreation
 from trainmaster.controller.reconciling.trainjobs.lasting_plans import LastingPlans, only_counters_change
 from trainmaster.controller.reconciling.trainjobs.observe import (
     Observed,
@@ -78,6 +76,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         recorder: Where events go.
         clock: The time.
         deleted_workloads: The last states of workloads that are gone.
+        diagnosis: Knows why TrainJobs wait or fail.
         planner: Where plans of large TrainJobs are made; by default in the threads of the event loop.
         plugin_threads: Where plans and status reports are made, if plugins of others take part.
     """
@@ -94,6 +93,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         recorder: EventRecorder,
         clock: Clock,
         deleted_workloads: DeletedWorkloads,
+        diagnosis: Diagnosis,
         planner: Executor | None = None,
         plugin_threads: PluginThreads | None = None,
     ) -> None:
@@ -119,8 +119,8 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
 
         self._lasting_plans = LastingPlans()
         self._skipped_plugins = SkippedPlugins(recorder, clock)
-        self._job_creation = JobCreation(client, clock)
-        self._failure_reporter = FirstFailureReporter(client, recorder, clock)
+        self._diagnosis = diagnosis
+        diagnosis.on_finding = lambda key: self.echoes.add(key, None, priority=CHANGE_PRIORITY)
 
     def delay_of(self, keys: Sequence[str], change: Delta) -> float:
         """Take note of a change of a JobSet; return the seconds that the TrainJobs which it concerns may wait for it.
@@ -133,7 +133,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         (key,) = keys
         if key not in self._lasting_plans or not only_counters_change(change):
             return 0.0
-        self._failure_reporter.note_counts(key, change.new)
+        self._diagnosis.note_counts(key, change.new)
         return self._status_writer.seconds_to_counters(key)
 
     def _begin_anew(self, key: str) -> None:
@@ -142,8 +142,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
     def _forget(self, key: str) -> None:
         super()._forget(key)
         self._skipped_plugins.forget(key)
-        self._job_creation.forget(key)
-        self._failure_reporter.forget(key)
+        self._diagnosis.forget(key)
         self._lasting_plans.forget(key)
         self._snapshot_digests.pop(key, None)
 
@@ -172,21 +171,23 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
 
     async def _decide(self, key: str, observed: Observed) -> Plan:
         report, report_problem = await self._report(observed)
-        first_failures, read_due = await self._first_failures(key, observed, report)
+        findings = self._findings(key, observed, report)
+        if findings.held_for is not None:
+            return Plan(held_for=findings.held_for)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
         ends = report is not None and finished(report.conditions) and not observed.job.is_finished
         to_deadline = None if ends else seconds_to_deadline(observed.job, self._clock.now())
         exceeded = to_deadline is not None and to_deadline <= 0
         planned = Plan() if ends else await self._plan(key, observed, exceeded)
-        planned.report, planned.first_failures, planned.deadline_exceeded = report, first_failures, exceeded
+        planned.report, planned.first_failures, planned.deadline_exceeded = report, findings.first_failures, exceeded
         planned.problem = planned.problem or report_problem
-        look_due: float | None = None
         if planned.problem is None and planned.workload_without_jobs is not None:
-            planned.problem, look_due = await self._job_creation.look(key, planned.workload_without_jobs)
+            if (refusal := self._diagnosis.refusal(key, planned.workload_without_jobs)) is not None:
+                planned.problem = Problem(JOB_CREATION_FAILED, refusal, retry=False)
         else:
-            self._job_creation.forget(key)
+            self._diagnosis.forget_refusal(key)
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(planned.problem) else None
-        planned.look_again(None if exceeded else to_deadline, read_due, look_due, retry)
+        planned.look_again(None if exceeded else to_deadline, retry)
         return planned
 
     async def _plan(self, key: str, observed: Observed, exceeded: bool) -> Plan:
@@ -215,7 +216,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
             unsupported_runtime=unsupported_runtime(job.spec.runtime_ref),
             skipped=self._skipped_plugins.condition(key, raw, decided.skipped),
             first_failures=decided.first_failures,
-            waiting=self._failure_reporter.waiting(key, raw),
+            waiting=self._diagnosis.waiting(key, raw),
             snapshot_digest=decided.snapshot_digest or observed.snapshot_digest,
             now=time_text(now),
         )
@@ -225,9 +226,9 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         return status
 
     def _on_status(self, key: str, observed: Observed, decided: Plan, status: JsonObject) -> None:  # noqa: ARG002
-        self._failure_reporter.note_status(key, status)
-        if self._ends(observed, status):
-            self._failure_reporter.forget(key)
+        self._diagnosis.note_status(key, status)
+        if finished(status.get("conditions") or []):
+            self._diagnosis.forget_ended(key)
             self._lasting_plans.forget(key)
 
     def _ends(self, observed: Observed, status: JsonObject) -> bool:
@@ -250,16 +251,14 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         if decided.lasts and not any(each.uid for each in decided.applies):
             self._lasting_plans.note(key, observed, time_to_live=decided.time_to_live)
 
-    async def _first_failures(
-        self, key: str, observed: Observed, report: StatusReport | None
-    ) -> tuple[FirstFailures | None, float | None]:
-        """Find out which failures there are to tell of, and when to look again."""
-        jobset = observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
+    def _findings(self, key: str, observed: Observed, report: StatusReport | None) -> Findings:
+        """Return what was found of failures, and for how long the end of the job is not to be told."""
         if observed.job.is_finished:
-            self._failure_reporter.forget(key)
-        elif jobset is not None and report is not None:
-            return await self._failure_reporter.observe(key, observed.raw, jobset, report)
-        return None, None
+            return self._diagnosis.observe_ended(key)
+        jobset = observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
+        if jobset is None or report is None:
+            return NOTHING
+        return self._diagnosis.observe(key, observed.raw, jobset, report)
 
     async def _report(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
         """Ask plugins for the state of the workload, of those that fail only the ones that serve the TrainJob."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import Final
 
 from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
-from trainmaster.controller.reconciling.conditions import is_true, remove_condition, set_condition
+from trainmaster.controller.conditions import find_condition, is_true, remove_condition, set_condition
+from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.reconciling.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.first_failures import FirstFailures
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     COMPLETE,
@@ -72,6 +72,7 @@ def next_status(
     if report is not None:
         _note_report(report, following, conditions, now=now, cause=first_failures.cause if first_failures else None)
     if first_failures is not None:
+        _complete_end(job, conditions, first_failures.cause, now=now)
         _set_or_remove(conditions, CONTAINER_FAILED, first_failures.condition, now=now)
     if not finished(conditions):
         if deadline_exceeded:
@@ -115,6 +116,13 @@ def _note_report(
     if not finished(conditions):
         for condition in report.conditions:
             set_condition(conditions, _with_cause(condition, cause), now=now)
+
+
+def _complete_end(job: TrainJob, conditions: list[JsonObject], cause: str | None, *, now: str) -> None:
+    """Say why a workload has failed if that is known only after its end was told."""
+    failed = find_condition(conditions, FAILED)
+    if job.is_finished and failed is not None and cause and cause not in str(failed.get("message")):
+        set_condition(conditions, _with_cause(failed, cause), now=now)
 
 
 def _with_cause(condition: JsonObject, cause: str | None) -> JsonObject:

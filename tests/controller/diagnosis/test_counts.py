@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.controller.reconciling.trainjobs.replicated_jobs import Counts, fails, is_ready
+from trainmaster.controller.diagnosis.counts import Counts, fails, is_ready
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from trainmaster.runtime.api.constants import COMPLETE
+from trainmaster.controller.conditions import is_true, stored_status
+from trainmaster.runtime.api.constants import COMPLETE, JOBSET_COMPLETED, JOBSET_FAILED
 from trainmaster.runtime.jsontree import JsonObject
 
 _COUNTS: Final = ("active", "ready", "succeeded", "failed", "suspended")
@@ -74,3 +75,21 @@ def counts_of(jobs: Iterable[JsonObject]) -> dict[str, Counts]:
         )
         for each in jobs
     }
+
+
+def without_jobs(jobset: JsonObject) -> set[str]:
+    """The ReplicatedJobs of a JobSet that has not ended of whose Jobs its status counts none."""
+    status = stored_status(jobset)
+    conditions = status["conditions"]
+    if is_true(conditions, JOBSET_COMPLETED) or is_true(conditions, JOBSET_FAILED):
+        return set()
+    counts = _by_name(status.get("replicatedJobsStatus"))
+    counted = {name for name, each in counts.items() if any(each.get(count) for count in _COUNTS)}
+    spec = jobset.get("spec")
+    return _by_name(spec.get("replicatedJobs") if isinstance(spec, dict) else None).keys() - counted
+
+
+def _by_name(entries: Any) -> dict[str, JsonObject]:
+    """Return what has a name in a list that may hold anything: a JobSet is not always one."""
+    listed = entries if isinstance(entries, list) else []
+    return {each["name"]: each for each in listed if isinstance(each, dict) and isinstance(each.get("name"), str)}

@@ -17,9 +17,9 @@ from support.failing_pods import (
 from support.objects import SUSPENDED, replicated_job
 from support.world import KEY
 
+from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, SETTLING
 from trainmaster.controller.kube.rest.errors import ServerError
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
-from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import FIRST_LOOK, SETTLING
 
 
 async def test_a_container_that_fails_and_is_restarted_in_place_is_told_at_once() -> None:
@@ -173,14 +173,14 @@ async def test_a_jobset_that_was_made_anew_is_judged_anew() -> None:
 
 async def test_nothing_is_kept_of_a_job_that_is_fine_or_gone() -> None:
     world = await FailingWorld.running()
-    reporter = world.reconciler._failure_reporter
-    assert (reporter._jobs, reporter._counts) == ({}, {})
+    diagnosis = world.diagnosis
+    assert (diagnosis._jobs, diagnosis._counts) == ({}, {})
     world.show_pods(pod(0), failing())
     await world.report(active=1)
-    assert reporter._jobs.keys() == {KEY}
+    assert diagnosis._jobs.keys() == {KEY}
     await world.report(FAILED, failed=1)
     await world.reconcile()
-    assert (reporter._jobs, reporter._counts) == ({}, {})
+    assert (diagnosis._jobs, diagnosis._counts) == ({}, {})
 
 
 async def test_conditions_of_others_and_their_order_stay() -> None:

@@ -22,12 +22,12 @@ from trainmaster.controller.container_failures import (
     ContainerFailure,
     container_failures,
 )
+from trainmaster.controller.diagnosis.waiting import kept
 from trainmaster.controller.explain.pods import is_running
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
-from trainmaster.controller.reconciling.trainjobs.waiting import kept
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch

@@ -9,16 +9,15 @@ import pytest
 import structlog
 from support.failing_pods import COMPLETED, FAILED, TOLD, FailingWorld, failing, pod
 
-from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError
-from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
-from trainmaster.controller.reconciling.trainjobs.failed_pods import MOST_PODS, PAGE, TIME_LIMIT
-from trainmaster.controller.reconciling.trainjobs.first_failure_reporter import (
+from trainmaster.controller.diagnosis.diagnosis import (
     BURST,
     FIRST_LOOK,
     INTERVAL,
     LONGEST_INTERVAL,
-    FirstFailureReporter,
 )
+from trainmaster.controller.diagnosis.pods import MOST_PODS, PAGE, TIME_LIMIT
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError
+from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -77,22 +76,20 @@ async def test_pods_that_do_not_get_ready_are_looked_at_less_and_less_often() ->
 
 async def test_looks_at_pods_of_many_trainjobs_are_spread() -> None:
     world = await FailingWorld.starting()
-    reporter = FirstFailureReporter(world, world, world.clock)
     world.change("JobSet", status={"replicatedJobsStatus": [{"name": "node", "active": 1}]})
-    trainjob, jobset = world.find("TrainJob"), world.find("JobSet")
     keys = [f"team/j{number}" for number in range(100)]
     for key in keys:
-        await reporter.observe(key, trainjob, jobset, StatusReport())
+        trainjob, jobset = (world.show_as(key, kind) for kind in ("TrainJob", "JobSet"))
+        world.diagnosis.observe(key, trainjob, jobset, StatusReport())
     await world.clock.advance(FIRST_LOOK)
-    start = world.clock.monotonic()
-    dues = [(await reporter.observe(key, trainjob, jobset, StatusReport()))[1] for key in keys]
+    await world.diagnose()
     assert world.reads == 1
-    turns = [each for each in dues[1:] if each is not None]
+    turns = [due for key in keys[1:] if (due := world.diagnosis.next_due(key)) is not None]
     assert turns == sorted(set(turns))
     assert len(turns) == 99
-    for key, turn in zip(keys[1:], turns, strict=True):
-        await world.clock.advance(start + turn - world.clock.monotonic())
-        await reporter.observe(key, trainjob, jobset, StatusReport())
+    for turn in turns:
+        await world.clock.advance(turn - world.clock.monotonic())
+        await world.diagnose()
     assert world.reads == len(keys)
 
 

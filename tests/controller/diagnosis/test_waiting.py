@@ -6,9 +6,9 @@ from support.failing_pods import COMPLETED, FAILED, FailingWorld, failing, pod
 from support.job_views import condition
 from support.objects import replicated_job
 
+from trainmaster.controller.diagnosis.waiting import LONGEST
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
-from trainmaster.controller.reconciling.trainjobs.waiting import LONGEST
 from trainmaster.runtime.jsontree import JsonObject
 
 MESSAGE = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu."

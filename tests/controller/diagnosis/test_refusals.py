@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
-from support.world import World
+from support.world import KEY, World
 
+from trainmaster.controller.diagnosis.counts import without_jobs
+from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK_FOR_JOBS as FIRST_LOOK
+from trainmaster.controller.diagnosis.diagnosis import LONGEST_INTERVAL
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter
-from trainmaster.controller.reconciling.trainjobs.job_creation import FIRST_LOOK, LONGEST_INTERVAL, without_jobs
 from trainmaster.runtime.jsontree import JsonObject
 
 REFUSAL = 'Job.batch "demo-node-0" is invalid: spec.template.spec.containers[0].image: Required value'
@@ -33,6 +35,13 @@ def world_without_image(*jobs: JsonObject) -> World:
     world = World()
     imageless = replicated_job(containers=[{"name": "node"}])
     world.put(trainjob_object(), runtime_object(*(jobs or (imageless,))))
+    return world
+
+
+async def world_without_image_that_waits() -> World:
+    world = world_without_image()
+    await world.reconcile()
+    await world.reconcile()
     return world
 
 
@@ -101,19 +110,21 @@ async def test_looks_become_rare() -> None:
 
 
 async def test_looks_of_many_trainjobs_are_spread() -> None:
-    world = world_without_image()
-    creation = world.reconciler._job_creation
-    jobset = {"metadata": {"name": "j", "namespace": "team", "uid": "u"}, "spec": {"replicatedJobs": [{"name": "n"}]}}
+    world = await world_without_image_that_waits()
     keys = [f"team/j{number}" for number in range(100)]
-    assert {(await creation.look(key, jobset))[1] for key in keys} == {FIRST_LOOK}
-    await world.clock.advance(FIRST_LOOK)
-    dues = [(await creation.look(key, jobset))[1] for key in keys]
-    assert listed(world) == 1
-    assert dues[1:] == sorted(set(dues[1:]))
-    assert dues[-1] > 15
-    await world.clock.advance(dues[-1])
     for key in keys:
-        await creation.look(key, jobset)
+        world.show_as(key, "TrainJob")
+        world.diagnosis.refusal(key, world.show_as(key, "JobSet"))
+    world.diagnosis.forget(KEY)
+    assert {world.diagnosis.next_due(key) for key in keys} == {world.clock.monotonic() + FIRST_LOOK}
+    await world.clock.advance(FIRST_LOOK)
+    await world.diagnose()
+    assert listed(world) == 1
+    turns = [due for key in keys[1:] if (due := world.diagnosis.next_due(key)) is not None]
+    assert turns == sorted(set(turns))
+    assert turns[-1] - world.clock.monotonic() > 15
+    await world.clock.advance(turns[-1] - world.clock.monotonic())
+    await world.diagnose()
     assert listed(world) == len(keys)  # the first is due again, and comes last
 
 
