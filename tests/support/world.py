@@ -158,15 +158,17 @@ class World:
 
     async def diagnose(self) -> bool:
         """Read what is due; tells whether something was."""
-        found = False
+        found, reconcile_again = [], self.diagnosis.on_finding
+        self.diagnosis.on_finding = found.append
         while (key := self.diagnosis_queue.take()) is not None:
-            requests = len(self.requests)
             due = await self.diagnosis.read(key)
-            found = found or len(self.requests) > requests
             if due is not None:
                 self.diagnosis_queue.add_after(key, due)
             self.diagnosis_queue.done(key)
-        return found
+        self.diagnosis.on_finding = reconcile_again
+        for key in found:
+            reconcile_again(key)
+        return bool(found)
 
     async def reconcile_after(self, seconds: float) -> Outcome:
         """Let time pass, and reconcile."""

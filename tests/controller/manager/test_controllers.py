@@ -10,6 +10,7 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration import Controller as ControllerSection
+from trainmaster.controller.diagnosis.diagnosis import WORKERS
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -44,6 +45,7 @@ async def test_the_configuration_sets_the_number_of_workers(monkeypatch: pytest.
     )
     assert workers == {
         "trainjob_controller": 3,
+        "trainjob_diagnosis": WORKERS,
         "trainingruntime_controller": controllers.RUNTIME_WORKERS,
         "clustertrainingruntime_controller": 2,
     }

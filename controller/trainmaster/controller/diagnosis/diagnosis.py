@@ -306,7 +306,7 @@ class Diagnosis:
         if await self._read_events(key, jobset) or has_read_pods:
             self.on_finding(key)
         due = self.next_due(key)
-        return None if due is None else max(due - self._clock.monotonic(), 0.0)
+        return None if due is None else max(due - self._clock.monotonic(), _BETWEEN_LOOKS)
 
     async def _read_pods(self, key: str, trainjob: JsonObject, jobset: JsonObject) -> bool:
         """Read the pods of a JobSet if that is due; tells whether it is the JobSet of the TrainJob still."""
