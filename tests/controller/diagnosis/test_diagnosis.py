@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from support.failing_pods import (
     BACKING_OFF,
     FAILED,
@@ -14,12 +17,13 @@ from support.failing_pods import (
     pod,
     terminated,
 )
-from support.objects import SUSPENDED, replicated_job
+from support.objects import SUSPENDED, replicated_job, runtime_object, trainjob_object
 from support.world import KEY
 
-from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, SETTLING
+from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, HELD, SETTLING
 from trainmaster.controller.kube.rest.errors import ServerError
-from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
+from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter
+from trainmaster.runtime.jsontree import JsonObject
 
 
 async def test_a_container_that_fails_and_is_restarted_in_place_is_told_at_once() -> None:
@@ -260,3 +264,83 @@ async def test_a_healthy_job_costs_no_request_after_another_process_took_over() 
     world.restart()
     assert await world.reconcile() == DONE
     assert world.reads == 0
+
+
+class UnhurriedWorld(FailingWorld):
+    """One in which nothing is read before somebody says so."""
+
+    async def reconcile(self) -> Outcome:
+        return await self.reconciler.reconcile(KEY)
+
+
+async def failed_unhurriedly() -> UnhurriedWorld:
+    world = UnhurriedWorld()
+    world.put(trainjob_object(), runtime_object())
+    await world.reconcile()
+    world.show_pods(pod(0), failing())
+    await world.report(active=1, ready=1)
+    await world.clock.advance(2)
+    await world.reconcile()
+    assert await world.report(FAILED, failed=1) == RequeueAfter(HELD)
+    assert world.conditions == {}
+    return world
+
+
+async def test_an_end_is_told_with_what_is_found_in_time() -> None:
+    world = await failed_unhurriedly()
+    await world.diagnose()
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
+    assert world.diagnosis.next_due(KEY) is None
+
+
+async def test_a_finding_that_comes_late_completes_the_end_once() -> None:
+    world = await failed_unhurriedly()
+    await world.clock.advance(HELD)
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == FAILED["message"]
+    await world.diagnose()
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
+    assert world.told == world.events == [TOLD]
+    written = len(world.patches)
+    assert not await world.diagnose()
+    assert await world.reconcile() == DONE
+    assert len(world.patches) == written
+    assert world.diagnosis._jobs == {}
+
+
+async def test_a_finding_that_comes_twice_changes_nothing() -> None:
+    world = await FailingWorld.failed()
+    written = len(world.patches)
+    world.diagnosis.on_finding(KEY)
+    world.diagnosis.on_finding(KEY)
+    await world.reconcile()
+    await world.clock.advance(SETTLING)
+    await world.reconcile()
+    assert world.reads == 2
+    assert world.told == world.events == [TOLD]
+    assert len(world.patches) == written
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+async def test_what_is_found_of_a_job_that_is_gone_is_dropped(is_made_again: bool) -> None:
+    world = await failed_unhurriedly()
+    read = world.list
+
+    async def gone_meanwhile(*arguments: Any, **options: Any) -> JsonObject:
+        found = await read(*arguments, **options)
+        world.remove("TrainJob")
+        world.remove("JobSet")
+        world.remove("ConfigMap", "demo-runtime-snapshot")
+        await world.reconcile()
+        if is_made_again:
+            world.put(trainjob_object(uid="another"))
+            await world.reconcile()
+            await world.report(active=1, ready=1)
+        return found
+
+    world.list = gone_meanwhile  # type: ignore[method-assign]
+    assert not await world.diagnose()
+    assert world.events == []
+    assert not is_made_again or world.conditions == {}

@@ -87,6 +87,23 @@ async def _fail(world: World) -> None:
     await _ended(world, condition="Failed")
 
 
+async def _fail_and_delete(world: World) -> None:
+    """Nobody needs what is found of it any more."""
+    await _submit(world)
+    await world.until(lambda: world.jobset_holds("job", FAILED), "the JobSet fails")
+    await world.user.delete(TRAINJOBS, "default", "job")
+    await _gone(world)
+
+
+async def _fail_and_recreate(world: World) -> None:
+    """What is found of the first one says nothing of the second."""
+    await _submit(world)
+    await world.until(lambda: world.jobset_holds("job", FAILED), "the JobSet fails")
+    await world.user.delete(TRAINJOBS, "default", "job")
+    await _submit(world)
+    await _ended(world, condition="Failed")
+
+
 async def _suspend_and_resume(world: World) -> None:
     await _submit(world)
     await _running(world)
@@ -285,6 +302,8 @@ SCENARIOS = {
     for scenario in (
         Scenario("complete", _complete),
         Scenario("fail", _fail, {"job": Fate(end=FAILED)}),
+        Scenario("fail-delete", _fail_and_delete, {"job": Fate(end=FAILED)}),
+        Scenario("fail-recreate", _fail_and_recreate, {"job": Fate(end=FAILED)}),
         Scenario("suspend-resume", _suspend_and_resume, {"job": Fate(seconds=300)}),
         Scenario("patch-suspended", _patch_while_suspended),
         Scenario("delete", _delete_in_flight, {"job": Fate(seconds=None)}),
