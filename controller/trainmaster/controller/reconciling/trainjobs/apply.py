@@ -26,7 +26,7 @@ from typing import Final
 import structlog
 from cachetools import LRUCache
 
-from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version
+from trainmaster.controller.kube.cache.store import Store, StoreReader, object_key, parse_resource_version
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
     AlreadyExists,
@@ -115,7 +115,7 @@ class Applier:
         *,
         client: KubeClient,
         trainjobs: Store,
-        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         expectations: Expectations,
         write_backoff: WriteBackoff,
         problem_reporter: ProblemReporter,

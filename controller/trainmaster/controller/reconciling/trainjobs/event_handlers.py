@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from sys import intern
 
-from trainmaster.controller.kube.cache.store import Store, split_key
+from trainmaster.controller.kube.cache.store import StoreReader, split_key
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -60,7 +60,7 @@ def plugin_index(name: str) -> str:
     return f"{_PLUGIN_INDEX}{name}"
 
 
-def plugin_indexes(store: Store) -> list[str]:
+def plugin_indexes(store: StoreReader) -> list[str]:
     """Return the indexes of a store that plugins declared."""
     return [name.removeprefix(_PLUGIN_INDEX) for name in store.index_names() if name.startswith(_PLUGIN_INDEX)]
 

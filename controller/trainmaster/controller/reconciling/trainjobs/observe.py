@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 import orjson
 
-from trainmaster.controller.kube.cache.store import Store, object_key
+from trainmaster.controller.kube.cache.store import StoreReader, object_key
 from trainmaster.controller.kube.rest.errors import Forbidden, NotFound
 from trainmaster.controller.kube.rest.missing_rights import ASK
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
@@ -65,7 +65,7 @@ class StoreListers:
 
     def __init__(
         self,
-        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         more: Mapping[tuple[str, str, str], JsonObject] | None = None,
         *,
         shared: Mapping[tuple[str, str, str], JsonObject] | None = None,

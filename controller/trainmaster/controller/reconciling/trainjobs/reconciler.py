@@ -28,7 +28,7 @@ import structlog
 
 from trainmaster.controller.condition_types import TIME_TO_LIVE_EXPIRED
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -118,7 +118,7 @@ class TrainJobReconciler:
         client: KubeClient,
         queue: WorkQueue,
         trainjobs: Store,
-        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         workloads: Collection[GroupVersionKind],
         framework: Framework,
         recorder: EventRecorder,
