@@ -42,6 +42,7 @@ from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.log_config import configure_logs, set_log_level
 from trainmaster.controller.manager import event_loop, process
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.controller.manager.process import monitored_loop
 from trainmaster.controller.manager.runnables import RunnableFailed, background_task
 from trainmaster.controller.operator_namespace import pod_namespace
@@ -193,14 +194,16 @@ async def _run(
             _following(arguments, configuration, overrides, apply, plugin_options),
         ):
             manager = Manager(
-                rest_config,
-                configuration,
-                framework,
-                guard=guard,
-                status_server=status_server,
-                job_kinds=kinds,
+                Setup(
+                    rest_config,
+                    configuration,
+                    framework,
+                    guard=guard,
+                    status_server=status_server,
+                    job_kinds=kinds,
+                    tracing=tracing,
+                ),
                 on_caches_synced=process.freeze,
-                tracing=tracing,
             )
             manager.healthz.add_readyz_check("plugins", lambda: None, note=lambda: plugins_detail(loaded, guard))
             await manager.run(stop)
