@@ -103,6 +103,7 @@ def test_each_object_is_read_once_as_whole_as_any_scope_has_it() -> None:
     assert (joined.uid("team/own"), joined.uid("team/none")) == ("own", None)
     assert (joined.size("team/own") > joined.size("team/foreign-a") > 0, joined.size("team/none")) == (True, 0)
     assert ("team/own" in joined, "team/none" in joined, len(joined)) == (True, False, 3)
+    assert not isinstance(joined, Store), "nobody can write into what belongs to several informers"
 
 
 @pytest.mark.parametrize(

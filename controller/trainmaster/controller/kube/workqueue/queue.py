@@ -161,9 +161,6 @@ class WorkQueue:
         self._timer_due = 0.0
         self._tickets = itertools.count()
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """That of the workers; kept, because until Python 3.12 each question for it is a system call."""
-
         self._closed = False
         if metrics is not None:
             metrics.follow_running(self._ages)
@@ -218,9 +215,7 @@ class WorkQueue:
                 return key
             if self._closed:
                 raise ShutDown
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
-            waiter = self._loop.create_future()
+            waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             try:
                 await waiter
