@@ -21,7 +21,6 @@ import orjson
 from bench import samples
 from bench.lives import LIVES, count_lives, explain_waiting
 from bench.storm import EVENTS, longest_turn
-from trainmaster.controller.kube.cache.delta import ResourceEventHandlerFuncs
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.watch import WatchStream
@@ -129,7 +128,7 @@ async def _deliver(wire: bytes) -> float:
             done.set()
 
     informer = Informer(_Canned(wire), TRAINJOBS)
-    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=count, on_update=count))
+    informer.add_event_handler(count)
     started = time.perf_counter()
     async with _running(informer):
         await done.wait()
@@ -150,7 +149,7 @@ def memory_of_cached_object() -> float:
 
         canned = _Canned(b"".join(_frames(_OBJECTS)))
         informer = Informer(canned, TRAINJOBS)
-        informer.add_event_handler(ResourceEventHandlerFuncs(on_add=count))
+        informer.add_event_handler(count)
         gc.collect()
         tracemalloc.start()
         try:

@@ -66,9 +66,8 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "status": (
             "trainmaster/plugins/jobset.py:JobSet.status", f"{_RECONCILING}/conditions.py",
             f"{_RECONCILING}/problems.py", f"{_RECONCILING}/status_writer.py",
-            f"{_TRAINJOBS}/deadlines.py", f"{_TRAINJOBS}/failed_pods.py",
-            f"{_TRAINJOBS}/first_failure", f"{_TRAINJOBS}/plugin_failures.py", f"{_TRAINJOBS}/refused_pods.py",
-            f"{_TRAINJOBS}/replicated_jobs.py", f"{_TRAINJOBS}/status.py", f"{_TRAINJOBS}/waiting.py",
+            f"{_TRAINJOBS}/deadlines.py", f"{_TRAINJOBS}/plugin_failures.py", f"{_TRAINJOBS}/status.py",
+            "trainmaster/controller/diagnosis/",
             "trainmaster/controller/container_failures.py", "trainmaster/controller/explain/",
         ),
         "logging": (

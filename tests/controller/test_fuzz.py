@@ -27,6 +27,7 @@ from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.http import http_transport
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.framework import Framework, load_plugins
 
@@ -75,7 +76,7 @@ async def fed_manager(
     def connect(**options: Any) -> KubeClient:
         return KubeClient(stack.access, transport=transport, **options)
 
-    manager = Manager(stack.access, QUIET, framework, new_client=connect, on_caches_synced=filled.set)
+    manager = Manager(Setup(stack.access, QUIET, framework, new_client=connect), on_caches_synced=filled.set)
     task = asyncio.create_task(manager.run(stop))
     waiting = asyncio.create_task(filled.wait())
     try:

@@ -123,7 +123,7 @@ class Tenants:
         """All that anybody could know of both, and decide about them."""
         framework = Framework(load_plugins())
         caches = {
-            str(kind): sorted(store.list(), key=lambda obj: str(obj["metadata"]))
+            str(kind): sorted(store.each(), key=lambda obj: str(obj["metadata"]))
             for kind, (_, store) in self.stores.items()
         }
         plans = {name: str(self.plan(name, framework)) for name in self.raws}

@@ -24,8 +24,8 @@ from support.web import probed
 
 from trainmaster.controller.condition_types import JOB_CREATION_FAILED
 from trainmaster.controller.configuration import Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
+from trainmaster.controller.diagnosis import diagnosis, refusals
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, SECRETS, Resource
-from trainmaster.controller.reconciling.trainjobs import job_creation
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.testing.faults import Delay, Refuse, StallWatch
@@ -119,7 +119,7 @@ async def events_about(cluster: Enforced, name: str) -> list[JsonObject]:
 async def test_with_exactly_its_roles_a_manager_serves_trainjobs_of_all_kinds(
     cluster: Enforced, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_creation, "FIRST_LOOK", 1.0)
+    monkeypatch.setattr(diagnosis, "FIRST_LOOK_FOR_JOBS", 1.0)
     await cluster.apply(shipped_objects())
     for obj in RUNTIMES_BY_NAME.values():
         await cluster.client.create(TRAINING_RUNTIMES, obj)
@@ -225,7 +225,7 @@ async def _refused_jobs(cluster: Enforced) -> None:
         "message": 'Job.batch "imageless-node-0" is invalid: spec.template.spec.containers[0].image: Required value',
         "type": "Warning",
     }
-    await cluster.client.create(job_creation.CORE_EVENTS, event)
+    await cluster.client.create(refusals.CORE_EVENTS, event)
     await has_condition(cluster, "imageless", "Blocked", text="imageless-node-0")
 
 

@@ -12,7 +12,7 @@ import pytest
 from support.manifests import ROOT
 from support.rights import Recording
 
-from trainmaster.controller.manager.clients import USER_AGENT
+from trainmaster.controller.manager.parts import USER_AGENT
 from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
 
 

@@ -59,11 +59,11 @@ for portion in ("controller", "runtime", "plugins", "metrics"):
             importlib.import_module(module.name)
 
 from trainmaster.controller.configuration import Tracing
-from trainmaster.controller.manager.event_loop import name_of, run
+from trainmaster.controller.manager.process import name_of_event_loop, run_event_loop
 from trainmaster.controller.tracing.installed import new_tracing
 async def main():
-    return name_of(asyncio.get_running_loop())
-assert run(main()) == "asyncio"
+    return name_of_event_loop(asyncio.get_running_loop())
+assert run_event_loop(main()) == "asyncio"
 assert new_tracing(Tracing(endpoint="collector:4318")) is None
 """
 

@@ -8,7 +8,7 @@ import pytest
 from support.sim.faults.plan import Plan
 from support.sim.judging import plans, reference, run
 
-from trainmaster.controller.kube.leaderelection.guard import WriteGuard
+from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.reconciling import applier
 from trainmaster.controller.reconciling.applier import Applier
@@ -91,5 +91,5 @@ def test_a_leader_that_goes_on_after_its_lease_is_found(monkeypatch: pytest.Monk
     What it writes then is a creation, which the server would refuse by its precondition as well.
     """
     monkeypatch.setattr(applier, "ABSENT", "")
-    monkeypatch.setattr(WriteGuard, "__call__", lambda _self: None)
+    monkeypatch.setattr(LeaderElector, "guard", lambda _self: None)
     assert "after its last renewal of the lease" in violations("leader", "pause")

@@ -21,7 +21,7 @@ from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.manager.clients import USER_AGENT
+from trainmaster.controller.manager.parts import USER_AGENT
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles
 from trainmaster.devcluster.apiserver.auth.authorizer import Attributes

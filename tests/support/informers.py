@@ -11,7 +11,7 @@ import orjson
 from support.commands import eventually
 from support.virtualtime import settle
 
-from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.resources import Resource
@@ -55,27 +55,24 @@ class Ear:
 
     def __init__(self, informer: Informer) -> None:
         self.heard: list[str] = []
-        self.deleted: list[JsonObject | DeletedFinalStateUnknown] = []
+        self.deleted: list[tuple[JsonObject | None, bool]] = []
+        """The last state of each, and whether it may be older than the final one."""
+
         self.sizes: list[int] = []
         self.informer = informer
-        self.remove = informer.add_event_handler(
-            ResourceEventHandlerFuncs(on_add=self.added, on_update=self.updated, on_delete=self.gone)
-        )
+        self.remove = informer.add_event_handler(self.hear)
 
-    def note(self, text: str) -> None:
-        self.heard.append(text)
+    def hear(self, delta: Delta) -> None:
+        name = delta.key.rpartition("/")[2]
+        if delta.is_deletion:
+            self.deleted.append((delta.old, delta.final_state_unknown))
+            self.heard.append(f"-{name}")
+        elif delta.is_addition:
+            self.heard.append(f"+{name}{'!' if delta.initial else ''}")
+        else:
+            old, new = (delta.old or {})["metadata"], (delta.new or {})["metadata"]
+            self.heard.append(f"~{name}:{old['resourceVersion']}>{new['resourceVersion']}")
         self.sizes.append(len(self.informer.store))
-
-    def added(self, obj: JsonObject, initial: bool) -> None:
-        self.note(f"+{obj['metadata']['name']}{'!' if initial else ''}")
-
-    def updated(self, old: JsonObject, new: JsonObject) -> None:
-        versions = old["metadata"]["resourceVersion"], new["metadata"]["resourceVersion"]
-        self.note(f"~{new['metadata']['name']}:{'>'.join(versions)}")
-
-    def gone(self, obj: JsonObject | DeletedFinalStateUnknown) -> None:
-        self.deleted.append(obj)
-        self.note(f"-{final_state(obj)['metadata']['name']}")
 
 
 @asynccontextmanager

@@ -15,7 +15,7 @@ from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, Kub
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
-from trainmaster.controller.reconciling.expectations import WrittenStore
+from trainmaster.controller.reconciling.expectations import UnreadStore
 from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned, trim_pod, trim_service
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
@@ -79,7 +79,7 @@ class JobWorld:
             watches.append(Watch(self._scheduler.api_version, POD_GROUP_KIND, "podgroups", writes=True))
         others = {
             (each.api_version, each.kind): OwnedKind(
-                watched_resource(each), _indexed(Store() if each.reads else WrittenStore()), each.creates_only
+                watched_resource(each), _indexed(Store() if each.reads else UnreadStore()), each.creates_only
             )
             for each in watches
         }
@@ -236,7 +236,7 @@ class JobWorld:
         if kind != self.kind.kind:
             trim = {PODS.kind: trim_pod, SERVICES.kind: trim_service}.get(kind, trim_owned([self.kind]))
             shown = trim(shown)
-        if isinstance(self._by_kind[kind], WrittenStore):
+        if isinstance(self._by_kind[kind], UnreadStore):
             return
         self._by_kind[kind].put(shown)
         self._by_kind[kind].update_resource_version(obj["metadata"]["resourceVersion"])

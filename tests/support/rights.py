@@ -32,7 +32,7 @@ from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.manager import caches, training_operator
-from trainmaster.controller.manager.clients import USER_AGENT
+from trainmaster.controller.manager.parts import USER_AGENT
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.reconciling import rights
 from trainmaster.devcluster.apiserver.filters.recording import VARIABLE

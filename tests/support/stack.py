@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics, Webhook
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
@@ -107,13 +108,15 @@ async def manager(
     framework = framework or Framework(load_plugins())
     kinds = job_kinds(configuration)
     running = Manager(
-        access,
-        configuration,
-        framework,
-        clock=clock,
-        job_kinds=kinds,
+        Setup(
+            access,
+            configuration,
+            framework,
+            clock=clock or SystemClock(),
+            job_kinds=kinds,
+            tracing=tracing,
+        ),
         on_caches_synced=filled.set,
-        tracing=tracing,
     )
     task = asyncio.create_task(running.run(stop))
     waiting = asyncio.create_task(filled.wait())

@@ -19,6 +19,7 @@ from trainmaster.controller.configuration.types import History, Web
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, load_plugins
@@ -110,7 +111,12 @@ async def probed(
     port, stop = free_port(), asyncio.Event()
     health = Health(health_probe_bind_address=f"127.0.0.1:{port}")
     running = Manager(
-        access, configuration.model_copy(update={"health": health}), framework or Framework(load_plugins()), **options
+        Setup(
+            access,
+            configuration.model_copy(update={"health": health}),
+            framework or Framework(load_plugins()),
+            **options,
+        )
     )
     task = asyncio.create_task(running.run(stop))
     try:

@@ -158,7 +158,8 @@ class World:
 
     async def diagnose(self) -> bool:
         """Read what is due; tells whether something was."""
-        found, reconcile_again = [], self.diagnosis.on_finding
+        found: list[str] = []
+        reconcile_again = self.diagnosis.on_finding
         self.diagnosis.on_finding = found.append
         while (key := self.diagnosis_queue.take()) is not None:
             due = await self.diagnosis.read(key)

@@ -22,6 +22,7 @@ from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -194,7 +195,7 @@ class EmbeddedCluster:
         """
         access = self._run(self._account(framework, configuration) if own_rights else self._administrator())
         stop = asyncio.Event()
-        running = Manager(access, configuration, framework)
+        running = Manager(Setup(access, configuration, framework))
         task = asyncio.run_coroutine_threadsafe(running.run(stop), self._loop)
         try:
             yield running

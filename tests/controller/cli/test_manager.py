@@ -142,7 +142,7 @@ async def test_a_manager_in_a_pod_loads_nothing_for_what_is_switched_off(stack: 
 HANGING = """
 import asyncio
 from trainmaster.controller.cli.manager import _stopping_on_signals
-from trainmaster.controller.manager import event_loop
+from trainmaster.controller.manager import process
 
 async def main():
     stop = asyncio.Event()
@@ -152,7 +152,7 @@ async def main():
         print("stopping", flush=True)
         await asyncio.Event().wait()
 
-event_loop.run(main())
+process.run_event_loop(main())
 """
 
 

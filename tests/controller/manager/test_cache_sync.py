@@ -205,7 +205,7 @@ async def test_who_is_refused_or_told_to_wait_does_so_when_the_server_is_back(
         await cluster.fill()
         await clock.advance(9)
         cluster.refusals.clear()
-        caches._sync.server_returned()
+        caches.outages.server_returned()
         await settle()
         assert (CONFIGMAPS.name, None) in cluster.collections
         assert (JOBSETS.name, None) not in cluster.collections

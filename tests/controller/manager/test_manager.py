@@ -25,6 +25,7 @@ from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.controller.manager.runnables import LeaderElectionRunnables, RunnableFailed
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.server.server import Server
@@ -97,7 +98,7 @@ async def test_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Server, "listening", listening)
     stop = asyncio.Event()
-    manager = Manager(stack.access, served(), Framework(load_plugins()))
+    manager = Manager(Setup(stack.access, served(), Framework(load_plugins())))
     running = asyncio.create_task(manager.run(stop))
     await eventually(lambda: "controllers" in order)
     stop.set()
@@ -150,7 +151,7 @@ async def test_a_follower_is_ready_serves_every_metric_and_fills_its_queues_unti
     configuration = served()
     stop = asyncio.Event()
     with capture_logs() as logged:
-        running = asyncio.create_task(Manager(stack.access, configuration, Framework(load_plugins())).run(stop))
+        running = asyncio.create_task(Manager(Setup(stack.access, configuration, Framework(load_plugins()))).run(stop))
         await said(logged, "waiting for the lease")
     for _ in range(3):
         job = await stack.client.get(TRAINJOBS, "default", "one")
@@ -189,7 +190,9 @@ async def test_a_failure_in_the_background_ends_the_manager_and_releases_the_lea
         raise RuntimeError("broken")
 
     monkeypatch.setattr(EventRecorder, "run", run)
-    running = asyncio.create_task(Manager(stack.access, ELECTION, Framework(load_plugins())).run(asyncio.Event()))
+    running = asyncio.create_task(
+        Manager(Setup(stack.access, ELECTION, Framework(load_plugins()))).run(asyncio.Event())
+    )
     assert (await lease(stack))["holderIdentity"]
     fail.set()
     with pytest.raises(RunnableFailed, match="broken"):
@@ -204,7 +207,7 @@ async def test_it_stops_while_the_caches_wait_for_their_kinds(tmp_path: Path) ->
     async with api_server(tmp_path, definitions=False) as stack:
         stop = asyncio.Event()
         with capture_logs() as logged:
-            running = asyncio.create_task(Manager(stack.access, QUIET, Framework(load_plugins())).run(stop))
+            running = asyncio.create_task(Manager(Setup(stack.access, QUIET, Framework(load_plugins()))).run(stop))
             await said(logged, "collection cannot be read, trying again")
         stop.set()
         await running

@@ -27,8 +27,9 @@ from trainmaster.controller.configuration import Configuration, ConfigurationInv
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES
-from trainmaster.controller.manager import election as election_module
+from trainmaster.controller.manager import parts
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.controller.statusserver import StatusServer
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
@@ -164,7 +165,9 @@ async def three_tls_servers(stack: Stack, directory: Path, tls: JsonObject) -> A
         shutdownDelayDuration="0s",
     )
     stop = asyncio.Event()
-    running = Manager(stack.access, configuration, Framework(load_plugins()), status_server=StatusServer(configuration))
+    running = Manager(
+        Setup(stack.access, configuration, Framework(load_plugins()), status_server=StatusServer(configuration))
+    )
     task = asyncio.create_task(running.run(stop))
     try:
         yield ports
@@ -217,7 +220,7 @@ async def test_the_election_is_as_configured(stack: Stack, monkeypatch: pytest.M
             periods.update({name: options[name] for name in ("renew_deadline", "retry_period")})
             super().__init__(*arguments, **options)
 
-    monkeypatch.setattr(election_module, "LeaderElector", Recorded)
+    monkeypatch.setattr(parts, "LeaderElector", Recorded)
 
     async def leases() -> list[JsonObject]:
         return list((await stack.client.list(LEASES, "kube-system"))["items"])
@@ -258,8 +261,8 @@ async def test_clients_send_no_more_than_they_are_allowed(whose: str) -> None:
         if whose == "statusServer":
             client = StatusServer(configuration, clock=clock)._connect(access, "tests")
         else:
-            running = Manager(access, configuration, Framework([]), clock=clock)
-            client = running._new_http_client(user_agent="tests", guard=None, tries=1)
+            setup = Setup(access, configuration, Framework([]), clock=clock)
+            client = parts.http_client(setup, user_agent="tests", guard=None, tries=1)
 
         async with client:
             sending = [asyncio.create_task(client.list(CONFIGMAPS, "default")) for _ in range(5)]

@@ -97,12 +97,13 @@ def test_each_object_is_read_once_as_whole_as_any_scope_has_it() -> None:
     assert sorted(joined.keys("team")) == ["team/foreign", "team/foreign-a", "team/own"]
     assert (found["own"]["data"], found["foreign"]["data"]) == ({"x": "1"}, {"y": "1"})
     assert found["foreign-a"]["metadata"]["labels"] == {"a": "1"}
-    assert joined.list("other") == []
+    assert list(joined.each("other")) == []
     assert (joined.get("team/none"), joined.body("team/none")) == (None, None)
     assert orjson.loads(joined.body("team/own") or b"") == found["own"]
-    assert (joined.uid("team/own"), joined.version("team/own"), joined.uid("team/none")) == ("own", "1", None)
+    assert (joined.uid("team/own"), joined.uid("team/none")) == ("own", None)
     assert (joined.size("team/own") > joined.size("team/foreign-a") > 0, joined.size("team/none")) == (True, 0)
     assert ("team/own" in joined, "team/none" in joined, len(joined)) == (True, False, 3)
+    assert not isinstance(joined, Store), "nobody can write into what belongs to several informers"
 
 
 @pytest.mark.parametrize(
@@ -129,8 +130,8 @@ def test_a_scope_that_hears_of_few_objects_or_namespaces_holds_up_no_write_of_an
     """It learns of the versions in between by bookmarks, a minute late, and never of other namespaces."""
     everything = Scope(None, metadata_only=True, owned_only=False)
     some = Scope("a", metadata_only=False, owned_only=False)
-    assert JoinedStore([stored(everything, version=20), stored(some, version=3)]).resource_version == 20
-    assert JoinedStore([stored(some, version=3)]).resource_version == 3
+    assert JoinedStore([stored(everything, version=20), stored(some, version=3)]).reached("team/any") == 20
+    assert JoinedStore([stored(some, version=3)]).reached("team/any") == 3
     labelled = Scope("a", metadata_only=False, owned_only=True)
     chosen = Scope(None, metadata_only=False, owned_only=False, namespaces=("x",))
     scope, store = stored(chosen, version=0)

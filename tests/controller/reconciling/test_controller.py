@@ -17,8 +17,7 @@ from support.series import value_of
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, ServerError, TransportError
-from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
+from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, KeyedBackoff, WorkQueue
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.reconciling.controller import UNOBSERVED_INTERVAL, Controller, require_unique_names
 from trainmaster.controller.reconciling.outcomes import (

@@ -13,7 +13,7 @@ from trainmaster.controller.reconciling.expectations import (
     EXPECTATIONS_TIMEOUT,
     UNOBSERVED_AFTER,
     Expectations,
-    WrittenStore,
+    UnreadStore,
 )
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -84,7 +84,7 @@ def test_a_delete_is_waited_for_until_the_cache_shows_it() -> None:
 
 def test_a_delete_of_what_nobody_reads_holds_nothing_up() -> None:
     """No cache would ever show that it is gone."""
-    expectations, old, store = Expectations(clock=VirtualClock()), child(), WrittenStore()
+    expectations, old, store = Expectations(clock=VirtualClock()), child(), UnreadStore()
     expectations.expect_write(KEY, old, store)
     expectations.expect_deletion(KEY, old, store)
     assert expectations.satisfied(KEY)

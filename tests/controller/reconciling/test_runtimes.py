@@ -123,7 +123,7 @@ def test_a_change_concerns_what_an_object_belongs_to_and_belonged_to(
 
 
 def record(**metadata: Any) -> Record:
-    return "uid", "1", orjson.dumps({"metadata": {"name": "a", "uid": "uid", "generation": 1, **metadata}}), b""
+    return "uid", "1", orjson.dumps({"metadata": {"name": "a", "uid": "uid", "generation": 1, **metadata}}), ()
 
 
 PLAIN = record()

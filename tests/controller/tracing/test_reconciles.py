@@ -18,8 +18,7 @@ from support.series import value_of
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.rest.errors import Conflict
-from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.kube.workqueue.queue import KeyedBackoff, WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter, TerminalError
 from trainmaster.controller.tracing import export_queue, reconciles

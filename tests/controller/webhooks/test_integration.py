@@ -44,8 +44,8 @@ from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import LEASES, Resource
-from trainmaster.controller.manager.clients import USER_AGENT, WEBHOOKS_SUFFIX
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import USER_AGENT, WEBHOOKS_SUFFIX, Setup
 from trainmaster.controller.resources import TRAINING_RUNTIMES
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
@@ -214,7 +214,13 @@ async def test_webhooks_ask_by_a_client_that_no_reconcile_waits_for(stack: Stack
 
     certificates, port, stop = serving_certificates(tmp_path), free_port(), asyncio.Event()
     running = Manager(
-        stack.access, served(tmp_path, port), Framework(load_plugins()), new_client=NotingClient, elect_in_thread=False
+        Setup(
+            stack.access,
+            served(tmp_path, port),
+            Framework(load_plugins()),
+            new_client=NotingClient,
+            elect_in_thread=False,
+        )
     )
     task = asyncio.create_task(running.run(stop))
     await answering(port, certificates)

@@ -40,6 +40,7 @@ from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.registry import Registry
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
@@ -210,13 +211,15 @@ class World:
         async def run() -> None:
             # Inside its own context from the first line on: what it makes belongs to it.
             manager = Manager(
-                _ACCESS,
-                self._configuration,
-                _framework(plain_jobs=self._plain_jobs),
-                job_kinds=_job_kinds(self._configuration.training_operator.model_dump_json()),
-                clock=clock,
-                new_client=connect,
-                elect_in_thread=False,
+                Setup(
+                    _ACCESS,
+                    self._configuration,
+                    _framework(plain_jobs=self._plain_jobs),
+                    job_kinds=_job_kinds(self._configuration.training_operator.model_dump_json()),
+                    clock=clock,
+                    new_client=connect,
+                    elect_in_thread=False,
+                )
             )
             await manager.run(stop)
 

@@ -16,7 +16,7 @@ from trainmaster.controller.certificates.secret import CA_KEY, SecretData
 from trainmaster.controller.certificates.webhook_configuration import ServiceReference, WebhookConfiguration
 from trainmaster.controller.certificates.webhook_names import ConfigurationName
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.resources import SECRETS
@@ -50,20 +50,24 @@ class WatchedObjects:
         self._secrets = Informer(
             client,
             SECRETS,
-            namespaces=[self.namespace],
-            field_selector=f"metadata.name={secret_name}",
-            transform=_without_authority_key,
-            name=f"{SECRETS.name}[{secret_name}]",  # plugins may watch others
+            InformerOptions(
+                namespaces=[self.namespace],
+                field_selector=f"metadata.name={secret_name}",
+                transform=_without_authority_key,
+                name=f"{SECRETS.name}[{secret_name}]",  # plugins may watch others
+            ),
             clock=clock,
         )
         self._configurations = {
             each: Informer(
                 client,
                 each.resource,
-                field_selector=f"metadata.name={each.name}",
-                optional=True,  # a server that is away is waited for; one that refuses is not
-                transform=lambda whole: whole,
-                name=f"{each.resource.name}[{each.name}]",
+                InformerOptions(
+                    field_selector=f"metadata.name={each.name}",
+                    optional=True,  # a server that is away is waited for; one that refuses is not
+                    transform=lambda whole: whole,
+                    name=f"{each.resource.name}[{each.name}]",
+                ),
                 clock=clock,
             )
             for each in configurations

@@ -40,8 +40,9 @@ from trainmaster.controller.kube.fatal import end_process
 from trainmaster.controller.kube.leaderelection.elector import LeaseLost
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.log_config import configure_logs, set_log_level
-from trainmaster.controller.manager import event_loop, process
+from trainmaster.controller.manager import process
 from trainmaster.controller.manager.manager import Manager
+from trainmaster.controller.manager.parts import Setup
 from trainmaster.controller.manager.process import monitored_loop
 from trainmaster.controller.manager.runnables import RunnableFailed, background_task
 from trainmaster.controller.operator_namespace import pod_namespace
@@ -126,7 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
             log.warning(_NOTICE, option=notice.path, reason=notice.message)
         apply = functools.partial(_apply, flags_win=development or arguments.zap_log_level is not None)
         apply(effective.configuration)
-        return event_loop.run(_run(effective, arguments, overrides, apply=apply))
+        return process.run_event_loop(_run(effective, arguments, overrides, apply=apply))
     except (ConfigurationInvalid, ConfigurationError, AddressInUse, PostgresMissing) as error:
         log.error("the manager cannot run", error=str(error))
     except PluginInvalid as error:
@@ -160,7 +161,6 @@ async def _run(
     framework = Framework(
         loaded.plugins,
         observer=observer if tracing is None else tracing.plugin_calls(observer),
-        guard=guard,
         failure_policies=configuration.plugins.failure_policy,
         not_loaded=loaded.failed,
     )
@@ -175,7 +175,7 @@ async def _run(
         namespace=pod_namespace() or rest_config.namespace,
         server=rest_config.server,
         credentials=rest_config.source,
-        event_loop=event_loop.name_of(asyncio.get_running_loop()),
+        event_loop=process.name_of_event_loop(asyncio.get_running_loop()),
         plugins=framework.names(),
         job_kinds=[each.kind for each in kinds],
         feature_gates=sorted(gates),
@@ -192,13 +192,15 @@ async def _run(
             _following(arguments, configuration, overrides, apply, plugin_options),
         ):
             manager = Manager(
-                rest_config,
-                configuration,
-                framework,
-                status_server=status_server,
-                job_kinds=kinds,
+                Setup(
+                    rest_config,
+                    configuration,
+                    framework,
+                    status_server=status_server,
+                    job_kinds=kinds,
+                    tracing=tracing,
+                ),
                 on_caches_synced=process.freeze,
-                tracing=tracing,
             )
             manager.healthz.add_readyz_check("plugins", lambda: None, note=lambda: guard.detail(loaded.failed))
             await manager.run(stop)

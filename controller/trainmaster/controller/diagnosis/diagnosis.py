@@ -33,7 +33,7 @@ from trainmaster.controller.diagnosis.pods import overcome, read_failed_pods, re
 from trainmaster.controller.diagnosis.refusals import read_refused_jobs, read_refused_pods
 from trainmaster.controller.diagnosis.waiting import waiting_condition
 from trainmaster.controller.explain.explanation import PATIENCE
-from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
@@ -162,7 +162,14 @@ class Diagnosis:
     """
 
     def __init__(
-        self, client: Reader, queue: WorkQueue, *, trainjobs: Store, jobsets: Store, recorder: Recorder, clock: Clock
+        self,
+        client: Reader,
+        queue: WorkQueue,
+        *,
+        trainjobs: StoreReader,
+        jobsets: StoreReader,
+        recorder: Recorder,
+        clock: Clock,
     ) -> None:
         self._client = client
         self._queue = queue

@@ -7,8 +7,6 @@ Guarantees:
   beside the readiness. When a kind is served that was not, `on_served` is called.
 - Without the controller's own kinds there is nothing to do, unless something else is served (`do_without_own`): then
   that goes on, and their absence is told.
-- When the server answers one of them after it was away, the others try at once, and `on_return` is called: a longer
-  absence makes nobody wait longer for the end of it.
 - Of named namespaces one in which something may not be read is left out, and told of once, as long as there is another
   one; it is served as soon as everything in it can be read.
 """
@@ -24,7 +22,7 @@ from typing import Final
 import structlog
 
 from trainmaster.controller.kube.cache.informer import Informer
-from trainmaster.controller.kube.cache.partition import Partition
+from trainmaster.controller.kube.cache.reflector import Reflector
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.runtime.listers import Watch
 
@@ -41,24 +39,15 @@ class CacheSync:
         namespaces: Those that are read; empty: all of them at once.
         own: The resources that the controller itself needs: without those there is nothing to do.
         on_served: Called when the server serves a kind that it did not.
-        on_return: Called when the server answers after it was away.
     """
 
-    def __init__(
-        self,
-        namespaces: Sequence[str],
-        *,
-        own: Collection[str],
-        on_served: Callable[[], object],
-        on_return: Callable[[], object],
-    ) -> None:
+    def __init__(self, namespaces: Sequence[str], *, own: Collection[str], on_served: Callable[[], object]) -> None:
         self._namespaces = namespaces
         self._own = own
         self._needs_own = True
         """Whether there is nothing else to do."""
 
         self._on_served = on_served
-        self._on_return = on_return
         self._informers: list[Informer] = []
         self._watches: dict[Informer, Sequence[Watch]] = {}
         self._changed = asyncio.Event()
@@ -94,14 +83,8 @@ class CacheSync:
                 log.info("a kind that plugins need is served now", resource=informer.name)
             self._on_served()
         for namespace in self._namespaces:
-            if namespace in informer.partitions:
-                self._tell_of(namespace, informer.partitions[namespace])
-
-    def server_returned(self) -> None:
-        """Take note that the server has answered an informer after it was away."""
-        for informer in self._informers:
-            informer.try_again()
-        self._on_return()
+            if namespace in informer.reflectors:
+                self._tell_of(namespace, informer.reflectors[namespace])
 
     async def wait(self) -> None:
         """Wait until controllers may begin."""
@@ -120,7 +103,7 @@ class CacheSync:
         for informer in self._informers:
             if informer in self._absent and not self._is_required(informer):
                 continue
-            if not all(each.is_ready or name in left_out for name, each in informer.partitions.items()):
+            if not all(each.is_ready or name in left_out for name, each in informer.reflectors.items()):
                 by_reason.setdefault(_REQUEST.sub("", informer.failure or ""), []).append(informer.name)
         return [", ".join(names) + (f" ({reason})" if reason else "") for reason, names in by_reason.items()]
 
@@ -163,7 +146,7 @@ class CacheSync:
 
     def _may_begin(self) -> bool:
         # Of all namespaces, or of those that only a plugin chose.
-        others = {name for informer in self._informers for name in informer.partitions}.difference(self._namespaces)
+        others = {name for informer in self._informers for name in informer.reflectors}.difference(self._namespaces)
         if not all(map(self._is_filled, others)):
             return False
         filled = [each for each in self._namespaces if self._is_filled(each)]
@@ -175,23 +158,23 @@ class CacheSync:
         return all(
             each.is_ready or (each.is_absent and not (self._needs_own and informer.resource.name in self._own))
             for informer in self._informers
-            if informer is not but and (each := informer.partitions.get(namespace)) is not None
+            if informer is not but and (each := informer.reflectors.get(namespace)) is not None
         )
 
     def _is_left_out(self, namespace: str) -> bool:
         return any(
-            _is_denied(each) for informer in self._informers if (each := informer.partitions.get(namespace)) is not None
+            _is_denied(each) for informer in self._informers if (each := informer.reflectors.get(namespace)) is not None
         )
 
-    def _tell_of(self, namespace: str, partition: Partition) -> None:
+    def _tell_of(self, namespace: str, reflector: Reflector) -> None:
         """Tell that a namespace is left out, or that it is served after all."""
         if namespace not in self._left_out:
-            if _is_denied(partition) and partition.failure is not None:
+            if _is_denied(reflector) and reflector.failure is not None:
                 self._left_out.add(namespace)
                 log.warning(
                     "a namespace is not served, because something in it may not be read",
                     namespace=namespace,
-                    reason=partition.failure.text,
+                    reason=reflector.failure.text,
                     hint="there may be no such namespace, or no Role in it; it is tried again",
                 )
         elif self._is_filled(namespace):
@@ -207,8 +190,8 @@ class CacheSync:
             await self._changed.wait()
 
 
-def _is_denied(partition: Partition) -> bool:
+def _is_denied(reflector: Reflector) -> bool:
     """Whether it cannot be read for want of a permission, and has never been, and nobody can do without."""
-    if partition.is_absent:
+    if reflector.is_absent:
         return False
-    return not partition.is_ready and partition.failure is not None and isinstance(partition.failure.error, Forbidden)
+    return not reflector.is_ready and reflector.failure is not None and isinstance(reflector.failure.error, Forbidden)

@@ -21,10 +21,10 @@ from functools import partial
 
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.cache.listwatch import ListWatcher
 from trainmaster.controller.kube.cache.outages import Outages
-from trainmaster.controller.kube.cache.store import Store, split_key
+from trainmaster.controller.kube.cache.store import Store, StoreReader, split_key
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
@@ -41,7 +41,7 @@ from trainmaster.controller.reconciling.event_handlers import (
     priority_of_own,
     priority_of_owned,
 )
-from trainmaster.controller.reconciling.expectations import Echoes, Expectations, WrittenStore
+from trainmaster.controller.reconciling.expectations import Echoes, Expectations, UnreadStore
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
@@ -133,24 +133,27 @@ class Caches:
         watches = list(watches)
         refuse_contradictions([*OWN_WATCHES, *watches])
         own = {each.name for each in (TRAINJOBS, *RUNTIMES.values(), CONFIGMAPS)}
-        self._sync = CacheSync(namespaces, own=own, on_served=self.enqueue_all, on_return=self._retry_now)
+        self._sync = CacheSync(namespaces, own=own, on_served=self.enqueue_all)
         self.workloads = list(dict.fromkeys((each.api_version, each.kind) for each in watches if each.workload))
         """The kinds of workloads."""
+
+        self.outages = Outages(self._retry_now, clock=clock)
+        """Why the informers cannot read at present."""
 
         new = partial(
             Informer,
             client,
-            outages=Outages(),
+            outages=self.outages,
             on_state_change=self._sync.note,
-            on_return=self._sync.server_returned,
             clock=clock,
         )
-        self.trainjobs = new(TRAINJOBS, namespaces=namespaces, start_after=self._wait_for_rest_of)
+        self.trainjobs = new(TRAINJOBS, InformerOptions(namespaces=namespaces, start_after=self._wait_for_rest_of))
         self.trainjobs.store.add_indexer(RUNTIME_INDEX, runtime_index_values)
         # Who serves some namespaces may have no right to anything beyond them.
         optional = {CLUSTER_TRAINING_RUNTIMES} if namespaces else set()
         self.runtimes = {
-            each: new(each, namespaces=namespaces, optional=each in optional) for each in RUNTIMES.values()
+            each: new(each, InformerOptions(namespaces=namespaces, optional=each in optional))
+            for each in RUNTIMES.values()
         }
         whole = {_kind_of(each.resource): each for each in (self.trainjobs, *self.runtimes.values())}
         self.deleted_workloads = DeletedWorkloads(self.trainjobs.store)
@@ -164,7 +167,7 @@ class Caches:
         for kind, every in _by_kind([*OWN_WATCHES, *watches]).items():
             declared = [watch for watch in every if watch.reads]
             if len(declared) < len(every):
-                self._unread[kind] = watched_resource(every[0]), WrittenStore()
+                self._unread[kind] = watched_resource(every[0]), UnreadStore()
             scopes = self._by_kind.setdefault(kind, [])
             for scope, served in served_by(declared, namespaces).items():
                 if scope.namespaces == ():
@@ -185,7 +188,7 @@ class Caches:
         self._echoes: Echoes | None = None
         self._queues: list[WorkQueue] = []
 
-    def stores(self) -> Mapping[GroupVersionKind, tuple[Resource, Store]]:
+    def stores(self) -> Mapping[GroupVersionKind, tuple[Resource, StoreReader]]:
         """All caches by kind, each with its resource."""
         read = {
             kind: (scopes[0][1].resource, _store_of(scopes, self._unread.get(kind)))
@@ -330,8 +333,7 @@ def _informer_for(
 ) -> Informer:
     """Make the informer of one scope, for the plugins that it serves; `first` is the widest of its kind."""
     resource = watched_resource(watches[0])
-    return new(
-        resource,
+    options = InformerOptions(
         namespaces=namespaces if scope.namespaces is None else scope.namespaces,
         label_selector=scope.label_selector,
         metadata_only=scope.metadata_only,
@@ -340,12 +342,13 @@ def _informer_for(
         transform=strip_foreign_objects if scope.owned_only else strip_managed_fields,
         name=None if first else f"{resource.name}[{scope}]",
     )
+    return new(resource, options)
 
 
-def _store_of(scopes: list[tuple[Scope, Informer]], unread: tuple[Resource, Store] | None) -> Store:
+def _store_of(scopes: list[tuple[Scope, Informer]], unread: tuple[Resource, Store] | None) -> StoreReader:
     """Return where a kind is read from, which is the store of its informer unless there are several."""
     parts = [(scope, informer.store) for scope, informer in scopes]
-    if unread is not None and isinstance(unread[1], WrittenStore) and not any(each.hears_of_all for each, _ in parts):
+    if unread is not None and isinstance(unread[1], UnreadStore) and not any(each.hears_of_all for each, _ in parts):
         return WrittenBesideStore(parts, unread[1])
     return parts[0][1] if len(parts) == 1 else JoinedStore(parts)
 

@@ -6,32 +6,24 @@ Probes are served before anything is checked that takes its time, and until ever
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final
 
-from aiohttp import web
-
-from trainmaster.controller.configuration import OFF, Configuration
+from trainmaster.controller.configuration import OFF
 from trainmaster.controller.debugging.handlers import Debugged, add_debugging_handlers
-from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.leaderelection.election_thread import Election
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.manager.clients import METRICS_SUFFIX, USER_AGENT, NewClient
+from trainmaster.controller.manager.parts import METRICS_SUFFIX, USER_AGENT, Parts, Setup
 from trainmaster.controller.manager.runnables import cancel_and_wait
 from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
-from trainmaster.controller.server.filters import DelegatingAuth
+from trainmaster.controller.server.filters import AddPages, DelegatingAuth
 from trainmaster.controller.server.healthz import Healthz, metrics
 from trainmaster.controller.server.server import Server, ServerOptions
-from trainmaster.controller.statusserver import StatusServer
-from trainmaster.controller.webhooks import WebhookServer
-
-if TYPE_CHECKING:
-    from trainmaster.controller.certificates.controller import CertificateController
 
 PROBES_OPTIONS: Final = ServerOptions(
     purpose="probes",
@@ -55,74 +47,49 @@ METRICS_OPTIONS: Final = ServerOptions(
 )
 
 
-AddPages: TypeAlias = Callable[[web.Application, DelegatingAuth | None], None]
-"""Adds pages to the application of the metrics server, behind its authentication if there is one."""
-
-
-def add_checks(
-    healthz: Healthz,
-    *,
-    stop: asyncio.Event,
-    caches: Caches,
-    jobs: TrainingOperator,
-    election: Election | None,
-    missing_rights: MissingRights,
-    certificates: CertificateController | None,
-    servers: Iterable[WebhookServer | StatusServer],
-) -> None:
-    """Add the checks of the probes.
-
-    Args:
-        healthz: Where they are added.
-        stop: Set when the manager was told to stop.
-        caches: What has to be filled.
-        jobs: The same of jobs of `kubeflow.org/v1`.
-        election: The election, if there is one.
-        missing_rights: What the service account may not do.
-        certificates: Who makes the certificates, if that is for us.
-        servers: Those that have to answer.
-    """
+def add_checks(healthz: Healthz, parts: Parts, *, stop: asyncio.Event) -> None:
+    """Add the checks of the probes; `stop` is set when the manager was told to stop."""
+    election, caches = parts.election, parts.caches
+    missing_rights, certificates = parts.missing_rights, parts.certificates
     if election is not None:
         healthz.add_healthz_check("leaderElection", lambda: _leader_health(election))
+    if parts.history is not None:
+        healthz.add_readyz_check("history", lambda: None, note=parts.history.detail)
     healthz.add_readyz_check("shutdown", lambda: "the manager was told to stop" if stop.is_set() else None)
-    healthz.add_readyz_check("informer-sync", lambda: _sync_health([caches, jobs]), note=lambda: _waited_for(caches))
+    healthz.add_readyz_check(
+        "informer-sync", lambda: _sync_health([caches, parts.jobs]), note=lambda: _waited_for(caches)
+    )
     healthz.add_readyz_check("rights", lambda: None, note=lambda: _lacks(missing_rights))
     if election is not None:
         healthz.add_readyz_check("leaderElection", lambda: _lease_health(missing_rights))
     if certificates is not None:
         healthz.add_readyz_check("ca-bundle", certificates.readiness)
         healthz.add_readyz_check("webhook-configurations", lambda: None, note=certificates.missing)
-    for each in servers:
+    for each in parts.servers:
         each.add_checks(healthz)
 
 
-async def serve_probes(healthz: Healthz, stack: AsyncExitStack, *, configuration: Configuration, clock: Clock) -> None:
+async def serve_probes(healthz: Healthz, setup: Setup, stack: AsyncExitStack) -> None:
     """Serve probes until the stack is closed."""
-    address = configuration.health.health_probe_bind_address
+    address = setup.configuration.health.health_probe_bind_address
     if address != OFF:
-        server = Server(address, PROBES_OPTIONS, clock=clock)
+        server = Server(address, PROBES_OPTIONS, clock=setup.clock)
         await stack.enter_async_context(server.listening(healthz.application()))
 
 
 async def serve_metrics(
-    stack: AsyncExitStack,
-    debugged: Debugged,
-    pages: Iterable[AddPages],
-    *,
-    configuration: Configuration,
-    new_client: NewClient,
-    clock: Clock,
+    parts: Parts, setup: Setup, debugged: Debugged, pages: Iterable[AddPages], stack: AsyncExitStack
 ) -> list[asyncio.Task[None]]:
     """Serve metrics, what is below `/debug/`, and more; returns the tasks that do so.
 
     Args:
-        stack: They are served until it is closed.
+        parts: Have what makes the client that asks who somebody is.
+        setup: Says where, and to whom.
         debugged: What `/debug/` shows.
         pages: What else is served.
-        configuration: Where, and to whom.
-        new_client: Makes the client that asks who somebody is.
-        clock: The time.
+        stack: They are served until it is closed.
     """
+    configuration, clock = setup.configuration, setup.clock
     settings, tls = configuration.metrics, configuration.tls
     if settings.bind_address == OFF:
         return []
@@ -131,8 +98,7 @@ async def serve_metrics(
         add_debugging_handlers(app, debugged)
     auth: DelegatingAuth | None = None
     if settings.auth.enabled:
-        # A client of their own: whoever reads metrics, no reconcile waits for its connections or its limits.
-        reviewer = new_client(user_agent=USER_AGENT + METRICS_SUFFIX, guard=None, tries=1)
+        reviewer = parts.new_client(user_agent=USER_AGENT + METRICS_SUFFIX, guard=None, tries=1)
         await stack.enter_async_context(reviewer)
         auth = DelegatingAuth(reviewer, clock=clock)
         app.middlewares.append(auth.middleware)

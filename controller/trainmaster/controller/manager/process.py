@@ -1,6 +1,8 @@
-"""The process of the manager: its heap, and the health of its event loop.
+"""The process of the manager: its event loop and the health of that, and its heap.
 
 Guarantees:
+- The event loop is uvloop's where that is installed, as in the image, and otherwise Python's; the manager does the same
+  on either, and the first line of its log names it. The lease is renewed on a loop of its own, Python's in any case.
 - P-22: `freeze` takes everything that is there for good out of the sight of the garbage collector.
 - A connection that broke leaves a cycle behind, in the tracebacks of its errors, which holds a quarter of a mebibyte of
   TLS buffers that the collector does not see. `collect_periodically` finds such garbage also while nothing happens.
@@ -22,15 +24,19 @@ import ctypes
 import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, SystemClock, Timer
 from trainmaster.controller.kube.fatal import end_process, main_thread_calls
 from trainmaster.metrics import process as series
+
+log = structlog.get_logger(__name__)
+
+_T = TypeVar("_T")
 
 COLLECT_EVERY: Final = 15.0
 """Seconds."""
@@ -41,6 +47,35 @@ _LARGE: Final = 128 * 1024
 
 _SWITCH_INTERVAL: Final = 0.001
 """Seconds."""
+
+STALL: Final = 0.5
+"""Seconds; renewals and probes are late by now, and so is everybody who waits."""
+
+STUCK_AFTER: Final = 60.0
+"""Seconds; nothing that ends takes so long, and a liveness probe, if there is one, gives up before."""
+
+_BEAT_EVERY: Final = 0.1
+_CHECK_EVERY: Final = 0.25
+"""Seconds between two checks by the watching thread; a stall is seen at least once before it is one."""
+
+
+def run_event_loop(main: Coroutine[Any, Any, _T]) -> _T:
+    """Run a program to its end, as `asyncio.run` does, on the loop that there is."""
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(main)
+
+
+def name_of_event_loop(loop: asyncio.AbstractEventLoop) -> str:
+    """Return the package that a loop comes from: `uvloop` or `asyncio`."""
+    return type(loop).__module__.partition(".")[0]
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop  # noqa: PLC0415 - an extra
+    except ImportError:
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
 
 
 def freeze() -> None:
@@ -80,19 +115,6 @@ async def collect_periodically() -> None:
     while True:
         await asyncio.sleep(COLLECT_EVERY)
         gc.collect()
-
-
-log = structlog.get_logger(__name__)
-
-STALL: Final = 0.5
-"""Seconds; renewals and probes are late by now, and so is everybody who waits."""
-
-STUCK_AFTER: Final = 60.0
-"""Seconds; nothing that ends takes so long, and a liveness probe, if there is one, gives up before."""
-
-_BEAT_EVERY: Final = 0.1
-_CHECK_EVERY: Final = 0.25
-"""Seconds between two checks by the watching thread; a stall is seen at least once before it is one."""
 
 
 class LoopMonitor:

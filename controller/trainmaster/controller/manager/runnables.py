@@ -29,7 +29,31 @@ from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.server.server import AddressInUse
 
+log = structlog.get_logger(__name__)
+
 T = TypeVar("T")
+
+STOP_TIMEOUT: Final = 26.0
+"""Seconds until everything but the servers has stopped; they take two at most, and Kubernetes kills a pod after 30."""
+
+CONTROLLERS_GRACE: Final = 18.0
+"""Seconds of these in which reconciles may finish; the lease is ours all the time."""
+
+EVENTS_GRACE: Final = 2.0
+"""Seconds of these for events that nobody wrote yet."""
+
+CACHE_SYNC_TIMEOUT: Final = 120.0
+"""Seconds after which caches that have not synced are an error and not just slow."""
+
+_WARNING_PERIODS: Final = (10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+"""Seconds between two warnings of caches that have not synced; the last one repeats. What is wrong, as a right that is
+missing, is told by itself, and once.
+"""
+
+_NOT_SYNCED_HINT: Final = (
+    "check that the CustomResourceDefinitions of what is missing are installed, and that the service account "
+    "may list and watch these resources; it goes on by itself as soon as they can be read"
+)
 
 
 class RunnableFailed(Exception):
@@ -77,31 +101,6 @@ def raise_if_ended(task: asyncio.Task[Any]) -> None:
         raise cause
     what = f"failed: {type(cause).__name__}: {cause}" if cause is not None else "ended without being told to"
     raise RunnableFailed(f"the part {task.get_name()!r} of the manager {what}") from error
-
-
-log = structlog.get_logger(__name__)
-
-STOP_TIMEOUT: Final = 26.0
-"""Seconds until everything but the servers has stopped; they take two at most, and Kubernetes kills a pod after 30."""
-
-CONTROLLERS_GRACE: Final = 18.0
-"""Seconds of these in which reconciles may finish; the lease is ours all the time."""
-
-EVENTS_GRACE: Final = 2.0
-"""Seconds of these for events that nobody wrote yet."""
-
-CACHE_SYNC_TIMEOUT: Final = 120.0
-"""Seconds after which caches that have not synced are an error and not just slow."""
-
-_WARNING_PERIODS: Final = (10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
-"""Seconds between two warnings of caches that have not synced; the last one repeats. What is wrong, as a right that is
-missing, is told by itself, and once.
-"""
-
-_NOT_SYNCED_HINT: Final = (
-    "check that the CustomResourceDefinitions of what is missing are installed, and that the service account "
-    "may list and watch these resources; it goes on by itself as soon as they can be read"
-)
 
 
 class Draining(Protocol):

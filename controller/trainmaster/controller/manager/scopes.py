@@ -9,16 +9,14 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-import orjson
 import structlog
 
-from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.expectations import WrittenStore
+from trainmaster.controller.kube.cache.store import Store, StoreReader
+from trainmaster.controller.reconciling.expectations import UnreadStore, WrittenStore
 from trainmaster.controller.reconciling.trainjobs.event_handlers import owner_keys
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
@@ -126,7 +124,7 @@ def served_by(watches: Sequence[Watch], namespaces: Collection[str] = ()) -> dic
     return served
 
 
-class JoinedStore(Store):
+class JoinedStore(StoreReader):
     """The stores of several scopes of one kind, to read from: each object once, as whole as any of them has it.
 
     Args:
@@ -134,7 +132,6 @@ class JoinedStore(Store):
     """
 
     def __init__(self, parts: Iterable[tuple[Scope, Store]]) -> None:
-        super().__init__()
         self._parts = sorted(parts, key=lambda part: (part[0].metadata_only, part[0].owned_only))
         # Whoever writes does so in all namespaces, and has to see it.
         unbound = [part for part in self._parts if part[0].namespaces is None] or self._parts
@@ -156,16 +153,6 @@ class JoinedStore(Store):
             rest = rest or found
         return rest
 
-    def body(self, key: str) -> bytes | None:
-        """Return the JSON of the object of `key`, or None."""
-        found = self.get(key)
-        return None if found is None else orjson.dumps(found)
-
-    def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
-        """Return the objects of this moment one by one."""
-        found = map(self.get, self.keys(namespace))
-        return (obj for obj in found if obj is not None)
-
     def keys(self, namespace: str | None = None) -> list[str]:
         """Return every key, or those of one namespace."""
         return list(dict.fromkeys(key for _, store in self._parts for key in store.keys(namespace)))
@@ -179,37 +166,17 @@ class JoinedStore(Store):
         indexed = [store for _, store in self._parts if index_name in store.index_names()]
         return list(dict.fromkeys(key for store in indexed for key in store.index_keys(index_name, value)))
 
-    def by_index(self, index_name: str, value: str) -> Iterator[JsonObject]:
-        """Return these objects one by one, each as whole as any part has it."""
-        found = map(self.get, self.index_keys(index_name, value))
-        return (obj for obj in found if obj is not None)
-
     def uid(self, key: str) -> str | None:
         """Return the UID of the object of `key`."""
         return next((uid for _, store in self._parts if (uid := store.uid(key)) is not None), None)
-
-    def version(self, key: str) -> str | None:
-        """Return the resource version of the object of `key`."""
-        return next((version for _, store in self._parts if (version := store.version(key)) is not None), None)
 
     def size(self, key: str) -> int:
         """Return how many bytes the object of `key` has at most."""
         return max(store.size(key) for _, store in self._parts)
 
-    @property
-    def resource_version(self) -> int:
-        """The version that those parts have reached that see every object; the others hear of few."""
-        return min(store.resource_version for store in self._unselected)
-
     def reached(self, key: str) -> int:
         """Return the version that those parts have reached for the object of `key` that see every object."""
         return min(store.reached(key) for store in self._unselected)
-
-    def __len__(self) -> int:
-        return len(self.keys())
-
-    def __contains__(self, key: str) -> bool:
-        return any(key in store for _, store in self._parts)
 
 
 class WrittenBesideStore(JoinedStore, WrittenStore):
@@ -220,7 +187,7 @@ class WrittenBesideStore(JoinedStore, WrittenStore):
         written: What was written.
     """
 
-    def __init__(self, parts: Iterable[tuple[Scope, Store]], written: WrittenStore) -> None:
+    def __init__(self, parts: Iterable[tuple[Scope, Store]], written: UnreadStore) -> None:
         super().__init__([*parts, (Scope(None, metadata_only=True, owned_only=True), written)])
         self._written = written
 
@@ -232,6 +199,6 @@ class WrittenBesideStore(JoinedStore, WrittenStore):
         """Forget what was noted before a moment; returns whose it was."""
         return self._written.forget(before)
 
-    def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
+    def delete(self, key: str) -> object:
         """Take note that an object was deleted here."""
-        return self._written.delete(key, last=last)
+        return self._written.delete(key)

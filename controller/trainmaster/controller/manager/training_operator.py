@@ -27,7 +27,7 @@ import structlog
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.job_metrics.jobs_by_state import JobStates
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.informer import Informer, Transform, strip_managed_fields
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions, Transform, strip_managed_fields
 from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import ControllerRecorder, EventRecorder
@@ -48,7 +48,7 @@ from trainmaster.controller.reconciling.event_handlers import (
     priority_of_own,
     priority_of_owned,
 )
-from trainmaster.controller.reconciling.expectations import WrittenStore
+from trainmaster.controller.reconciling.expectations import UnreadStore
 from trainmaster.controller.reconciling.jobs.event_handlers import (
     job_keys,
     trim_owned,
@@ -173,16 +173,15 @@ class TrainingOperator:
         # Who serves some namespaces has no right to look at anything beyond them.
         service = configuration.cert_management.webhook_service_name, operator_namespace()
         self._other = None if configuration.watch_namespaces else OtherOperator(client, service=service)
+        self._namespaces = configuration.watch_namespaces
         self._changed = asyncio.Event()
         self._started: list[Informer] = []
         self._absent: set[Informer] = set()
         self._informer = partial(
             Informer,
             client,
-            namespaces=configuration.watch_namespaces,
-            outages=Outages(),
+            outages=Outages(self._retry_now, clock=clock),
             on_state_change=self._note,
-            on_return=self._retry_now,
             clock=clock,
         )
         self._children: dict[tuple[object, ...], Informer] = {}
@@ -253,7 +252,7 @@ class TrainingOperator:
         for watch in (*_gang_watches(self._gang), *kind.watches()):
             owned = watched_resource(watch)
             if not watch.reads:
-                store = WrittenStore()
+                store = UnreadStore()
                 store.add_indexer(OWNER_INDEX, owner_values)
                 others[watch.api_version, watch.kind] = OwnedKind(owned, store, watch.creates_only)
                 continue
@@ -272,7 +271,10 @@ class TrainingOperator:
             children.append(classes)
             priorities = classes.store
 
-        informer = self._informer(resource, optional=True, start_after=partial(self._wait_for, children))
+        options = InformerOptions(
+            namespaces=self._namespaces, optional=True, start_after=partial(self._wait_for, children)
+        )
+        informer = self._informer(resource, options)
         metrics, exists = WorkQueueMetrics(kind.controller_name), informer.store.__contains__
         queue = WorkQueue(clock=self._clock, metrics=metrics, exists=exists)
         _enqueue(informer, queue, job_keys(kind), own=True)
@@ -315,13 +317,15 @@ class TrainingOperator:
         if wanted not in self._children:
             selector = options.get("label_selector") if resource not in (PODS, SERVICES) else None
             name = f"{resource.name}[jobs{f',{selector}' if selector else ''}]"
-            informer = self._informer(resource, transform=transform, name=name, **options)
+            informer = self._informer(
+                resource, InformerOptions(namespaces=self._namespaces, transform=transform, name=name, **options)
+            )
             informer.store.add_indexer(OWNER_INDEX, owner_values)
             self._children[wanted] = informer
         return self._children[wanted]
 
     async def _read_jobs(self, served: _Served) -> None:
-        if None in served.informer.partitions:
+        if None in served.informer.reflectors:
             await self._wait_for(served.children, None)
         await served.informer.run()
 
@@ -334,7 +338,7 @@ class TrainingOperator:
         """Take note that an informer fares otherwise than before."""
         self._changed.set()
         self._changed = asyncio.Event()
-        if any(each.failure is not None and each.failure.is_not_served for each in informer.partitions.values()):
+        if any(each.failure is not None and each.failure.is_not_served for each in informer.reflectors.values()):
             self._absent.add(informer)
         elif informer in self._absent:
             self._absent.discard(informer)
@@ -344,8 +348,6 @@ class TrainingOperator:
                         each.controller.queue.add(key, priority=LOW_PRIORITY)
 
     def _retry_now(self) -> None:
-        for informer in self._started:
-            informer.try_again()
         for each in self._kinds:
             each.controller.queue.retry_now()
 
@@ -364,12 +366,12 @@ class TrainingOperator:
 
 
 def _is_refused(informer: Informer) -> bool:
-    return any(each.failure is not None and each.failure.is_refused for each in informer.partitions.values())
+    return any(each.failure is not None and each.failure.is_refused for each in informer.reflectors.values())
 
 
 def _is_ready(informer: Informer, namespace: str | None) -> bool:
-    partition = informer.partitions.get(namespace) or informer.partitions.get(None)
-    return partition is None or partition.is_ready
+    reflector = informer.reflectors.get(namespace) or informer.reflectors.get(None)
+    return reflector is None or reflector.is_ready
 
 
 def _usual_owner(key: str) -> str:

@@ -32,7 +32,7 @@ import structlog
 from cachetools import LRUCache
 
 from trainmaster.controller.condition_types import NAME_TAKEN
-from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version
+from trainmaster.controller.kube.cache.store import Store, StoreReader, object_key, parse_resource_version
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import ABSENT, KubeClient
 from trainmaster.controller.kube.rest.errors import (
@@ -95,7 +95,7 @@ class Applier:
         client: KubeClient,
         resource: Resource,
         jobs: Store,
-        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         expectations: Expectations,
         write_backoff: WriteBackoff,
         problem_reporter: ProblemReporter,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -50,7 +50,7 @@ def plugin_index(name: str) -> str:
     return f"{_PLUGIN_INDEX}{name}"
 
 
-def plugin_indexes(store: Store) -> list[str]:
+def plugin_indexes(store: StoreReader) -> list[str]:
     """Return the indexes of a store that plugins declared."""
     return [name.removeprefix(_PLUGIN_INDEX) for name in store.index_names() if name.startswith(_PLUGIN_INDEX)]
 

@@ -27,13 +27,14 @@ Nothing is lost when any of this is forgotten: it only ever delays, or saves wor
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
 from trainmaster.controller.kube.cache.delta import Version
-from trainmaster.controller.kube.cache.store import Store, object_key, parse_resource_version
+from trainmaster.controller.kube.cache.store import Store, StoreReader, object_key, parse_resource_version
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.runtime.jsontree import JsonObject
@@ -64,7 +65,23 @@ class _Expectation(NamedTuple):
     """The state in which an event will show it, if nothing that was not seen can be a part of that."""
 
 
-class WrittenStore(Store):
+class WrittenStore(StoreReader):
+    """A store that shows what was written here, because nobody reads that from the server."""
+
+    @abstractmethod
+    def note(self, key: str, written: JsonObject, now: float) -> None:
+        """Take note of an object that is there, for the reconcile of `key`."""
+
+    @abstractmethod
+    def forget(self, before: float) -> list[str]:
+        """Forget what was noted before a moment; returns whose it was."""
+
+    @abstractmethod
+    def delete(self, key: str) -> object:
+        """Take note that an object was deleted here."""
+
+
+class UnreadStore(Store, WrittenStore):
     """What is known of a kind that nobody reads: the metadata of what was written here within `KNOWN_FOR` seconds."""
 
     def __init__(self) -> None:
@@ -99,7 +116,7 @@ class Expectations:
         return len(self._pending)
 
     def expect_write(
-        self, key: str, written: JsonObject, store: Store, *, own: bool = False, foreseen: bool = False
+        self, key: str, written: JsonObject, store: StoreReader, *, own: bool = False, foreseen: bool = False
     ) -> None:
         """Expect a cache to show an object that the reconcile of `key` wrote.
 
@@ -122,7 +139,7 @@ class Expectations:
             state = (metadata.get("uid") or "", metadata["resourceVersion"]) if foreseen else None
             self._expect(key, written, name, lambda: store.reached(name) >= version, owner=owner, foreseen=state)
 
-    def expect_deletion(self, key: str, obj: JsonObject, store: Store) -> None:
+    def expect_deletion(self, key: str, obj: JsonObject, store: StoreReader) -> None:
         """Expect a cache to show that `obj`, as it was observed, is deleted: the reconcile of `key` did that."""
         name, uid = object_key(obj), obj["metadata"]["uid"]
         if isinstance(store, WrittenStore):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import orjson
 
-from trainmaster.controller.kube.cache.store import Store, object_key
+from trainmaster.controller.kube.cache.store import StoreReader, object_key
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value, plugin_index, plugin_indexes
 from trainmaster.controller.reconciling.writes import GroupVersionKind
@@ -30,7 +30,7 @@ class StoreListers:
 
     def __init__(
         self,
-        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         more: Mapping[tuple[str, str, str], JsonObject] | None = None,
         *,
         shared: Mapping[tuple[str, str, str], JsonObject] | None = None,

@@ -27,7 +27,7 @@ from contextvars import copy_context
 from typing import Generic, TypeVar
 
 from trainmaster.controller.condition_types import NAME_TAKEN
-from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -84,7 +84,7 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         client: KubeClient,
         resource: Resource,
         jobs: Store,
-        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         queue: WorkQueue,
         recorder: Recorder,
         clock: Clock,

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -236,3 +237,7 @@ def token_of(request: web.Request) -> str:
 
 def _until(_key: object, decision: _Decision, now: float) -> float:
     return now + decision.seconds
+
+
+AddPages: TypeAlias = Callable[[web.Application, DelegatingAuth | None], None]
+"""Adds pages to the application of the metrics server, behind its authentication if there is one."""

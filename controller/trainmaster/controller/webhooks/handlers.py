@@ -19,7 +19,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
-from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import Resource
@@ -96,7 +96,7 @@ class AdmissionHandlers:
     def __init__(
         self,
         framework: Framework,
-        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         reader: APIReader,
         *,
         workloads: Collection[GroupVersionKind] = (),

@@ -13,8 +13,8 @@ from support.informers import Ear, Script, Until, bookmark, event, failure, pod,
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, Delta, ResourceEventHandlerFuncs
-from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import JOBSETS
@@ -37,7 +37,7 @@ async def test_a_relist_is_told_as_differences(server: Any, informer: Informer) 
     ear = Ear(informer)
     await run_until(informer, lambda: len(server.requests("watch")) == 2)
     assert ear.heard == ["+same!", "+changed!", "+gone!", "-gone", "~changed:2>8", "+new"]
-    assert ear.deleted == [DeletedFinalStateUnknown("ns/gone", pod("gone", 3))]
+    assert ear.deleted == [(pod("gone", 3), True)]
     assert ear.sizes == [3] * 6
 
 
@@ -52,10 +52,10 @@ async def test_a_removed_handler_hears_nothing_more(server: Any, informer: Infor
 @pytest.mark.guarantee("S-10")
 async def test_a_failing_handler_harms_nobody(server: Any, informer: Informer) -> None:
 
-    def fail(obj: JsonObject, initial: bool) -> None:
+    def fail(delta: Delta) -> None:
         raise RuntimeError("handler bug")
 
-    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=fail))
+    informer.add_event_handler(fail)
     ear = Ear(informer)
     server.on("list", server.reply(200, pod_list(5, pod("a", 1))))
     with capture_logs() as logs:
@@ -92,7 +92,7 @@ async def test_every_event_is_told_in_order() -> None:
             event("ADDED", pod("a", 6, uid="second")),
         )
     assert ear.heard == ["+a", "~a:2>3", "~a:3>4", "-a", "+a"]
-    assert ear.deleted == [pod("a", 5)]
+    assert ear.deleted == [(pod("a", 5), False)]
     assert ear.sizes == [1, 1, 1, 0, 1]
 
 
@@ -100,14 +100,14 @@ async def test_every_event_is_told_in_order() -> None:
 async def test_handlers_cannot_change_what_is_stored_and_managed_fields_are_not(
     server: Any, informer: Informer
 ) -> None:
-    def spoil(obj: JsonObject, initial: bool) -> None:
-        obj["metadata"]["name"] = "spoiled"
+    def spoil(delta: Delta) -> None:
+        (delta.new or {})["metadata"]["name"] = "spoiled"
 
-    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=spoil))
+    informer.add_event_handler(spoil)
     server.on("list", server.reply(200, pod_list(5, pod("a", 1, managedFields=[{}]))))
     server.on("watch", server.stream(event("ADDED", pod("b", 6, managedFields=[{}])), then="hang"))
     await run_until(informer, lambda: len(informer.store) == 2)
-    assert informer.store.list() == [pod("a", 1), pod("b", 6)]
+    assert list(informer.store.each()) == [pod("a", 1), pod("b", 6)]
 
 
 @pytest.mark.guarantee("S-10", "S-11")
@@ -124,13 +124,13 @@ async def test_a_waiting_part_of_a_snapshot_is_counted_and_a_handler_that_comes_
         waiting.append((gauge("undelivered"), 1000 - delivered))
         late.append(Ear(informer))
 
-    def added(obj: JsonObject, initial: bool) -> None:
+    def added(delta: Delta) -> None:
         nonlocal delivered
         delivered += 1
-        if obj["metadata"]["name"] == "p150":
+        if delta.key == "ns/p150":
             asyncio.get_running_loop().call_soon(come)
 
-    informer.add_event_handler(ResourceEventHandlerFuncs(on_add=added))
+    informer.add_event_handler(added)
     await run_until(informer, lambda: informer.has_synced)
     ((counted, left),) = waiting
     assert counted == left
@@ -177,7 +177,7 @@ async def test_who_asked_is_reminded_every_ten_hours_without_a_request(drawn: fl
 @pytest.mark.guarantee("S-14", "S-5")
 async def test_no_reminder_overtakes_a_snapshot(server: Any, client: KubeClient, clock: Any, until: Until) -> None:
     """While one is being told the store is ahead: a handler would hear of the new state twice, or of a stranger."""
-    informer = Informer(client, PODS, resync_period=0.0, clock=clock)
+    informer = Informer(client, PODS, InformerOptions(resync_period=0.0), clock=clock)
     heard: list[tuple[str, bool]] = []
     informer.add_event_handler(lambda change: heard.append((change.key, change.resync)), resync=True)
     server.on(
@@ -202,11 +202,11 @@ async def test_an_object_whose_transform_fails_is_kept_whole(server: Any, client
             raise RuntimeError("transform bug")
         return {key: obj[key] for key in ("kind", "metadata")}
 
-    informer = Informer(client, PODS, transform=transform, clock=clock)
+    informer = Informer(client, PODS, InformerOptions(transform=transform), clock=clock)
     server.on("list", server.reply(200, pod_list(5, pod("a", 1), pod("odd", 2))))
     with capture_logs() as logs:
         await run_until(informer, lambda: informer.has_synced)
-    assert [("apiVersion" in obj) for obj in informer.store.list()] == [False, True]
+    assert [("apiVersion" in obj) for obj in list(informer.store.each())] == [False, True]
     assert [entry["key"] for entry in logs if entry["event"].startswith("transform failed")] == ["ns/odd"]
 
 
@@ -222,7 +222,7 @@ async def test_metadata_is_all_that_is_asked_for_and_kept(
         version = "meta.k8s.io/v1" if obliging else "v1"
         return {**obj, "apiVersion": version, "kind": kind, **({} if obliging else {"spec": {"nodeName": "n"}})}
 
-    informer = Informer(client, PODS, metadata_only=True, clock=clock)
+    informer = Informer(client, PODS, InformerOptions(metadata_only=True), clock=clock)
     server.on(
         "stream",
         server.stream(
@@ -230,18 +230,18 @@ async def test_metadata_is_all_that_is_asked_for_and_kept(
         ),
     )
     await run_until(informer, lambda: len(informer.store) == 2)
-    assert informer.store.list() == [pod("a", 1), pod("b", 4)]
+    assert list(informer.store.each()) == [pod("a", 1), pod("b", 4)]
     form = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
     assert server.seen[0].headers["Accept"] == f"{form},application/json", "or with everything"
 
 
 @pytest.mark.guarantee("S-18")
 async def test_lists_of_metadata(server: Any, client: KubeClient, clock: Any) -> None:
-    informer = Informer(client, PODS, metadata_only=True, clock=clock)
+    informer = Informer(client, PODS, InformerOptions(metadata_only=True), clock=clock)
     listed = pod_list(5, pod("a", 1)) | {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
     server.on("list", server.reply(200, listed))
     await run_until(informer, lambda: informer.has_synced)
-    assert informer.store.list() == [pod("a", 1)]
+    assert list(informer.store.each()) == [pod("a", 1)]
     form = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
     assert server.requests("list")[0].headers["Accept"] == f"{form},application/json"
 
@@ -249,7 +249,9 @@ async def test_lists_of_metadata(server: Any, client: KubeClient, clock: Any) ->
 @pytest.mark.guarantee("S-19")
 async def test_selectors_reach_the_server(server: Any, client: KubeClient, clock: Any) -> None:
     """What is not selected costs neither traffic nor memory; so each of the three requests has to say it."""
-    informer = Informer(client, PODS, label_selector="a=b", field_selector="spec.nodeName=n", clock=clock)
+    informer = Informer(
+        client, PODS, InformerOptions(label_selector="a=b", field_selector="spec.nodeName=n"), clock=clock
+    )
     server.on("list", server.reply(200, pod_list(5)))
     await run_until(informer, lambda: server.requests("watch"))
     for seen in server.seen:
@@ -264,7 +266,7 @@ async def test_the_size_of_the_cache_is_measured(server: Any, informer: Informer
     await run_until(informer, lambda: informer.store.resource_version == 7)
     assert gauge("objects") == 1
     assert gauge("resource_version") == 7
-    assert gauge("bytes") == informer.store.bytes > 0
+    assert gauge("bytes") == informer.store.total_size > 0
     assert gauge("synced") == 1
 
 
@@ -301,7 +303,7 @@ async def test_an_optional_kind_that_is_refused_holds_nobody_up(
     server: Any, client: KubeClient, clock: Any, until: Until, *, code: int, told: list[str]
 ) -> None:
     """It counts as ready without having synced, and syncs when it appears. That it is absent means nothing to most."""
-    informer = Informer(client, JOBSETS, optional=True, clock=clock)
+    informer = Informer(client, JOBSETS, InformerOptions(optional=True), clock=clock)
     refused = [server.status(code, "Whatever")] * 3
     server.on("stream", *refused)
     listed = {"kind": "JobSetList", "metadata": {"resourceVersion": "5"}, "items": []}
@@ -322,7 +324,7 @@ async def test_an_optional_kind_is_waited_for_until_the_server_has_said_so(
     server: Any, client: KubeClient, clock: Any, until: Until
 ) -> None:
     """Until it answers nobody knows whether there is such a kind."""
-    informer = Informer(client, JOBSETS, optional=True, clock=clock)
+    informer = Informer(client, JOBSETS, InformerOptions(optional=True), clock=clock)
     async with running(informer):
         await until(lambda: len(clock.slept) >= 2)
         assert not informer.is_ready

@@ -18,7 +18,7 @@ from support.informers import bookmark, event, failure, pod, pod_list
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.rest.errors import BadRequest, Gone, NotConnected, StreamBroken
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.kube.rest.watch import WatchStream
@@ -177,7 +177,9 @@ class InformerMachine(RuleBasedStateMachine):
         async def begin() -> None:
             self.server = Server(self.clock)
             self.server.streaming, self.server.paged = streaming, paged
-            self.informer = Informer(self.server, PODS, clock=self.clock, resync_period=300, random=lambda: 0.5)
+            self.informer = Informer(
+                self.server, PODS, InformerOptions(resync_period=300), clock=self.clock, random=lambda: 0.5
+            )
             self.listeners: list[Listener] = []
             self.task = asyncio.create_task(self.informer.run())
 
@@ -248,7 +250,7 @@ class InformerMachine(RuleBasedStateMachine):
             await self.clock.advance(150)
             try:
                 truth = sorted(map(identity, self.server.objects.values()))
-                assert sorted(map(identity, self.informer.store.list())) == truth
+                assert sorted(map(identity, list(self.informer.store.each()))) == truth
                 for listener in self.listeners:
                     assert not listener.wrong
                     assert sorted(listener.known.values()) == truth

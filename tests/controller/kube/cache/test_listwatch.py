@@ -159,7 +159,7 @@ async def test_a_streaming_list_goes_on_as_the_watch(server: Any, informer: Info
     await run_until(informer, lambda: informer.store.resource_version == 20)
     assert ear.heard == ["+b!", "+a!", "~a:3>10", "-b"]
     assert ear.sizes == [2, 2, 2, 1]
-    assert ear.deleted == [pod("b", 11)]
+    assert ear.deleted == [(pod("b", 11), False)]
     assert [seen.what for seen in server.seen] == ["stream"]
     query = server.seen[0].query
     assert (query["sendInitialEvents"], query["resourceVersionMatch"]) == ("true", "NotOlderThan")

@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 from support.informers import Ear, Script, Until, bookmark, event, failure, pod, pod_list, restarts, run_until, running
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
+from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import KubeError, ServerError
@@ -210,7 +211,7 @@ async def test_restarts_are_counted_by_cause(server: Any, informer: Informer, cl
 
 @pytest.mark.guarantee("S-20")
 async def test_all_series_are_there_at_zero(client: KubeClient) -> None:
-    Informer(client, JOBSETS, name="untouched")
+    Informer(client, JOBSETS, InformerOptions(name="untouched"))
     assert restarts("untouched")["silent"] == 0
     names = {
         sample.name
@@ -322,13 +323,8 @@ async def test_collections_whose_watches_open_and_end_do_not_wake_each_other(err
     """A stream that opened says nothing of a server that was away: each collection keeps its own backoff."""
     client: Any = Unwatchable(error)
     virtual = VirtualClock()
-    informers: list[Informer] = []
-
-    def returned() -> None:
-        for each in informers:
-            each.try_again()
-
-    informers += [Informer(client, each, clock=virtual, on_return=returned) for each in (PODS, SERVICES)]
+    outages = Outages(clock=virtual)
+    informers = [Informer(client, each, outages=outages, clock=virtual) for each in (PODS, SERVICES)]
     async with running(informers[0]), running(informers[1]):
         await virtual.advance(120)
     assert 2 * 2 <= client.watches <= 2 * 2 * 8, "streaming lists and watches of two collections, each by its backoff"

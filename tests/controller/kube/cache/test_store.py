@@ -49,9 +49,9 @@ def test_keys_are_namespace_and_name() -> None:
 def test_objects_are_found_by_namespace() -> None:
     store = Store()
     replace(store, [thing("a"), thing("b", namespace="ns2"), thing("c"), thing("ns", namespace=None)])
-    assert names(store.list("ns")) == names(list(store.each("ns"))) == ["a", "c"]
-    assert names(store.list()) == ["a", "b", "c", "ns"]
-    assert store.list("n") == []
+    assert names(list(store.each("ns"))) == names(list(store.each("ns"))) == ["a", "c"]
+    assert names(list(store.each())) == ["a", "b", "c", "ns"]
+    assert list(store.each("n")) == []
     store.delete("ns/a")
     assert store.keys("ns") == ["ns/c"]
 
@@ -141,10 +141,14 @@ def test_indexes_always_fit_the_objects(steps: list[JsonObject | str | list[Json
         else:
             store.put(step)
         for value in ("red", "blue"):
-            scanned = sorted(names([obj for obj in store.list() if value in color(obj)]))
+            scanned = sorted(names([obj for obj in list(store.each()) if value in color(obj)]))
             assert sorted(store.index_keys("color", value)) == [f"ns/{name}" for name in scanned]
         assert store.keys("ns") == store.keys()
-        assert store.bytes == sum(len(orjson.dumps(obj)) for obj in store.list()) == sum(map(store.size, store.keys()))
+        assert (
+            store.total_size
+            == sum(len(orjson.dumps(obj)) for obj in list(store.each()))
+            == sum(map(store.size, store.keys()))
+        )
 
 
 @pytest.mark.guarantee("S-8", "P-23")
@@ -153,7 +157,7 @@ def test_what_a_reader_changes_is_its_own() -> None:
     given = thing("a")
     store.put(given)
     given["metadata"]["labels"]["color"] = "spoiled"
-    for read in (store.get("ns/a"), store.list()[0], next(store.each())):
+    for read in (store.get("ns/a"), next(store.each()), next(store.each())):
         assert read == thing("a")
         read["metadata"]["labels"]["color"] = "spoiled"
     assert store.get("ns/a") == thing("a")
@@ -183,7 +187,7 @@ def test_only_differences_are_returned_and_earlier_readers_keep_what_they_have()
     """Deletions come first, so that whoever counts never counts too many."""
     store = Store()
     replace(store, [thing("same"), thing("changed"), thing("gone")])
-    before, late = store.list(), store.each()
+    before, late = list(store.each()), store.each()
     changes = replace(store, [thing("new"), thing("same"), thing("changed", 2)])
     assert [(change.key, change.is_addition, change.is_deletion) for change in changes] == [
         ("ns/gone", False, True),
@@ -221,7 +225,7 @@ def test_a_key_that_comes_twice_is_stored_once() -> None:
     store = Store()
     store.add_indexer("color", color)
     replace(store, [thing("a"), thing("a", 2, color="blue")])
-    assert store.list() == [thing("a", 2, color="blue")]
+    assert list(store.each()) == [thing("a", 2, color="blue")]
     assert store.index_keys("color", "red") == []
 
 
@@ -279,7 +283,8 @@ def test_the_garbage_collector_walks_through_no_object() -> None:
     before = len(gc.get_objects())
     for number in range(1000):
         store.put(thing(f"thing-{number}"))
-    gc.collect()
+    for _ in range(3):  # tuples within tuples take a pass for each level
+        gc.collect()
     assert len(gc.get_objects()) - before < 100
 
 

@@ -9,8 +9,7 @@ from support.commands import TIMEOUT
 from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
-from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, ShutDown, WorkQueue
+from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, KeyedBackoff, ShutDown, WorkQueue
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.metrics.registry import REGISTRY
 
@@ -142,7 +141,7 @@ def test_endless_requeues_do_not_pile_up(queue: WorkQueue) -> None:
         queue.add("a")
         assert queue.take() == "a"
         queue.done("a")
-    assert len(queue._delaying._heap) < 2000
+    assert len(queue._delayed) < 2000
 
 
 def sample(name: str, suffix: str, **labels: str) -> float | None:

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, RAISED_IN_A_ROW, WorkQueue
+from trainmaster.controller.kube.workqueue.queue import (
+    CHANGE_PRIORITY,
+    LOW_PRIORITY,
+    RAISED_IN_A_ROW,
+    KeyedBackoff,
+    WorkQueue,
+)
 
 
 @dataclass

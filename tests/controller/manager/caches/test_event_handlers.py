@@ -214,8 +214,7 @@ async def test_the_last_state_of_a_workload_is_kept_for_its_job(cluster: Cluster
         assert not caches.deleted_workloads.last_states("team/demo")
         first, second = informers
         for informer, change in ((first, at(11, jobset, status=ended)), (second, at(11, jobset))):
-            (partition,) = informer.partitions.values()
-            informer.handle_event(partition, WatchEvent("DELETED", change, 1), "11")
+            informer.handle_event(WatchEvent("DELETED", change, 1), "11", namespace=None)
         (last,) = caches.deleted_workloads.last_states("team/demo")
         assert last.state["status"] == ended
         await cluster.send(TRAINJOBS, event("DELETED", at(12, job)))

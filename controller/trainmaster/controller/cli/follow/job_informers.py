@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trainmaster.controller.cli.follow.job_status import FollowedJob
-from trainmaster.controller.cli.follow.reachability import TOLD_ELSEWHERE, Reachability
+from trainmaster.controller.cli.follow.reachability import Reachability
 from trainmaster.controller.container_failures import JOBSET_LABEL
-from trainmaster.controller.kube.cache.delta import DeletedFinalStateUnknown, ResourceEventHandlerFuncs, final_state
-from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
@@ -99,28 +99,18 @@ class JobInformers:
         informer = Informer(
             self._client,
             resource,
-            namespaces=[namespace],
-            label_selector=selector,
-            outages=TOLD_ELSEWHERE,
+            InformerOptions(namespaces=[namespace], label_selector=selector),
+            outages=self._reachability.outages,
             on_state_change=self._reachability.changed,
-            on_return=lambda: self._reachability.returned(informer),
         )
 
-        def observe(obj: JsonObject) -> None:
-            self._observations.put_nowait(Observation(resource, obj))
+        def observe(delta: Delta) -> None:
+            # That events expire, and how often they repeat, is no news.
+            if delta.is_addition or resource != EVENTS:
+                obj = (delta.old if delta.is_deletion else delta.new) or {}
+                self._observations.put_nowait(Observation(resource, obj, is_deleted=delta.is_deletion))
 
-        def observe_last(obj: JsonObject | DeletedFinalStateUnknown) -> None:
-            self._observations.put_nowait(Observation(resource, final_state(obj), is_deleted=True))
-
-        if resource == EVENTS:
-            # That they expire, and how often they repeat, is no news.
-            informer.add_event_handler(ResourceEventHandlerFuncs(on_add=lambda event, _: observe(event)))
-        else:
-            informer.add_event_handler(
-                ResourceEventHandlerFuncs(
-                    on_add=lambda obj, _: observe(obj), on_update=lambda _, obj: observe(obj), on_delete=observe_last
-                )
-            )
+        informer.add_event_handler(observe)
         return informer
 
     def _selector(self, namespace: str) -> str:

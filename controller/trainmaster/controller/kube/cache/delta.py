@@ -1,26 +1,29 @@
-"""What the store keeps of an object, what became of one (the deltas), and the event handlers that get these.
+"""What the store keeps of an object (its record), and what event handlers get when that changes (a delta).
 
 Guarantees:
-- P-21: a record is a plain tuple of strings and bytes, which the garbage collector has nothing to walk through.
-- Trees are decoded when they are first read, and shared by all handlers of one delta: who may change them, or reads
-  them in another thread, takes the delta `apart`.
-- S-3: a deletion that nobody saw brings a `DeletedFinalStateUnknown`, which holds the last state that was seen.
+- P-21: a record is a plain tuple of strings and bytes.
+- Trees are decoded when they are first read, and shared by all handlers of one delta: a handler that may change them,
+  or reads them in another thread, takes the delta `apart`.
+- S-3: the delta of a deletion that was not seen says so (`final_state_unknown`) and holds the last state that was seen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 
-from trainmaster.controller.kube.cache.index import IndexValues
 from trainmaster.runtime.jsontree import JsonObject, copy_json
 
-Record: TypeAlias = tuple[str, str, bytes, IndexValues]
-"""UID, resource version, body and index values. A plain tuple, because the collector stops tracking one of strings and
-bytes."""
+IndexValues: TypeAlias = tuple[str, ...]
+"""The values under which one index has an object."""
+
+Record: TypeAlias = tuple[str, str, bytes, tuple[IndexValues, ...]]
+"""UID, resource version, body, and the values for each index in the order in which the indexes were added.
+
+A plain tuple, because the garbage collector stops tracking one of strings, bytes and such tuples.
+"""
 
 Version: TypeAlias = tuple[str, str]
 """UID and resource version: what tells a state of an object from all others."""
@@ -131,47 +134,3 @@ def _split(record: Record) -> tuple[bytes, JsonObject]:
 
 ResourceEventHandler: TypeAlias = Callable[[Delta], object]
 """Gets each delta; what it does not read is not decoded. Synchronous and quick: it puts keys into queues."""
-
-
-@dataclass(frozen=True, slots=True)
-class DeletedFinalStateUnknown:
-    """A deletion that was not seen; `object` is the last state that was, and may be old."""
-
-    key: str
-    object: JsonObject
-
-
-class OnAdd(Protocol):
-    """Gets an object that is new to the store."""
-
-    def __call__(self, obj: JsonObject, initial: bool, /) -> object:
-        """`initial` says that it comes from the first snapshot."""
-
-
-OnUpdate: TypeAlias = Callable[[JsonObject, JsonObject], object]
-OnDelete: TypeAlias = Callable[["JsonObject | DeletedFinalStateUnknown"], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceEventHandlerFuncs:
-    """A `ResourceEventHandler` made of functions of objects; all handlers of one delta share its trees."""
-
-    on_add: OnAdd | None = None
-    on_update: OnUpdate | None = None
-    on_delete: OnDelete | None = None
-
-    def __call__(self, delta: Delta) -> None:
-        """Call the function that fits."""
-        if delta.is_deletion:
-            if self.on_delete is not None and (old := delta.old) is not None:
-                self.on_delete(DeletedFinalStateUnknown(delta.key, old) if delta.final_state_unknown else old)
-        elif delta.is_addition:
-            if self.on_add is not None and (new := delta.new) is not None:
-                self.on_add(new, delta.initial)
-        elif self.on_update is not None and (old := delta.old) is not None and (new := delta.new) is not None:
-            self.on_update(old, new)
-
-
-def final_state(deleted: JsonObject | DeletedFinalStateUnknown) -> JsonObject:
-    """Return the last known state of what `on_delete` was given."""
-    return deleted.object if isinstance(deleted, DeletedFinalStateUnknown) else deleted

@@ -34,6 +34,7 @@ from __future__ import annotations
 import asyncio
 import random as randomness
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
@@ -44,7 +45,6 @@ from trainmaster.controller.kube.cache.backoff import YieldBudget
 from trainmaster.controller.kube.cache.delta import Delta, Entry, ResourceEventHandler
 from trainmaster.controller.kube.cache.listwatch import Collection, ListWatcher
 from trainmaster.controller.kube.cache.outages import Outages
-from trainmaster.controller.kube.cache.partition import Lookout, Partition
 from trainmaster.controller.kube.cache.reflector import Reflector
 from trainmaster.controller.kube.cache.store import Store, kept, object_key
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
@@ -64,6 +64,41 @@ Transform: TypeAlias = Callable[[JsonObject], JsonObject]
 """Trims an object before it is stored; it may change the one it is given, which nobody else has yet."""
 
 
+def strip_managed_fields(obj: JsonObject) -> JsonObject:
+    """Drop the record of who set which field: half of an object, and of no use to a reader (S-17)."""
+    obj["metadata"].pop("managedFields", None)
+    return obj
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InformerOptions:
+    """What an informer reads, and how it treats that.
+
+    Attributes:
+        namespaces: Of which namespaces, if the kind has any, each read for itself; empty: all at once.
+        label_selector: Which objects; the others cost neither traffic nor memory (S-19).
+        field_selector: Which objects, by their fields.
+        metadata_only: Whether metadata is enough.
+        optional: Whether it is nothing special if the server does not serve the kind.
+        absent_if_denied: Whether it counts as not served, too, while we may not read it and never could.
+        transform: Trims objects before they are stored.
+        name: The name in metrics and logs; that of the resource, unless another informer has that.
+        start_after: What a namespace has to wait for before it is read.
+        resync_period: Seconds between two resyncs.
+    """
+
+    namespaces: Sequence[str] = ()
+    label_selector: str | None = None
+    field_selector: str | None = None
+    metadata_only: bool = False
+    optional: bool = False
+    absent_if_denied: bool = False
+    transform: Transform = strip_managed_fields
+    name: str | None = None
+    start_after: Callable[[str], Awaitable[object]] | None = None
+    resync_period: float = RESYNC_PERIOD
+
+
 @dataclass(slots=True, eq=False)
 class _Registration:
     handler: ResourceEventHandler
@@ -71,31 +106,15 @@ class _Registration:
     removed: bool = False
 
 
-def strip_managed_fields(obj: JsonObject) -> JsonObject:
-    """Drop the record of who set which field: half of an object, and of no use to a reader (S-17)."""
-    obj["metadata"].pop("managedFields", None)
-    return obj
-
-
 class Informer:
-    """One collection, read once and shared by everyone in the process.
+    """One collection, read once and shared by everyone in the process: the `ReflectorStore` of its reflectors.
 
     Args:
         client: Where it is read from.
         resource: What is read.
-        namespaces: Of which namespaces, if its kind has any, each read for itself; empty: all at once.
-        label_selector: Which objects; the others cost neither traffic nor memory (S-19).
-        field_selector: Which objects, by their fields.
-        metadata_only: Whether metadata is enough.
-        optional: Whether it is nothing special if the server does not serve it.
-        absent_if_denied: Whether it counts as not served, too, while we may not read it and never could.
-        transform: Trims objects before they are stored.
-        name: Its name in metrics and logs; that of the resource, unless another informer has that.
-        outages: What keeps other informers from being filled as well, of which one of them tells.
-        start_after: What a namespace has to wait for before it is read.
+        options: How much of it, and how it is treated.
+        outages: Why this and other informers cannot read at present; by default those of this one alone.
         on_state_change: Called when something has synced, or cannot be read any more, or can again.
-        on_return: Called when the server answers after it was away, or failed.
-        resync_period: Seconds between two resyncs.
         clock: The time.
         random: Where jitter comes from.
     """
@@ -104,74 +123,56 @@ class Informer:
         self,
         client: ListWatcher,
         resource: Resource,
+        options: InformerOptions = InformerOptions(),
         *,
-        namespaces: Sequence[str] = (),
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        metadata_only: bool = False,
-        optional: bool = False,
-        absent_if_denied: bool = False,
-        transform: Transform = strip_managed_fields,
-        name: str | None = None,
         outages: Outages | None = None,
-        start_after: Callable[[str], Awaitable[object]] | None = None,
         on_state_change: Callable[[Informer], object] = lambda _: None,
-        on_return: Callable[[], object] = lambda: None,
-        resync_period: float = RESYNC_PERIOD,
         clock: Clock | None = None,
         random: Random = randomness.random,
     ) -> None:
         self.resource = resource
-        self.optional = optional
+        self.name = options.name or resource.name
         self.store = Store(on_unreadable=self._on_unreadable)
-        self._unreadable: dict[str, tuple[object, object]] = {}
-        """UID and version of the objects of which only the metadata could be read, by key."""
-        self._transform = transform
-        self._resync_period = resync_period
+        self._options = options
+        self._on_state_change = on_state_change
         self._clock = clock or SystemClock()
         self._random = random
-        self.name = name or resource.name
         self._metrics = InformerMetrics(self.name)
         self._registrations: list[_Registration] = []
         self._resync_wanted = asyncio.Event()
         self._synced = asyncio.Event()
         self._ready = asyncio.Event()
-        self._start_after = start_after
-        self._on_state_change = on_state_change
-        self._on_return = on_return
+        self._undelivered: Counter[str | None] = Counter()
+        """Changes of a snapshot that event handlers have not heard of yet, by namespace."""
+
+        self._unreadable: dict[str, tuple[object, object]] = {}
+        """UID and version of the objects of which only the metadata could be read, by key."""
+
         self._log = log.bind(resource=self.name)
-        lookout = Lookout()
-        self._partitions = {
-            namespace: Partition(
-                self,
-                lookout,
-                namespace,
-                outages=outages or Outages(),
-                optional=optional,
-                absent_if_denied=absent_if_denied,
-                clock=self._clock,
-            )
-            for namespace in (resource.namespaced and namespaces) or (None,)
-        }
-        _measure(self._metrics, self.store, self._partitions.values())
-        self._reflectors = [
-            Reflector(
+        outages = outages or Outages(clock=self._clock)
+        self.reflectors: Mapping[str | None, Reflector] = {
+            namespace: Reflector(
                 client,
                 Collection(
                     resource=resource,
                     namespace=namespace,
-                    label_selector=label_selector,
-                    field_selector=field_selector,
-                    metadata_only=metadata_only,
+                    label_selector=options.label_selector,
+                    field_selector=options.field_selector,
+                    metadata_only=options.metadata_only,
                 ),
-                partition,
-                optional=optional,
+                self,
+                outages=outages,
+                optional=options.optional,
+                absent_if_denied=options.absent_if_denied,
                 clock=self._clock,
                 random=random,
                 metrics=self._metrics,
             )
-            for namespace, partition in self._partitions.items()
-        ]
+            for namespace in (resource.namespaced and options.namespaces) or (None,)
+        }
+        """What reads each namespace, or, under None, the whole."""
+
+        _measure(self._metrics, self.store, self.reflectors.values())
 
     @property
     def has_synced(self) -> bool:
@@ -184,14 +185,9 @@ class Informer:
         return self._ready.is_set()
 
     @property
-    def partitions(self) -> Mapping[str | None, Partition]:
-        """How each namespace fares, or, under None, the whole."""
-        return self._partitions
-
-    @property
     def failure(self) -> str | None:
         """Why the collection cannot be read at present, and what to do about it; of several namespaces the first."""
-        failures = [each.failure for each in self._partitions.values() if each.failure is not None]
+        failures = [each.failure for each in self.reflectors.values() if each.failure is not None]
         if not failures:
             return None
         more = f"; so it is in {len(failures) - 1} more namespaces" if len(failures) > 1 else ""
@@ -203,21 +199,16 @@ class Informer:
             "name": self.name,
             "apiVersion": self.resource.api_version,
             "kind": self.resource.kind,
-            "optional": self.optional,
+            "optional": self._options.optional,
             "synced": self.has_synced,
             "ready": self.is_ready,
             "failure": self.failure,
             "objects": len(self.store),
-            "bytes": self.store.bytes,
+            "bytes": self.store.total_size,
             "resourceVersion": str(self.store.resource_version),
-            "undelivered": self._undelivered,
+            "undelivered": self._undelivered.total(),
             "unreadable": len(self._unreadable),
         }
-
-    def try_again(self) -> None:
-        """Have reflectors that wait because the server was away try at once: somebody has found that it is back."""
-        for partition in self._partitions.values():
-            partition.try_again()
 
     async def wait_synced(self) -> None:
         """Wait until the first snapshot was delivered to the handlers."""
@@ -230,7 +221,7 @@ class Informer:
     async def run(self) -> None:
         """Keep the store current until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for namespace, reflector in zip(self._partitions, self._reflectors, strict=True):
+            for namespace, reflector in self.reflectors.items():
                 tasks.create_task(self._read(namespace, reflector), name=f"reflector-{self.resource.name}")
             tasks.create_task(self._resync_for_ever(), name=f"resync-{self.resource.name}")
 
@@ -260,35 +251,35 @@ class Informer:
 
         return remove
 
-    # What the partitions call
+    # What the reflectors call
 
     def to_entry(self, obj: JsonObject) -> Entry:
-        """Trim an object and make of it what is stored."""
+        """Trim an object and return what is stored of it."""
         return self.store.entry(self._trim(obj))
 
-    async def replace(self, partition: Partition, entries: list[Entry], resource_version: str) -> None:
+    async def replace(self, entries: list[Entry], version: str, *, namespace: str | None, initial: bool) -> None:
         """Take a complete snapshot: the store in one step, then the handlers, with pauses for other tasks."""
-        deltas = self.store.replace(entries, resource_version=resource_version, namespace=partition.namespace)
+        deltas = self.store.replace(entries, resource_version=version, namespace=namespace)
         self._forget_unreadable(list(self._unreadable))
         entries.clear()
-        registrations, initial, budget = self._registrations, not partition.has_synced, YieldBudget()
+        registrations, budget = self._registrations, YieldBudget()
         # From the end, so that each delta is let go once it is delivered, with the trees that handlers had decoded.
         deltas.reverse()
         while deltas:
             started, delta = self._clock.monotonic(), deltas.pop()
-            partition.undelivered = len(deltas)
+            self._undelivered[namespace] = len(deltas)
             delta.initial = initial and delta.is_addition
             delta.final_state_unknown = delta.is_deletion
             for registration in registrations:
                 self._notify(registration, delta)
             if budget.spent(delta.size, self._clock.monotonic() - started):
-                self._metrics.undelivered(self._undelivered)
+                self._metrics.undelivered(self._undelivered.total())
                 # Nothing can overtake the rest: the reflector, which alone brings changes of it, waits for us.
                 await self._clock.sleep(0)
-        partition.undelivered = 0
-        self._metrics.undelivered(self._undelivered)
+        self._undelivered[namespace] = 0
+        self._metrics.undelivered(self._undelivered.total())
 
-    def handle_event(self, partition: Partition, event: WatchEvent, resource_version: str) -> None:
+    def handle_event(self, event: WatchEvent, version: str, *, namespace: str | None) -> None:
         """Take one event."""
         obj = event.object
         key = object_key(obj)
@@ -300,45 +291,37 @@ class Informer:
                 delta = self.store.delete(key, last=last)
         elif not self.store.holds(key, obj):
             delta = self.store.put(self._trim(obj), key=key)
-        self.store.update_resource_version(resource_version, partition.namespace)
+        self.store.update_resource_version(version, namespace)
         if delta is not None:
             self._forget_unreadable([key])
             for registration in self._registrations:
                 self._notify(registration, delta)
 
-    def update_resource_version(self, partition: Partition, resource_version: str) -> None:
+    def update_resource_version(self, version: str, *, namespace: str | None) -> None:
         """Take a bookmark."""
-        self.store.update_resource_version(resource_version, partition.namespace)
+        self.store.update_resource_version(version, namespace)
 
     def state_changed(self) -> None:
-        """Take note that a partition has synced, or fares otherwise than before."""
-        self.store.set_served(not any(each.is_absent for each in self._partitions.values()))
-        if not self.has_synced and all(each.has_synced for each in self._partitions.values()):
+        """Take note that a reflector has synced, or that its `failure` has changed."""
+        reflectors = self.reflectors.values()
+        self.store.set_served(not any(each.is_absent for each in reflectors))
+        if not self.has_synced and all(each.has_synced for each in reflectors):
             self._synced.set()
             self._log.debug("informer synced", objects=len(self.store))
-        if all(each.is_ready for each in self._partitions.values()):
+        if all(each.is_ready for each in reflectors):
             self._ready.set()
         self._on_state_change(self)
 
-    def server_returned(self) -> None:
-        """Take note that the server answers after it was away, or failed."""
-        self._on_return()
-
     # Details
 
-    @property
-    def _undelivered(self) -> int:
-        return sum(each.undelivered for each in self._partitions.values())
-
     async def _read(self, namespace: str | None, reflector: Reflector) -> None:
-        if namespace is not None and self._start_after is not None:
-            await self._start_after(namespace)
-        self._partitions[namespace].begin()
+        if namespace is not None and self._options.start_after is not None:
+            await self._options.start_after(namespace)
         await reflector.run()
 
     def _trim(self, obj: JsonObject) -> JsonObject:
         try:
-            return self._transform(obj)
+            return self._options.transform(obj)
         except Exception:
             # Kept whole it costs memory; dropped it would look deleted.
             self._log.exception("transform failed, object kept whole", key=object_key(obj))
@@ -366,7 +349,7 @@ class Informer:
         await self._resync_wanted.wait()
         await self._synced.wait()
         while True:
-            await self._clock.sleep(self._resync_period * (0.9 + 0.2 * self._random()))
+            await self._clock.sleep(self._options.resync_period * (0.9 + 0.2 * self._random()))
             await self._resync()
 
     async def _resync(self) -> None:
@@ -375,7 +358,7 @@ class Informer:
         keys = self.store.keys()
         for key in keys:
             # While a snapshot is being delivered, the store is ahead of what the handlers know.
-            while self._undelivered:
+            while self._undelivered.total():
                 await self._clock.sleep(_DELIVERY_INTERVAL)
             delta = self.store.resync_delta(key)
             if delta is None:
@@ -395,16 +378,16 @@ class Informer:
             self._log.exception("handler failed", key=delta.key)
 
 
-def _measure(metrics: InformerMetrics, store: Store, partitions: Iterable[Partition]) -> None:
+def _measure(metrics: InformerMetrics, store: Store, reflectors: Iterable[Reflector]) -> None:
     """Let metrics look at a store and at who fills it, without keeping them alive."""
-    seen, filling = weakref.ref(store), weakref.WeakSet(partitions)
+    seen, filling = weakref.ref(store), weakref.WeakSet(reflectors)
 
     def look(attribute: Callable[[Store], float]) -> Callable[[], float]:
         return lambda: attribute(alive) if (alive := seen()) is not None else 0
 
     metrics.measure(
         objects=look(len),
-        size=look(lambda each: each.bytes),
+        size=look(lambda each: each.total_size),
         resource_version=look(lambda each: each.resource_version),
         synced=lambda: not any(each.is_waited_for for each in filling),
         age=lambda: max((each.age for each in filling), default=0.0),

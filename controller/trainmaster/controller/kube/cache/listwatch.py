@@ -145,18 +145,23 @@ def _version(metadata: Any) -> str | None:
 
 Verb: TypeAlias = Literal["list", "watch"]
 
+CommonReason: TypeAlias = tuple[str, str | int]
+"""A reason for which several collections, or several namespaces of one, cannot be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListWatchFailure:
     """Why a collection cannot be read.
 
     Attributes:
-        verb: What was tried.
+        resource: What was read.
+        verb: How.
         text: What is wrong and what to do, for people.
         error: What came of it.
         accepted: Whether the server had accepted the request, so that the stream failed and not the server.
     """
 
+    resource: Resource
     verb: Verb
     text: str
     error: KubeError
@@ -189,14 +194,21 @@ class ListWatchFailure:
         """Whether a log says already what is wrong: that a right is missing."""
         return isinstance(self.error, Forbidden) and self.error.told
 
-    def is_same_as(self, other: ListWatchFailure | None) -> bool:
-        """Whether the other is the same failure, whatever its words."""
-        return other is not None and self.identity == other.identity
-
     @property
     def identity(self) -> tuple[object, ...]:
         """What stays the same while the failure lasts; messages of servers hold ports and times."""
         return self.verb, type(self.error), getattr(self.error, "status", None)
+
+    @property
+    def common_reason(self) -> CommonReason | None:
+        """What other reflectors may meet alike; None if this collection alone is concerned."""
+        if self.is_not_served:
+            return "absent", self.resource.name
+        if isinstance(self.error, TransportError):
+            return "transport", 0
+        if isinstance(self.error, ApiError) and not self.is_refused:
+            return "status", self.error.status
+        return None
 
 
 def failure_of(error: KubeError, collection: Collection, verb: Verb, *, accepted: bool = False) -> ListWatchFailure:
@@ -204,16 +216,17 @@ def failure_of(error: KubeError, collection: Collection, verb: Verb, *, accepted
     resource = collection.resource
     if isinstance(error, NotFound | MethodNotSupported):
         text = f"the cluster does not serve it in version {resource.version}; {resource.remedy}"
-        return ListWatchFailure(verb, text, error)
+        return ListWatchFailure(resource, verb, text, error)
     if isinstance(error, Forbidden):
         role = f'a Role in namespace "{collection.namespace}"' if collection.namespace else "a ClusterRole"
         return ListWatchFailure(
+            resource,
             verb,
             f"no permission to {verb} it; grant the verbs list and watch on the resource "
             f'"{resource.plural}" of the API group "{resource.group}" by {role}',
             error,
         )
-    return ListWatchFailure(verb, str(error), error, accepted=accepted)
+    return ListWatchFailure(resource, verb, str(error), error, accepted=accepted)
 
 
 def restart_cause(error: KubeError, *, opened: bool) -> RestartCause:

@@ -1,9 +1,9 @@
-"""The reflector of a collection: takes snapshots and follows watches, for ever.
+"""The reflector of a collection: takes snapshots and follows watches, for ever; knows how that goes.
 
 Guarantees:
-- R-1, R-2, R-4: a snapshot is a streaming list where the server offers it (`watchlist`). It reaches the store in one
+- R-1, R-2, R-4: a snapshot is a streaming list where the server offers it. It reaches the store in one
   step and only when it is complete; the same stream then goes on as the watch. Any failure of a streaming list falls
-  back to list requests (`pager`), for that attempt; only where those would fare no better (no connection, no answer, no
+  back to list requests, for that attempt; only where those would fare no better (no connection, no answer, no
   such kind, 429) it waits.
 - R-8, R-11, R-12: the first snapshot is the newest state, so that nobody who has just started acts on an older one than
   its predecessor saw. Later ones are not older than the last version; where the server cannot serve that, the newest
@@ -19,12 +19,12 @@ Guarantees:
 - R-27: failures back off until a watch makes progress; they are logged once for each change of state, not for each try.
 - E-7: a kind that the server does not serve is tried every ten seconds.
 
-The store is called from one task only, in the order of the server. The reflector keeps no objects.
+Calls go one way: the reflector calls its store, which is the informer, from one task only and in the order of the
+server; and `Outages`, which it shares with other reflectors. It keeps no objects.
 """
 
 from __future__ import annotations
 
-import random as randomness
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
@@ -43,9 +43,9 @@ from trainmaster.controller.kube.cache.listwatch import (
     restart_cause,
     version_of_event,
 )
-from trainmaster.controller.kube.cache.pager import ListPager
-from trainmaster.controller.kube.cache.watchlist import collect_initial_events
-from trainmaster.controller.kube.clock import Clock, Random, SystemClock
+from trainmaster.controller.kube.cache.outages import Outages
+from trainmaster.controller.kube.cache.snapshot import collect_initial_events, list_collection
+from trainmaster.controller.kube.clock import Clock, Random
 from trainmaster.controller.kube.rest.errors import (
     ApiError,
     Gone,
@@ -77,28 +77,22 @@ _ABSENT_INTERVAL: Final = 10.0
 
 
 class ReflectorStore(Protocol):
-    """Where a reflector puts what it reads."""
+    """Where reflectors put what they read; `namespace` is what one of them reads, None everything."""
 
     def to_entry(self, obj: JsonObject) -> Entry:
-        """Make of an object of a snapshot what is held in memory."""
+        """Return what is kept of an object of a snapshot."""
 
-    async def replace(self, entries: list[Entry], resource_version: str) -> None:
-        """Take a complete snapshot."""
+    async def replace(self, entries: list[Entry], version: str, *, namespace: str | None, initial: bool) -> None:
+        """Take a complete snapshot; `initial` is the first one."""
 
-    def handle_event(self, event: WatchEvent, resource_version: str) -> None:
+    def handle_event(self, event: WatchEvent, version: str, *, namespace: str | None) -> None:
         """Take an ADDED, MODIFIED or DELETED event."""
 
-    def update_resource_version(self, resource_version: str) -> None:
+    def update_resource_version(self, version: str, *, namespace: str | None) -> None:
         """Take a bookmark: nothing changed up to this version."""
 
-    def set_failure(self, failure: ListWatchFailure | None) -> bool:
-        """Take note of why the collection cannot be read, or, by None, that it can be read again.
-
-        Returns whether that is news: another reflector may have met the same.
-        """
-
-    async def pause(self, failure: ListWatchFailure, delay: float) -> None:
-        """Wait before another try, for so many seconds or until there is reason to try."""
+    def state_changed(self) -> None:
+        """Take note that a reflector has synced, or that its `failure` has changed."""
 
 
 class Reflector:
@@ -108,7 +102,9 @@ class Reflector:
         client: Where it reads from.
         collection: What it reads.
         store: Where it puts that.
-        optional: Whether it is nothing special if the server does not serve the collection.
+        outages: The reasons for which it and others cannot read.
+        optional: Whether nobody needs to wait for what the server does not serve, or refuses.
+        absent_if_denied: Whether a kind counts as not served, too, that we have never been allowed to read.
         clock: The time.
         random: Where jitter comes from.
         metrics: What counts it.
@@ -120,35 +116,77 @@ class Reflector:
         collection: Collection,
         store: ReflectorStore,
         *,
-        optional: bool = False,
-        clock: Clock | None = None,
-        random: Random = randomness.random,
-        metrics: InformerMetrics | None = None,
+        outages: Outages,
+        optional: bool,
+        absent_if_denied: bool,
+        clock: Clock,
+        random: Random,
+        metrics: InformerMetrics,
     ) -> None:
+        self.has_synced = False
+        self.is_ready = False
+        """Whether nobody needs to wait: it has synced, or it is optional and was refused."""
+
+        self.failure: ListWatchFailure | None = None
+        """Why the collection cannot be read at present."""
+
         self._client = client
         self._collection = collection
-        self._resource = resource = collection.resource
+        self._resource = collection.resource
+        self._namespace = collection.namespace
         self._store = store
+        self._outages = outages
         self._optional = optional
-        self._clock = clock or SystemClock()
+        self._absent_if_denied = absent_if_denied
+        self._clock = clock
         self._random = random
-        self._metrics = metrics or InformerMetrics(resource.name)
-        self._pager = ListPager(client, collection, store.to_entry, clock=self._clock)
-        self._backoff = Backoff(clock=self._clock, random=random)
+        self._metrics = metrics
+        self._backoff = Backoff(clock=clock, random=random)
+        self._heard_at: float | None = None
+        """When it heard of the server last, or began to read; None before that."""
+
         self._expired_at = -_EXPIRY_INTERVAL
         self._version = ""
         self._version_unusable = False
         self._verb: Verb = "watch"
         self._accepted = False
         """Whether the server has accepted the request of `_verb`."""
+
         self._short_watches = 0
-        self._failure: ListWatchFailure | None = None
-        self._told = False
+        self._logged = False
+        """Whether the failure was logged above debug level."""
+
         names = {"namespace": collection.namespace} if collection.namespace else {}
-        self._log = log.bind(resource=resource.name, **names)
+        self._log = log.bind(resource=self._resource.name, **names)
+
+    # How it goes
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether the server does not serve the kind, at least not to us."""
+        if self.failure is None or self.failure.is_not_served:
+            return self.failure is not None
+        return self._absent_if_denied and self.failure.is_refused and not self.has_synced
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether it reads, and somebody needs what has not come yet."""
+        return self._heard_at is not None and not self.is_ready
+
+    @property
+    def age(self) -> float:
+        """Seconds since it heard of the server last: by a snapshot, an event or a bookmark.
+
+        0 of what is not served, of what is optional and could never be read, and before it reads at all.
+        """
+        nobody_waits = self.is_ready and not self.has_synced
+        if self._heard_at is None or self.is_absent or nobody_waits:
+            return 0.0
+        return self._clock.monotonic() - self._heard_at
 
     async def run(self) -> None:
         """Read until cancelled."""
+        self._heard_at = self._clock.monotonic()
         while True:
             try:
                 await self._list_and_watch()
@@ -205,7 +243,7 @@ class Reflector:
         self._verb, self._accepted = "list", False
         version = "" if self._version_unusable else self._version
         try:
-            snapshot = await self._pager.list(version)
+            snapshot = await self._list_at(version)
         except RequestTimeout:
             # A list at a version comes in one go, and the next one would take as long. The newest state comes in pages.
             self._version_unusable = True
@@ -214,19 +252,26 @@ class Reflector:
             if not version or not (isinstance(error, Gone) or error.resource_version_too_large):
                 raise
             self._version_unusable = True
-            snapshot = await self._pager.list("")
+            snapshot = await self._list_at("")
         await self._replace("list", snapshot)
+
+    async def _list_at(self, version: str) -> Snapshot:
+        return await list_collection(self._client, self._collection, self._store.to_entry, version, clock=self._clock)
 
     async def _replace(self, method: SnapshotMethod, snapshot: Snapshot) -> None:
         """Hand a complete snapshot to the store."""
         entries, version = snapshot
-        await self._store.replace(entries, version)
+        self._heard_at = self._clock.monotonic()
+        await self._store.replace(entries, version, namespace=self._namespace, initial=not self.has_synced)
         self._version = version
         self._version_unusable = False
         self._metrics.snapshot(method)
+        if not self.has_synced:
+            self.has_synced = self.is_ready = True
+            self._store.state_changed()
         # A list says nothing of a watch that cannot be had: that it fails again would be logged again.
-        if self._failure is not None and (
-            self._verb == "watch" or self._failure.verb == "list" or self._failure.is_not_served
+        if self.failure is not None and (
+            self._verb == "watch" or self.failure.verb == "list" or self.failure.is_not_served
         ):
             self._recovered()
 
@@ -274,13 +319,14 @@ class Reflector:
             version = version_of_event(event, self._resource)
             if version != self._version:
                 self._backoff.reset()
+            self._heard_at = started
             if event.type == "BOOKMARK":
-                self._store.update_resource_version(version)
+                self._store.update_resource_version(version, namespace=self._namespace)
                 self._version = version
             elif self._collection.accepts(event.object):
-                self._store.handle_event(event, version)
+                self._store.handle_event(event, version, namespace=self._namespace)
                 self._version = version
-            if self._failure is not None:
+            if self.failure is not None:
                 self._recovered()
             if budget.spent(event.size, monotonic() - started):
                 await self._clock.sleep(0)
@@ -312,21 +358,27 @@ class Reflector:
             if isinstance(error, ApiError) and error.retry_after is not None:
                 delay = max(delay, min(error.retry_after, _RETRY_AFTER_AT_MOST))
             self._metrics.failed()
-        is_news = self._store.set_failure(failure)
-        if failure.is_same_as(self._failure):
+        before, logs = self.failure, self._set_failure(failure)
+        if before is not None and before.identity == failure.identity:
             write = self._log.debug
         else:
             # Who uses an optional kind is told where it is used; to everybody else its absence means nothing.
-            self._told = is_news and not (self._optional and failure.is_not_served) and not failure.is_told
+            self._logged = logs and not (self._optional and failure.is_not_served) and not failure.is_told
             write = self._log.info if self._optional and failure.is_refused else self._log.warning
-            write = write if self._told else self._log.debug
-        self._failure = failure
+            write = write if self._logged else self._log.debug
         details = {} if failure.text == str(error) else {"error": str(error)}
         write("collection cannot be read, trying again", reason=failure.text, **details, delay=round(delay, 2))
-        await self._store.pause(failure, delay)
+        await self._outages.wait(self, failure, delay)
 
     def _recovered(self) -> None:
-        if self._failure is not None:
-            self._failure = None
-            self._store.set_failure(None)
-            (self._log.info if self._told else self._log.debug)("collection can be read again")
+        if self.failure is not None:
+            self._set_failure(None)
+            (self._log.info if self._logged else self._log.debug)("collection can be read again")
+
+    def _set_failure(self, failure: ListWatchFailure | None) -> bool:
+        """Record why the collection cannot be read; returns whether this reflector is the one that logs it."""
+        self.failure = failure
+        if failure is not None and failure.is_refused and self._optional:
+            self.is_ready = True
+        self._store.state_changed()
+        return self._outages.note(self, failure)

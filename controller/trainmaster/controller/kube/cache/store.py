@@ -4,12 +4,13 @@ Guarantees:
 - S-2: `replace` is one step; a reader sees the state before it or after it, never between.
 - S-6: each call answers from one state, and the indexes always fit the objects.
 - S-7: `resource_version` is the newest version that the store itself has reached, bookmarks included. What is read by
-  namespace reaches its versions by namespace: `reached` tells that of an object.
+  namespace reaches its versions by namespace: `reached` returns that of an object.
 - S-8: nobody can change what is stored: it is kept as bytes, and every reader gets a tree of its own, decoded anew.
 - S-9: keys are `namespace/name`, or `name` for what has no namespace; a UID is not part of a key.
 - S-21: an index may be added at any time; it covers what is stored already. Objects are found by namespace without one.
-- What is nested more deeply than anybody reads is kept by its metadata and says so (`jsontree.UNREADABLE`).
-- P-21, P-22: an object costs its bytes and some 400 more, and the garbage collector finds nothing to walk through.
+  An index function that raises is logged, a few times, and makes the object unfindable by that index, nothing else.
+- An object that is nested more deeply than anybody reads is kept by its metadata and says so (`jsontree.UNREADABLE`).
+- P-21, P-22: an object costs its bytes and some 400 more, and the garbage collector soon has nothing to follow.
 - P-23: decoding a tree anew costs a seventh of copying it.
 
 Nothing here awaits, so nothing can come between. The store belongs to its informer; everyone else reads, webhooks and
@@ -22,38 +23,33 @@ plans from other threads. For them:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from sys import intern
-from typing import Any, TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
+import structlog
 
-from trainmaster.controller.kube.cache.delta import Delta, Entry, Record
-from trainmaster.controller.kube.cache.index import Index, Indexers, Indexes, IndexFunc
+from trainmaster.controller.kube.cache.delta import Delta, Entry, IndexValues, Record
 from trainmaster.controller.kube.rest.partial import partial_metadata, well_typed
 from trainmaster.runtime.jsontext import MAX_DEPTH, is_too_deep, too_deep
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
-Objects: TypeAlias = list[JsonObject]
-"""Some objects; an alias because `Store.list` hides the type of that name."""
+log = structlog.get_logger(__name__)
 
-Keys: TypeAlias = list[str]
+IndexFunc: TypeAlias = Callable[[JsonObject], Iterable[str]]
+"""Gives the values under which an object is found in an index."""
 
-Body: TypeAlias = bytes
-"""The JSON of an object; an alias because of `Store.bytes`."""
-
-Kept: TypeAlias = tuple[JsonObject, bytes]
-"""What is kept of an object, as a tree and as bytes."""
+_LOGGED: Final = 10
+"""Failures of one index that are logged as errors: what fails for one object may fail for all."""
 
 
 def object_key(obj: JsonObject) -> str:
-    """Return the key of an object: `namespace/name`, or `name`.
-
-    Keys are interned: what many dictionaries have an entry for is one text, which they find without reading it.
-    """
+    """Return the key of an object: `namespace/name`, or `name`."""
     metadata = obj["metadata"]
     namespace = metadata.get("namespace")
-    return intern(f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"]))
+    return f"{namespace}/{metadata['name']}" if namespace else str(metadata["name"])
 
 
 def split_key(key: str) -> tuple[str | None, str]:
@@ -67,45 +63,133 @@ def parse_resource_version(text: object) -> int:
     return int(text) if isinstance(text, str) and text.isascii() and text.isdigit() else 0
 
 
+class StoreReader(ABC):
+    """Cached objects of one kind, to read from."""
+
+    @property
+    @abstractmethod
+    def is_served(self) -> bool:
+        """Whether the server serves the kind, as far as whoever fills the store knows."""
+
+    @abstractmethod
+    def reached(self, key: str) -> int:
+        """Return the newest resource version up to which all changes of the object of `key` have been seen."""
+
+    @abstractmethod
+    def get(self, key: str) -> JsonObject | None:
+        """Return the object of `key`, or None; the tree is the caller's."""
+
+    @abstractmethod
+    def uid(self, key: str) -> str | None:
+        """Return the UID of the object of `key`, without decoding it."""
+
+    @abstractmethod
+    def size(self, key: str) -> int:
+        """Return how many bytes the object of `key` has, without decoding it; 0 if there is none."""
+
+    @abstractmethod
+    def keys(self, namespace: str | None = None) -> list[str]:
+        """Return every key, or those of one namespace."""
+
+    @abstractmethod
+    def index_keys(self, index_name: str, value: str) -> list[str]:
+        """Return the keys of the objects that the index `index_name` has under `value`, without decoding any.
+
+        Raises:
+            KeyError: There is no such index.
+        """
+
+    @abstractmethod
+    def index_names(self) -> list[str]:
+        """Return the names of the indexes."""
+
+    def __len__(self) -> int:
+        return len(self.keys())
+
+    def __contains__(self, key: str) -> bool:
+        return self.uid(key) is not None
+
+    def body(self, key: str) -> bytes | None:
+        """Return the JSON of the object of `key`, or None, for callers that may not need it decoded."""
+        found = self.get(key)
+        return None if found is None else orjson.dumps(found)
+
+    def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
+        """Return the objects of this moment one by one, all or those of one namespace; each is decoded when due."""
+        found = map(self.get, self.keys(namespace))
+        return (obj for obj in found if obj is not None)
+
+    def by_index(self, index_name: str, value: str) -> Iterator[JsonObject]:
+        """Return the objects that the index `index_name` has under `value` one by one, as by `each`."""
+        found = map(self.get, self.index_keys(index_name, value))
+        return (obj for obj in found if obj is not None)
+
+
+class _Index:
+    """From values to the keys of the objects that have them."""
+
+    __slots__ = ("_keys",)
+
+    def __init__(self) -> None:
+        # Inner dictionaries serve as sets that keep the order of insertion, so that listings repeat.
+        self._keys: dict[str, dict[str, None]] = {}
+
+    def keys(self, value: str) -> list[str]:
+        return list(self._keys.get(value, ()))
+
+    def insert(self, key: str, values: Iterable[str]) -> None:
+        for value in values:
+            self._keys.setdefault(value, {})[key] = None
+
+    def delete(self, key: str, values: Iterable[str]) -> None:
+        for value in values:
+            keys = self._keys.get(value)
+            if keys is not None:
+                keys.pop(key, None)
+                if not keys:
+                    del self._keys[value]
+
+
 class _Contents:
     """What is stored at one moment, with its indexes."""
 
-    __slots__ = ("bytes", "indexes", "namespaces", "records")
+    __slots__ = ("indexes", "namespaces", "records", "size")
 
     def __init__(self, indexes: int) -> None:
         self.records: dict[str, Record] = {}
-        self.namespaces = Index()
-        self.indexes = Indexes(Index() for _ in range(indexes))
-        self.bytes = 0
-
-    def keys(self, namespace: str | None) -> Keys:
-        """Return every key, or those of one namespace."""
-        return list(self.records if namespace is None else self.namespaces.keys(namespace))
+        self.namespaces = _Index()
+        self.indexes = [_Index() for _ in range(indexes)]
+        self.size = 0
 
     def put(self, key: str, record: Record) -> Record | None:
         """Store a record, and return the one that it replaces."""
         before = self.records.get(key)
         self.records[key] = record
-        self.bytes += len(record[2])
+        self.size += len(record[2])
         if before is None:
             self.namespaces.insert(key, _namespace(key))
-            self.indexes.insert_key(key, record[3])
+            for index, values in zip(self.indexes, record[3], strict=True):
+                index.insert(key, values)
         else:
-            self.bytes -= len(before[2])
-            self.indexes.update_key(key, before[3], record[3])
+            self.size -= len(before[2])
+            if before[3] != record[3]:
+                for index, old, new in zip(self.indexes, before[3], record[3], strict=True):
+                    index.insert(key, new)
+                    index.delete(key, set(old).difference(new))
         return before
 
     def delete(self, key: str) -> Record | None:
         """Remove a record, and return it."""
         before = self.records.pop(key, None)
         if before is not None:
-            self.bytes -= len(before[2])
+            self.size -= len(before[2])
             self.namespaces.delete(key, _namespace(key))
-            self.indexes.delete_key(key, before[3])
+            for index, values in zip(self.indexes, before[3], strict=True):
+                index.delete(key, values)
         return before
 
 
-class Store:
+class Store(StoreReader):
     """Objects by key, by namespace and by index.
 
     Args:
@@ -114,7 +198,8 @@ class Store:
 
     def __init__(self, *, on_unreadable: Callable[[str, JsonObject], None] = lambda _key, _obj: None) -> None:
         self._on_unreadable = on_unreadable
-        self._indexers = Indexers()
+        self._indexers: dict[str, IndexFunc] = {}
+        self._index_failures: Counter[str] = Counter()
         self._contents = _Contents(0)
         self._resource_version = 0
         self._is_served = True
@@ -133,7 +218,7 @@ class Store:
         return self._resource_version
 
     def reached(self, key: str) -> int:
-        """Return the newest resource version up to which the store has seen what became of the object of `key`."""
+        """Return the newest resource version up to which all changes of the object of `key` have been seen."""
         return self._reached.get(key.rpartition("/")[0], 0) if self._reached else self._resource_version
 
     @property
@@ -142,13 +227,13 @@ class Store:
         return self._is_served
 
     def set_served(self, is_served: bool) -> None:
-        """Take note of whether the server serves the kind."""
+        """Record whether the server serves the kind."""
         self._is_served = is_served
 
     @property
-    def bytes(self) -> int:
-        """The size of all bodies."""
-        return self._contents.bytes
+    def total_size(self) -> int:
+        """The bytes of all bodies."""
+        return self._contents.size
 
     # Reading
 
@@ -157,8 +242,8 @@ class Store:
         record = self._contents.records.get(key)
         return None if record is None else _decode(record)
 
-    def body(self, key: str) -> Body | None:
-        """Return the JSON of the object of `key`, or None, for who may not need it decoded."""
+    def body(self, key: str) -> bytes | None:
+        """Return the JSON of the object of `key`, or None, for callers that may not need it decoded."""
         record = self._contents.records.get(key)
         return None if record is None else record[2]
 
@@ -177,35 +262,33 @@ class Store:
         record = self._contents.records.get(key)
         return 0 if record is None else len(record[2])
 
-    def keys(self, namespace: str | None = None) -> Keys:
+    def keys(self, namespace: str | None = None) -> list[str]:
         """Return every key, or those of one namespace."""
-        return self._contents.keys(namespace)
+        contents = self._contents
+        return list(contents.records) if namespace is None else contents.namespaces.keys(namespace)
 
-    def index_keys(self, index_name: str, value: str) -> Keys:
+    def index_keys(self, index_name: str, value: str) -> list[str]:
         """Return the keys of the objects that the index `index_name` has under `value`, without decoding any.
 
         Raises:
             KeyError: There is no such index.
         """
-        return list(self._contents.indexes[self._indexers.position(index_name)].keys(value))
+        return self._contents.indexes[self._position(index_name)].keys(value)
 
-    def index_names(self) -> Keys:
+    def index_names(self) -> list[str]:
         """Return the names of the indexes."""
-        return self._indexers.names()
+        return list(self._indexers)
 
     def by_index(self, index_name: str, value: str) -> Iterator[JsonObject]:
         """Return the objects that the index `index_name` has under `value` one by one, as by `each`."""
-        position, contents = self._indexers.position(index_name), self._contents
-        return self._of_this_moment(contents, list(contents.indexes[position].keys(value)))
-
-    def list(self, namespace: str | None = None) -> Objects:
-        """Return every object, or those of one namespace; the trees are the caller's."""
-        return list(self.each(namespace))
+        contents = self._contents
+        return _of_this_moment(contents, contents.indexes[self._position(index_name)].keys(value))
 
     def each(self, namespace: str | None = None) -> Iterator[JsonObject]:
-        """Return the objects of this moment one by one; for large collections, as each is decoded when it is due."""
+        """Return the objects of this moment one by one, all or those of one namespace; each is decoded when due."""
         contents = self._contents
-        return self._of_this_moment(contents, contents.keys(namespace))
+        keys = list(contents.records) if namespace is None else contents.namespaces.keys(namespace)
+        return _of_this_moment(contents, keys)
 
     def holds(self, key: str, obj: JsonObject) -> bool:
         """Whether this very state of the object of `key` is stored (S-15)."""
@@ -221,43 +304,41 @@ class Store:
         """Add an index over what is stored and what will be; adding the same function twice is harmless.
 
         What is stored already is decoded in one go, so indexes are best added before the informer runs.
+
+        Raises:
+            ValueError: There is another one of this name.
         """
-        if self._indexers.has(name, function):
+        if name in self._indexers:
+            if self._indexers[name] is not function:
+                raise ValueError(f"there is an index {name!r} already, with another function; choose another name")
             return
-        index, records = Index(), self._contents.records
+        index, records = _Index(), self._contents.records
         for key, record in records.items():
-            values = self._indexers.value(name, function, key, _decode(record))
-            index.insert(key, orjson.loads(values))
-            records[key] = (*record[:3], record[3] + values)
+            values = self._index_values(name, function, key, _decode(record))
+            index.insert(key, values)
+            records[key] = (*record[:3], (*record[3], values))
         self._contents.indexes.append(index)
-        self._indexers.add(name, function)  # last: who finds its name finds the index filled
+        self._indexers[name] = function  # last: a reader that finds its name finds the index filled
 
     def entry(self, obj: JsonObject) -> Entry:
-        """Make of an object what the store keeps of it."""
+        """Return what the store keeps of an object."""
         key = object_key(obj)
-        return key, self._record(key, kept(obj))
-
-    def _record(self, key: str, what: Kept) -> Record:
-        obj, body = what
-        if UNREADABLE in obj:
-            self._on_unreadable(key, obj)
-        uid, version = _identity(obj["metadata"])
-        return uid, version, body, self._indexers.values(key, obj)
+        return key, self._record(key, *kept(obj))
 
     def put(self, obj: JsonObject, *, key: str | None = None) -> Delta:
         """Store an object and return what changed; `key` is that of the object, where it is known."""
         if key is None:
             key = object_key(obj)
-        what = kept(obj)
-        after = self._record(key, what)
+        new, body = kept(obj)
+        after = self._record(key, new, body)
         before = self._contents.put(key, after)
-        return Delta(key, before, after, new=what[0])
+        return Delta(key, before, after, new=new)
 
     def delete(self, key: str, *, last: JsonObject | None = None) -> Delta:
         """Delete an object, if it is there, and return what changed; `last` is its last state if that is known."""
         return Delta(key, self._contents.delete(key), None, old=last)
 
-    def replace(self, entries: Iterable[Entry], *, resource_version: str, namespace: str | None = None) -> Deltas:
+    def replace(self, entries: Iterable[Entry], *, resource_version: str, namespace: str | None = None) -> list[Delta]:
         """Make `entries` the whole content and return what changed, deletions first, unchanged objects left out.
 
         Args:
@@ -307,23 +388,45 @@ class Store:
 
     # Details
 
-    @staticmethod
-    def _of_this_moment(contents: _Contents, keys: Keys) -> Iterator[JsonObject]:
-        found = [record for key in keys if (record := contents.records.get(key)) is not None]
-        return map(_decode, found)
+    def _position(self, index_name: str) -> int:
+        try:
+            return list(self._indexers).index(index_name)
+        except ValueError:
+            names = ", ".join(sorted(self._indexers)) or "none"
+            raise KeyError(f"there is no index {index_name!r}; there are: {names}") from None
+
+    def _record(self, key: str, obj: JsonObject, body: bytes) -> Record:
+        if UNREADABLE in obj:
+            self._on_unreadable(key, obj)
+        metadata = obj["metadata"]
+        values = tuple(self._index_values(name, function, key, obj) for name, function in self._indexers.items())
+        return metadata.get("uid") or "", metadata.get("resourceVersion") or "", body, values
 
     def _completed(self, key: str, record: Record) -> Record:
         """Compute the values that a record lacks because its index came after it was made."""
-        missing = self._indexers.missing(record[3])
+        missing = list(self._indexers.items())[len(record[3]) :]
         if not missing:
             return record
         obj = _decode(record)
-        added = [self._indexers.value(name, function, key, obj) for name, function in missing]
-        return (*record[:3], record[3] + b"".join(added))
+        added = (self._index_values(name, function, key, obj) for name, function in missing)
+        return (*record[:3], (*record[3], *added))
+
+    def _index_values(self, name: str, function: IndexFunc, key: str, obj: JsonObject) -> IndexValues:
+        try:
+            return tuple(function(obj))
+        except Exception as error:
+            # One odd object must not stop the informer of all the others; it is merely not found by this index.
+            self._index_failures[name] += 1
+            if self._index_failures[name] <= _LOGGED:
+                log.exception("index function failed", index=name, key=key)
+            else:
+                log.debug("index function failed", index=name, key=key, error=str(error))
+            return ()
 
 
-Deltas: TypeAlias = list[Delta]
-"""Some deltas; an alias because `Store.list` hides the type of that name."""
+def _of_this_moment(contents: _Contents, keys: Iterable[str]) -> Iterator[JsonObject]:
+    found = [record for key in keys if (record := contents.records.get(key)) is not None]
+    return map(_decode, found)
 
 
 def _decode(record: Record) -> JsonObject:
@@ -331,7 +434,7 @@ def _decode(record: Record) -> JsonObject:
     return obj
 
 
-def kept(obj: JsonObject) -> Kept:
+def kept(obj: JsonObject) -> tuple[JsonObject, bytes]:
     """Return what is kept of an object, and that as bytes: all of it, unless it is nested too deeply."""
     body = _encode(obj)
     if body is None:
@@ -354,10 +457,6 @@ def _encode(obj: JsonObject) -> bytes | None:
         return None
     # A copy, because orjson leaves its result in the buffer it grew, which is up to four times as large.
     return memoryview(encoded).tobytes()
-
-
-def _identity(metadata: dict[str, Any]) -> tuple[str, str]:
-    return metadata.get("uid") or "", metadata.get("resourceVersion") or ""
 
 
 def _namespace(key: str) -> tuple[str, ...]:

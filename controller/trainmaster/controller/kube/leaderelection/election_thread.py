@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Protocol, TypeAlias
@@ -37,40 +38,41 @@ class ElectionClient(LeaseClient, AbstractAsyncContextManager[Any], Protocol):
     """A client whose connections belong to the loop on which it is entered."""
 
 
-class Election(Protocol):
-    """Decides when this process leads."""
+class Election(ABC):
+    """Decides when this process leads.
+
+    Args:
+        client: A client for nothing else.
+        make_elector: Makes the elector for that client.
+        on_overrun: Called when the work of a lost lease does not end.
+    """
+
+    def __init__(self, client: ElectionClient, make_elector: MakeElector, on_overrun: Callable[[], None]) -> None:
+        self._client = client
+        self._elector = make_elector(client, on_overrun)
 
     def guard(self) -> None:
         """Raise `NotLeading` if a write must not start now; may be called from any thread."""
-
-    def is_healthy(self) -> bool:
-        """Whether a leader still renews its lease (L-13)."""
-
-    def state(self) -> JsonObject:
-        """Return who leads as far as is known, for people."""
-
-    async def run(self, work: Work) -> None:
-        """Wait to lead, then work; ends when the work does, raises what it raises or `LeaseLost`."""
-
-
-class ElectionOnLoop:
-    """An election on the loop of the work, for simulations: every run of them sees the same order."""
-
-    def __init__(self, client: ElectionClient, make_elector: MakeElector) -> None:
-        self._client = client
-        self._elector = make_elector(client, lambda: None)
-
-    def guard(self) -> None:
-        """Raise `NotLeading` if a write must not start now."""
         self._elector.guard()
 
     def is_healthy(self) -> bool:
-        """Whether a leader still renews its lease."""
+        """Whether a leader still renews its lease (L-13)."""
         return self._elector.is_healthy()
 
     def state(self) -> JsonObject:
         """Return who leads as far as is known, for people."""
         return self._elector.state()
+
+    @abstractmethod
+    async def run(self, work: Work) -> None:
+        """Wait to lead, then work; ends when the work does, raises what it raises or `LeaseLost`."""
+
+
+class ElectionOnLoop(Election):
+    """An election on the loop of the work, for simulations: every run of them sees the same order."""
+
+    def __init__(self, client: ElectionClient, make_elector: MakeElector) -> None:
+        super().__init__(client, make_elector, lambda: None)
 
     async def run(self, work: Work) -> None:
         """Wait to lead, then work."""
@@ -78,7 +80,7 @@ class ElectionOnLoop:
             await self._elector.run(work)
 
 
-class ElectionInThread:
+class ElectionInThread(Election):
     """An election in a thread of its own; the work runs on the loop that calls `run`.
 
     Args:
@@ -90,21 +92,8 @@ class ElectionInThread:
     def __init__(
         self, client: ElectionClient, make_elector: MakeElector, *, end: Callable[[str], object] = end_process
     ) -> None:
-        self._client = client
-        self._elector = make_elector(client, self._overrun)
+        super().__init__(client, make_elector, self._overrun)
         self._end = end
-
-    def guard(self) -> None:
-        """Raise `NotLeading` if a write must not start now."""
-        self._elector.guard()
-
-    def is_healthy(self) -> bool:
-        """Whether a leader still renews its lease."""
-        return self._elector.is_healthy()
-
-    def state(self) -> JsonObject:
-        """Return who leads as far as is known, for people."""
-        return self._elector.state()
 
     async def run(self, work: Work) -> None:
         """Wait to lead, then work on this loop.

@@ -36,9 +36,8 @@ from typing import Any, Final
 import structlog
 
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
-from trainmaster.controller.kube.leaderelection.guard import WriteGuard
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient, LeaseLock
-from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotLeading
 from trainmaster.metrics.controller import LeaderMetrics
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -123,23 +122,38 @@ class LeaderElector:
         self._random = random
         self._metrics = metrics or LeaderMetrics(lease_name)
         self._on_overrun = on_overrun
-        self.guard = WriteGuard(self._lease, renew_deadline=renew_deadline, clock=self._clock)
+        self._renewing: asyncio.Task[None] | None = None
+        """Renews the lease while it is held, as far as is known; None: it is not."""
+
         self._log = log.bind(lease=str(self._lease), identity=identity)
+
+    def guard(self) -> None:
+        """Refuse a write that must not start, because the lease is not ours, or soon may not be (L-14).
+
+        Raises:
+            NotLeading: Do not write. If the lease was not renewed in time, the election ends as lost.
+        """
+        renewing = self._renewing
+        if renewing is None:
+            raise NotLeading(f"nothing was written: this process does not hold the lease {self._lease}")
+        if self._seconds_to_renew() <= 0:
+            renewing.get_loop().call_soon_threadsafe(renewing.cancel)
+            raise NotLeading(f"nothing was written: the lease {self._lease} was not renewed in time")
 
     def is_healthy(self) -> bool:
         """Unhealthy is only a leader whose last renewal is older than its lease (L-13)."""
-        return not self.guard.is_open or self._seconds_left() >= -_HEALTHY_TOLERANCE
+        return self._renewing is None or self._seconds_left() >= -_HEALTHY_TOLERANCE
 
     def state(self) -> JsonObject:
         """Return who leads as far as this candidate knows, for people."""
-        leading = self.guard.is_open
+        leading = self._renewing is not None
         return {
             "lease": str(self._lease),
             "identity": self.identity,
             "leading": leading,
             "holder": self._lease.holder,
             "secondsSinceRenewal": round(self._clock.boottime() - self._lease.renewed_at, 1) if leading else None,
-            "secondsToRenew": round(self.guard.seconds_to_renew(), 1) if leading else None,
+            "secondsToRenew": round(self._seconds_to_renew(), 1) if leading else None,
             "healthy": self.is_healthy(),
         }
 
@@ -150,8 +164,7 @@ class LeaderElector:
         """
         await self._acquire()
         working = asyncio.ensure_future(on_started())
-        renewing = asyncio.create_task(self._renew_until_lost())
-        self.guard.open(renewing)
+        renewing = self._renewing = asyncio.create_task(self._renew_until_lost())
         self._metrics.leading(now=True)
         self._log.info("lease acquired")
         try:
@@ -187,9 +200,9 @@ class LeaderElector:
             raise
 
     async def _renew_until_lost(self) -> None:
-        while (left := self.guard.seconds_to_renew()) > _TOO_SHORT:
+        while (left := self._seconds_to_renew()) > _TOO_SHORT:
             await self._clock.sleep(min(self._retry_period, left))
-            left = self.guard.seconds_to_renew()
+            left = self._seconds_to_renew()
             if left > _TOO_SHORT:
                 try:
                     async with self._clock.timeout(left):
@@ -214,11 +227,11 @@ class LeaderElector:
         try:
             return await self._renew_known() or await self._lease.take()
         except KubeError as error:
-            if self.guard.is_open:
+            if self._renewing is not None:
                 self._log.warning(
                     "lease not renewed, trying again",
                     error=str(error),
-                    seconds_left=round(self.guard.seconds_to_renew(), 1),
+                    seconds_left=round(self._seconds_to_renew(), 1),
                 )
             elif not isinstance(error, Forbidden):
                 self._lease.log_rarely("lease cannot be read or taken, trying again", error=str(error))
@@ -226,7 +239,7 @@ class LeaderElector:
 
     async def _renew_known(self) -> bool:
         """Renew by one write; False if that is not possible."""
-        if not self.guard.is_open:
+        if self._renewing is None:
             return False
         try:
             return await self._lease.renew()
@@ -239,7 +252,7 @@ class LeaderElector:
         await self._lease.release(within=self._renew_deadline, pause=self._retry_period / 4)
 
     def _stop_leading(self) -> None:
-        self.guard.close()
+        self._renewing = None
         self._metrics.leading(now=False)
 
     def _report_loss(self) -> None:
@@ -249,6 +262,10 @@ class LeaderElector:
             holder=self._lease.holder or "nobody",
             seconds_since_renewal=round(self._clock.boottime() - self._lease.renewed_at, 1),
         )
+
+    def _seconds_to_renew(self) -> float:
+        """How long until the renew deadline; negative when it has passed."""
+        return self._lease.renewed_at + self._renew_deadline - self._clock.boottime()
 
     def _seconds_left(self) -> float:
         """How long the lease is still ours, whatever happens elsewhere."""

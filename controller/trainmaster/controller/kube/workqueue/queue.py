@@ -1,4 +1,4 @@
-"""The work queue: which key is worked on next.
+"""The work queue: which key is worked on next; client-go's rate limiting, delaying and priority queue in one.
 
 Guarantees:
 - W-1: a key waits in one place at most, and what can be handed out is not being worked on.
@@ -13,7 +13,11 @@ Guarantees:
   is left waiting, whatever happens at the same time.
 - W-7, W-21: a delayed key only ever moves to an earlier time; one that is ready stays ready. A key whose priority rises
   goes to the end of its new priority.
+- W-8: there is one timer, for the earliest delayed key; ties come out in the order in which they were set.
+- W-10: the delay of retries doubles per key from 5 ms to 1000 s, without overflow.
 - W-12, W-13: retries are rate-limited for each key by itself; `forget` starts that key over. Events are not.
+- W-14: there is no bucket shared by all keys: after a mass failure each key recovers at its own pace.
+- W-15: jitter only ever shortens a delay: keys that failed together drift apart, also at the cap, and it holds.
 - W-22: `LOW_PRIORITY` is for what is not new, `CHANGE_PRIORITY` for changes of what others made of it.
 - W-23: a delayed key takes its place in the order when it becomes ready.
 - W-24: a key that is worked on may wait in the queue, but is not handed out before `done`.
@@ -30,14 +34,14 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import random as randomness
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
-from trainmaster.controller.kube.clock import Clock, SystemClock
-from trainmaster.controller.kube.workqueue.backoff import KeyedBackoff
-from trainmaster.controller.kube.workqueue.delaying_queue import DelayingQueue
+from trainmaster.controller.kube.clock import Clock, Random, SystemClock, Timer
+from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.runtime.jsontree import JsonObject
 
 LOW_PRIORITY: Final = -100
@@ -56,33 +60,46 @@ wait for all of them again.
 """
 
 
+_BASE_DELAY: Final = 0.005
+_MAX_DELAY: Final = 1000.0
+_JITTER: Final = 0.1
+"""Seconds, seconds, and the part of them by which a delay is shorter at most (W-10, W-15)."""
+
+_DOUBLINGS_AT_MOST: Final = 62
+"""More doublings than this exceed any cap; it keeps the power small for keys that fail for days."""
+
+_VOID: Final = -1
+"""A ticket that no place has."""
+
+_VOID_PLACES: Final = 1000
+"""So many void places are not worth a sweep."""
+
+
 class ShutDown(Exception):
     """The queue hands out no more keys."""
 
 
-class QueueMetrics(Protocol):
-    """What a queue tells about itself; `trainmaster.metrics.queue` gives it names."""
+class KeyedBackoff:
+    """Exponential delays, counted for each key; client-go's ItemExponentialFailureRateLimiter."""
 
-    def queued(self, priority: int) -> None:
-        """A key became ready."""
+    def __init__(self, *, random: Random = randomness.random) -> None:
+        self._random = random
+        self._failures: dict[str, int] = {}
 
-    def moved(self, old_priority: int, new_priority: int) -> None:
-        """A ready key changed its priority."""
+    def next_delay(self, key: str) -> float:
+        """Count one more failure of `key` and return how long to wait."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        delay = min(_BASE_DELAY * 2.0 ** min(failures, _DOUBLINGS_AT_MOST), _MAX_DELAY)
+        return delay * (1.0 - _JITTER * self._random())
 
-    def dropped(self, priority: int) -> None:
-        """A ready key left the queue because the queue was shut down."""
+    def failures(self, key: str) -> int:
+        """Return how often `key` has failed since it was last forgotten."""
+        return self._failures.get(key, 0)
 
-    def taken(self, priority: int, waited: float) -> None:
-        """A worker took a key that had been ready for `waited` seconds."""
-
-    def finished(self, worked: float) -> None:
-        """A worker finished a key after `worked` seconds."""
-
-    def delayed(self) -> None:
-        """A key was added with a delay."""
-
-    def follow_running(self, ages: Callable[[], Sequence[float]]) -> None:
-        """Ask `ages` for the age of each running key whenever it matters."""
+    def forget(self, key: str) -> None:
+        """Forget the failures of `key`."""
+        self._failures.pop(key, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -93,8 +110,12 @@ class _Entry:
     priority: int
     due: float | None
     ready_since: float = 0.0
-    ticket: int = -1
-    """The place in the line that counts; older places of the same entry are void."""
+    ticket: int = _VOID
+    """The place that counts, in a line or among the delayed; older places of the same entry are void."""
+
+
+_Places: TypeAlias = list[tuple[float, int, _Entry]]
+"""A heap: what comes first, tickets, and the entries."""
 
 
 @dataclass(slots=True)
@@ -120,7 +141,7 @@ class WorkQueue:
         *,
         clock: Clock | None = None,
         backoff: KeyedBackoff | None = None,
-        metrics: QueueMetrics | None = None,
+        metrics: WorkQueueMetrics | None = None,
         exists: Callable[[str], bool] | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -130,17 +151,16 @@ class WorkQueue:
         self._metrics = metrics
         self._entries: dict[str, _Entry] = {}
         self._running: dict[str, _Running] = {}
-        self._ready: list[tuple[int, int, _Entry]] = []
-        self._raised: list[tuple[int, int, _Entry]] = []
+        self._ready: _Places = []
+        self._raised: _Places = []
         """The line of the raised priorities."""
 
         self._raised_in_a_row = 0
-        self._delaying = DelayingQueue(self._clock, self._promote)
+        self._delayed: _Places = []
+        self._timer: Timer | None = None
+        self._timer_due = 0.0
         self._tickets = itertools.count()
         self._waiters: deque[asyncio.Future[None]] = deque()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        """That of the workers; kept, because until Python 3.12 each question for it is a system call."""
-
         self._closed = False
         if metrics is not None:
             metrics.follow_running(self._ages)
@@ -195,9 +215,7 @@ class WorkQueue:
                 return key
             if self._closed:
                 raise ShutDown
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
-            waiter = self._loop.create_future()
+            waiter = asyncio.get_running_loop().create_future()
             self._waiters.append(waiter)
             try:
                 await waiter
@@ -275,7 +293,10 @@ class WorkQueue:
             if entry.due is None and self._metrics is not None:
                 self._metrics.dropped(entry.priority)
         self._entries.clear()
-        self._delaying.clear()
+        self._delayed.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         self._ready.clear()
         self._raised.clear()
         while self._waiters:
@@ -304,7 +325,6 @@ class WorkQueue:
                     self._metrics.moved(old_priority, entry.priority)
                 self._line_up(entry)
         elif due is None:
-            self._delaying.discard(key)
             self._make_ready(entry)
         elif due < entry.due:
             self._delay(entry, due)
@@ -312,7 +332,7 @@ class WorkQueue:
     def _drop(self, entry: _Entry) -> None:
         """Forget a key that waits in a queue that is not started."""
         del self._entries[entry.key]
-        self._delaying.discard(entry.key)
+        entry.ticket = _VOID
         if entry.due is None and self._metrics is not None:
             self._metrics.dropped(entry.priority)
 
@@ -333,20 +353,48 @@ class WorkQueue:
         heapq.heappush(self._raised if entry.priority > 0 else self._ready, (-entry.priority, entry.ticket, entry))
         self._wake()
 
-    def _next_line(self) -> list[tuple[int, int, _Entry]]:
+    def _next_line(self) -> _Places:
         """Return the line that is served next; an empty one if all are."""
         if self._raised and (self._raised_in_a_row < RAISED_IN_A_ROW or not self._ready):
             return self._raised
         return self._ready
 
     def _delay(self, entry: _Entry, due: float) -> None:
-        entry.due = due
-        self._delaying.set(entry.key, due)
+        entry.due, entry.ticket = due, next(self._tickets)
+        heapq.heappush(self._delayed, (due, entry.ticket, entry))
+        if len(self._delayed) > 2 * len(self._entries) + _VOID_PLACES:
+            # A key that is always added before its long delay ends would pile them up.
+            self._delayed = [place for place in self._delayed if place[2].ticket == place[1]]
+            heapq.heapify(self._delayed)
+        self._set_timer()
 
     def _promote(self) -> None:
         """Make ready what is due."""
-        for key in self._delaying.take_due():
-            self._make_ready(self._entries[key])
+        now = self._clock.monotonic()
+        while self._delayed:
+            due, ticket, entry = self._delayed[0]
+            is_void = entry.ticket != ticket
+            if due > now and not is_void:
+                break
+            heapq.heappop(self._delayed)
+            if not is_void:
+                self._make_ready(entry)
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if not self._delayed:
+            return
+        due = self._delayed[0][0]
+        if self._timer is not None:
+            if self._timer_due <= due:
+                return
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._clock.call_at(due, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._promote()
 
     def _wake(self) -> None:
         """Wake the worker that has waited longest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
 from trainmaster.controller.reconciling.listers import StoreListers
@@ -45,7 +45,7 @@ class JobStores:
     others: Mapping[GroupVersionKind, OwnedKind] = field(default_factory=dict)
     priority_classes: Store | None = None
 
-    def written(self) -> dict[GroupVersionKind, tuple[Resource, Store]]:
+    def written(self) -> Mapping[GroupVersionKind, tuple[Resource, StoreReader]]:
         """Return all caches of what is written for jobs, by kind, each with its resource."""
         others = {kind: (other.resource, other.store) for kind, other in self.others.items()}
         ours = ((PODS, self.pods), (SERVICES, self.services))

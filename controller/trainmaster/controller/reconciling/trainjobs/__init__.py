@@ -6,8 +6,6 @@
 - `deadlines`: `activeDeadlineSeconds` and `ttlSecondsAfterFinished` (pure);
 - `status`: the status that follows (pure);
 - `lasting_plans`: what need not be decided anew while a workload runs;
-- `first_failure_reporter`: when the pods of a failing TrainJob are read (`failed_pods`), and what is told of them
-  (`first_failures`, `replicated_jobs`: pure);
 - `deleted_workloads`: the last states of workloads that are gone;
 - `event_handlers`: which events concern which TrainJobs, and what the caches keep of each object.
 """

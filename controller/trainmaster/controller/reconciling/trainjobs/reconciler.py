@@ -19,7 +19,7 @@ from trainmaster.controller.condition_types import JOB_CREATION_FAILED, TIME_TO_
 from trainmaster.controller.conditions import set_condition, stored_status
 from trainmaster.controller.diagnosis.diagnosis import NOTHING, Diagnosis, Findings
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -87,7 +87,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         client: KubeClient,
         queue: WorkQueue,
         trainjobs: Store,
-        stores: Mapping[GroupVersionKind, tuple[Resource, Store]],
+        stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         workloads: Collection[GroupVersionKind],
         framework: Framework,
         recorder: EventRecorder,

@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from trainmaster.controller.cli.follow.reachability import TOLD_ELSEWHERE, Reachability
+from trainmaster.controller.cli.follow.reachability import Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.top.cluster.job_table import JobTable
 from trainmaster.controller.cli.top.cluster.manager_reader import INTERVAL, ManagerReader
@@ -26,7 +26,7 @@ from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.informer import Informer, Transform, strip_managed_fields
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions, Transform, strip_managed_fields
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
@@ -176,20 +176,21 @@ class ClusterInformers:
         name: str | None = None,
         transform: Transform = strip_managed_fields,
     ) -> Informer:
-        informer = Informer(
-            self._client,
-            resource,
+        options = InformerOptions(
             namespaces=() if namespace is None else (namespace,),
             label_selector=labels,
             field_selector=fields,
             optional=True,
             name=name,
             transform=transform,
-            outages=TOLD_ELSEWHERE,
-            on_state_change=self._state_changed,
-            on_return=lambda: self._reachability.returned(informer),
         )
-        return informer
+        return Informer(
+            self._client,
+            resource,
+            options,
+            outages=self._reachability.outages,
+            on_state_change=self._state_changed,
+        )
 
     # What informers tell of themselves
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.informers import pod, pod_list
 
 from trainmaster.controller.kube.cache.listwatch import Collection
-from trainmaster.controller.kube.cache.pager import ListBody, ListPager
+from trainmaster.controller.kube.cache.snapshot import ListBody, list_collection
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.errors import MalformedResponse
@@ -23,8 +23,14 @@ TEXTS = st.sampled_from(["a", '"},{"kind', '},{"metadata":{', '"items":[', "\\",
 VALUES = st.recursive(
     TEXTS | st.integers(0, 9), lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3)
 )
+PODS_COLLECTION = Collection(resource=PODS)
 ITEMS = st.fixed_dictionaries(
-    {"metadata": st.dictionaries(TEXTS, VALUES, max_size=2), "spec": st.lists(VALUES, max_size=3)}
+    {
+        "apiVersion": st.just("v1"),
+        "kind": st.just("Pod"),
+        "metadata": st.dictionaries(TEXTS, VALUES, max_size=2),
+        "spec": st.lists(VALUES, max_size=3),
+    }
 )
 
 
@@ -33,7 +39,7 @@ ITEMS = st.fixed_dictionaries(
 def test_steps_give_what_the_whole_would(items: list[Any], step: int, first: bool) -> None:
     """Whatever the items look like, and wherever the metadata stands: custom resources have it at the end."""
     head, tail = {"kind": "PodList", "metadata": {"resourceVersion": "5", "continue": "x"}}, {"items": items}
-    body = ListBody(orjson.dumps(head | tail if first else tail | head), what="pods", step=step)
+    body = ListBody(orjson.dumps(head | tail if first else tail | head), PODS_COLLECTION, step=step)
     assert [item for batch in body for item in batch] == items
     assert (body.resource_version, body.continue_token) == ("5", "x")
 
@@ -42,11 +48,11 @@ def test_steps_give_what_the_whole_would(items: list[Any], step: int, first: boo
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"kind":"PodList","metadata":{},"items":[{"a":1},{"b":', b"[]"])
 def test_what_is_no_list_is_an_error(body: bytes) -> None:
     with pytest.raises(MalformedResponse, match="listing pods"):
-        list(ListBody(body, what="pods", step=4))
+        list(ListBody(body, PODS_COLLECTION, step=4))
 
 
 def test_no_items_are_written_as_null_by_some_servers() -> None:
-    body = ListBody(b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":null}', what="pods")
+    body = ListBody(b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":null}', PODS_COLLECTION)
     assert list(body) == [[]]
 
 
@@ -65,8 +71,7 @@ async def test_other_tasks_run_between_the_steps_of_a_list() -> None:
         async def list_bytes(self, *_: Any, **__: Any) -> bytes:
             return orjson.dumps(pod_list(5, *items))
 
-    lister = ListPager(Canned(), Collection(resource=PODS), Store().entry, clock=Counting())
-    entries, version = await lister.list("7")
+    entries, version = await list_collection(Canned(), PODS_COLLECTION, Store().entry, "7", clock=Counting())
     assert (len(entries), version) == (200, "5")
     assert pauses >= 200 * 10_000 / 2**18
 
@@ -85,7 +90,7 @@ def test_an_item_that_cannot_be_read_is_listed_by_its_metadata_among_the_others(
     items = [orjson.dumps(pod(f"p{number}", number)) for number in range(7)]
     items[place:place] = [odd_pod(7), odd_pod(8, b'"\\ud800"')]
     head = b'{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"5","continue":"x"},"items":['
-    body = ListBody(head + b",".join(items) + b"]}\n", what="pods", step=step)
+    body = ListBody(head + b",".join(items) + b"]}\n", PODS_COLLECTION, step=step)
     found = [item for batch in body for item in batch]
     assert (body.resource_version, body.continue_token) == ("5", "x")
     assert [item["metadata"]["name"] for item in found if UNREADABLE in item] == ["odd7", "odd8"]
@@ -99,7 +104,7 @@ def test_no_step_is_large(odd: list[bytes], step: int, most: int) -> None:
     """An item that is larger than a step is one."""
     items = [*odd[:1], *(orjson.dumps(pod(f"p{number}", number, blob="x" * 900)) for number in range(200)), *odd[1:]]
     body = b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[' + b",".join(items) + b"]}"
-    batches = list(ListBody(body, what="pods", step=step))
+    batches = list(ListBody(body, PODS_COLLECTION, step=step))
     assert max(map(len, batches)) <= most
     assert sum(map(len, batches)) == len(items)
 
@@ -109,4 +114,4 @@ def test_no_step_is_large(odd: list[bytes], step: int, most: int) -> None:
 def test_a_list_with_such_an_item_that_was_cut_is_an_error(cut: int) -> None:
     body = b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[' + odd_pod(0) + b"," + odd_pod(1) + b"]}"
     with pytest.raises(MalformedResponse, match="listing pods"):
-        list(ListBody(body[:-cut], what="pods", step=100))
+        list(ListBody(body[:-cut], PODS_COLLECTION, step=100))

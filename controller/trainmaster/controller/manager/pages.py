@@ -1,6 +1,7 @@
-"""The history in the manager: where its store is, and which parts of it run when.
+"""What a manager serves beside its metrics: the history, which it also records, and the web page.
 
-The recorder runs while this process leads; its writer writes a moment longer, what was left; every replica reads.
+The recorder of the history runs while this process leads; its writer writes a moment longer, what was left; every
+replica reads. The web page shows what is in the caches, and in the history if one is kept.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.controller.server.filters import DelegatingAuth
+from trainmaster.controller.server.filters import AddPages, DelegatingAuth
+from trainmaster.controller.web.handlers import add_web_handlers
+from trainmaster.controller.web.jobs import Jobs
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -97,6 +100,37 @@ class ManagerHistory:
         """End, after a moment for what is not written yet."""
         await asyncio.to_thread(self._writer.close, CLOSE_TIMEOUT)
         await self.reader.close()
+
+
+def web_page(
+    configuration: Configuration,
+    caches: Caches,
+    jobs: Iterable[tuple[str, Informer]],
+    history: ManagerHistory | None,
+    *,
+    clock: Clock,
+) -> AddPages:
+    """Return what adds the pages to the metrics server.
+
+    Args:
+        configuration: The configuration file.
+        caches: Where TrainJobs come from, and what they became.
+        jobs: The informers of other kinds of jobs, by kind.
+        history: What has ended; None if no history is kept.
+        clock: The time.
+    """
+    shown = Jobs(
+        [(TRAINJOBS.kind, caches.trainjobs), *jobs],
+        workloads=jobsets_of(caches),
+        reader=history.reader if history is not None else None,
+        user_key=configuration.history.user_annotation,
+        clock=clock,
+    )
+
+    def add(app: web.Application, auth: DelegatingAuth | None) -> None:
+        add_web_handlers(app, shown, auth, clock=clock)
+
+    return add
 
 
 def jobsets_of(caches: Caches) -> Callable[[JsonObject], Iterable[JsonObject]]:

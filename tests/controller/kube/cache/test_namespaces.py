@@ -17,7 +17,7 @@ from support.series import value_of
 from support.virtualtime import VirtualClock, settle
 
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.kube.cache.informer import Informer
+from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
 from trainmaster.controller.kube.cache.listwatch import Collection, failure_of
 from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.cache.store import Store
@@ -78,7 +78,7 @@ def absent() -> NotFound:
 
 @pytest.mark.guarantee("S-2", "S-3")
 async def test_a_snapshot_of_one_namespace_replaces_nothing_of_another(server: Server, clock: VirtualClock) -> None:
-    informer = Informer(server, PODS, namespaces=["a", "b"], clock=clock)
+    informer = Informer(server, PODS, InformerOptions(namespaces=["a", "b"]), clock=clock)
     informer.store.add_indexer("all", lambda _: ["x"])
     ear = Ear(informer)
     async with running(informer):
@@ -96,13 +96,13 @@ async def test_a_snapshot_of_one_namespace_replaces_nothing_of_another(server: S
         assert sorted(informer.store.index_keys("all", "x")) == ["a/three", "b/two"]
         assert informer.store.keys("a") == ["a/three"]
         assert ear.heard[2:] == ["-one", "+three"]
-        assert informer.store.bytes == sum(map(informer.store.size, informer.store.keys()))
+        assert informer.store.total_size == sum(map(informer.store.size, informer.store.keys()))
 
 
 @pytest.mark.guarantee("C-4")
 async def test_versions_are_reached_by_namespace(server: Server, clock: VirtualClock) -> None:
     """A write in a quiet namespace has not been seen because another one is busy, and a busy one waits for no other."""
-    informer = Informer(server, PODS, namespaces=["a", "b"], clock=clock)
+    informer = Informer(server, PODS, InformerOptions(namespaces=["a", "b"]), clock=clock)
     store = informer.store
     async with running(informer):
         await settle()
@@ -122,7 +122,7 @@ def test_what_is_read_as_a_whole_reaches_its_versions_as_a_whole() -> None:
 
 
 async def test_cluster_scoped_kinds_are_read_as_a_whole(server: Server, clock: VirtualClock) -> None:
-    async with running(Informer(server, NAMESPACES, namespaces=["a", "b"], clock=clock)):
+    async with running(Informer(server, NAMESPACES, InformerOptions(namespaces=["a", "b"]), clock=clock)):
         await settle()
     assert server.asked == [None]
 
@@ -134,7 +134,7 @@ async def test_an_absent_kind_is_looked_for_once_every_ten_seconds_whatever_the_
     """When it is there, all namespaces are read at once."""
     names = [f"team-{number}" for number in range(20)]
     server.refusals = {name: absent() for name in names}
-    informer = Informer(server, PODS, namespaces=names, clock=clock)
+    informer = Informer(server, PODS, InformerOptions(namespaces=names), clock=clock)
     with capture_logs() as logs:
         async with running(informer):
             await clock.advance(0.1)
@@ -157,7 +157,7 @@ async def test_another_namespace_looks_for_an_absent_kind_when_the_first_is_refu
 ) -> None:
     """A namespace that is deleted takes its Role along, so that nothing can be found out there any more."""
     server.refusals = {"a": absent(), "b": absent()}
-    informer = Informer(server, PODS, namespaces=["a", "b"], clock=clock)
+    informer = Informer(server, PODS, InformerOptions(namespaces=["a", "b"]), clock=clock)
     async with running(informer):
         await clock.advance(0.1)
         server.refusals["a"] = Forbidden(status=403)
@@ -167,7 +167,7 @@ async def test_another_namespace_looks_for_an_absent_kind_when_the_first_is_refu
         await clock.advance(10)
         assert "b" in server.asked
         await server.namespaces["b"].send(bookmark(1, end=True))
-        assert informer.partitions["b"].has_synced
+        assert informer.reflectors["b"].has_synced
         assert "no permission" in (informer.failure or "")
 
 
@@ -177,7 +177,9 @@ async def test_a_namespace_waits_for_what_it_is_told_to_wait_for(server: Server,
     async def open_for(namespace: str) -> None:
         await gates[namespace].wait()
 
-    async with running(Informer(server, PODS, namespaces=["a", "b"], start_after=open_for, clock=clock)):
+    async with running(
+        Informer(server, PODS, InformerOptions(namespaces=["a", "b"], start_after=open_for), clock=clock)
+    ):
         await settle()
         assert server.asked == []
         gates["b"].set()
@@ -191,7 +193,7 @@ async def test_a_cache_is_as_old_as_what_it_heard_of_the_server_last(server: Ser
     def age() -> float | None:
         return value_of("trainmaster_informer_age_seconds", {"resource": "aging"})
 
-    async with running(Informer(server, PODS, namespaces=["a", "b"], clock=clock, name="aging")):
+    async with running(Informer(server, PODS, InformerOptions(namespaces=["a", "b"], name="aging"), clock=clock)):
         await clock.advance(3)
         assert age() == 3
         for namespace in ("a", "b"):
@@ -218,7 +220,7 @@ async def test_of_an_optional_kind_nothing_is_waited_for_nor_old_nor_failing(
 ) -> None:
     """Alerts look at these three: a cluster that lacks what it needs not have is healthy."""
     server.refusals = {None: absent()}
-    async with running(Informer(server, PODS, optional=True, clock=clock, name="left out")):
+    async with running(Informer(server, PODS, InformerOptions(optional=True, name="left out"), clock=clock)):
         await clock.advance(600)
         assert cache_metrics("left out") == (1, 0, 0)
         server.refusals = {None: Forbidden(status=403)}
@@ -235,7 +237,7 @@ async def test_of_an_optional_kind_nothing_is_waited_for_nor_old_nor_failing(
 
 async def test_a_kind_that_is_needed_is_waited_for(server: Server, clock: VirtualClock) -> None:
     server.refusals = {None: absent()}
-    async with running(Informer(server, PODS, clock=clock, name="needed")):
+    async with running(Informer(server, PODS, InformerOptions(name="needed"), clock=clock)):
         await clock.advance(600)
         assert cache_metrics("needed") == (0, 0, 0)
         server.refusals = {None: Forbidden(status=403)}
@@ -249,7 +251,7 @@ async def test_a_kind_that_is_needed_is_waited_for(server: Server, clock: Virtua
 
 async def test_a_cache_that_nobody_has_begun_to_fill_is_not_waited_for(server: Server, clock: VirtualClock) -> None:
     """As those of jobs of a kind that the server does not serve."""
-    informer = Informer(server, PODS, clock=clock, name="dormant")
+    informer = Informer(server, PODS, InformerOptions(name="dormant"), clock=clock)
     await clock.advance(600)
     assert cache_metrics("dormant") == (1, 0, 0)
     async with running(informer):
@@ -347,7 +349,8 @@ def test_another_reason_is_told_and_ends_the_one_before() -> None:
 
 
 @pytest.mark.guarantee("E-8")
-@pytest.mark.parametrize("error", [Forbidden(status=403), NotFound(status=404)])
-def test_what_one_collection_lacks_is_told_by_itself(error: KubeError) -> None:
+def test_what_one_collection_lacks_is_told_by_itself() -> None:
     outages = Outages()
-    assert [tells(outages, name, error) for name in "ab"] == [True, True]
+    assert [tells(outages, name, Forbidden(status=403)) for name in "ab"] == [True, True]
+    absent = [failure_of(NotFound(status=404), Collection(resource=each), "list") for each in (CONFIGMAPS, PODS)]
+    assert [outages.note(name, failure) for name, failure in zip("ab", absent, strict=True)] == [True, True]
