@@ -4,8 +4,7 @@
 - `fields`: durations, addresses and other values as Go writes them;
 - `loading`: from the texts of files to a `Configuration`, or all of their errors;
 - `validation`: what sections say of each other, and what has no effect;
-- `overrides`: what flags and the environment say in place of the files;
-- `effective`: files and flags together: what a manager does;
+- `effective`: files, flags and the environment together: what a manager does;
 - `reload`: follows the files while the manager runs.
 
 Guarantees:
@@ -15,6 +14,7 @@ Guarantees:
 
 from trainmaster.controller.configuration.effective import (
     EffectiveConfiguration,
+    Override,
     complete,
     effective_configuration,
 )
@@ -27,7 +27,6 @@ from trainmaster.controller.configuration.loading import (
     load_configuration,
     parse_configuration,
 )
-from trainmaster.controller.configuration.overrides import Override
 from trainmaster.controller.configuration.types import (
     API_VERSION,
     KIND,
