@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from trainmaster.controller.certificates.ca_injector import ServiceReference, WebhookConfiguration
 from trainmaster.controller.certificates.secret import CA_KEY, SecretData
-from trainmaster.controller.certificates.webhook_configuration import ServiceReference, WebhookConfiguration
 from trainmaster.controller.certificates.webhook_names import ConfigurationName
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
