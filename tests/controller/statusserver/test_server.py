@@ -114,7 +114,7 @@ async def serving(
 async def test_it_is_served_from_the_first_certificate_on(stack: Stack, trainers: Trainers, tmp_path: Path) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     async with serving(stack, trainers, tmp_path) as running:
-        readiness, liveness = running.server.readiness, running.server.liveness
+        readiness, liveness = running.server.http.readiness, running.server.http.liveness
         await eventually(lambda: "for want of a certificate" in (readiness() or ""))
         assert liveness() is None, "another process would have no certificate either"
         issuer = Issuer()
@@ -136,7 +136,7 @@ async def test_a_new_authority_and_its_certificate_are_taken_up(
     async with serving(stack, trainers, tmp_path) as running:
         authority = running.server.plugin_options()["trainjobstatus"]["authority"]
         assert authority() == old.pem.decode()
-        await eventually(lambda: running.server.readiness() is None)
+        await eventually(lambda: running.server.http.readiness() is None)
         assert await running.post(old, token) == 200
         assert running.enqueued == 0
         new.mount(tmp_path)
@@ -150,7 +150,7 @@ async def test_who_speaks_no_tls_or_nothing_leaves_no_trace(
 ) -> None:
     Issuer().mount(tmp_path)
     async with serving(stack, trainers, tmp_path) as running:
-        await eventually(lambda: running.server.readiness() is None)
+        await eventually(lambda: running.server.http.readiness() is None)
         with capture_logs() as logs:
             for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
@@ -168,7 +168,7 @@ async def test_a_connection_without_a_request_is_closed(stack: Stack, trainers: 
     issuer.mount(tmp_path)
     token = await trainers.token("train", pod=await trainers.create("train"))
     async with serving(stack, trainers, tmp_path, clock=clock) as running:
-        await eventually(lambda: running.server.readiness() is None)
+        await eventually(lambda: running.server.http.readiness() is None)
         trust = ssl.create_default_context(cadata=issuer.pem.decode())
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=trust)
         assert await running.post(issuer, token) == 200, "by now both have shaken hands"

@@ -83,8 +83,10 @@ class ServerOptions:
     started_event: str = "the server is served"
     unanswered_event: str = "some requests are not answered any more"
     no_certificate_event: str = "the server is not served: there is no certificate"
-    no_certificate_hint: str = ""
     """What the log says."""
+
+    without: str = ""
+    """How to do without a certificate: `set webhook.enabled to false`."""
 
     first_request_timeout: float | None = None
     """For the first request of a connection to come, and for the handshake before it; None: no limit."""
@@ -268,7 +270,8 @@ class Server:
                 log.warning(
                     self.options.no_certificate_event,
                     error=logged,
-                    hint=self.options.no_certificate_hint,
+                    hint="with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret "
+                    f"at webhook.certDir, or {self.options.without}; it goes on by itself",
                 )
             await self._clock.sleep(FIRST_LOOK_INTERVAL)
 

@@ -29,7 +29,7 @@ from aiohttp.typedefs import Middleware
 from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.server.certwatcher import CertWatcher, server_context
+from trainmaster.controller.server.certwatcher import CertWatcher
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.server.server import Server, ServerOptions, Verifications
 from trainmaster.controller.webhooks.handlers import Handler
@@ -112,35 +112,24 @@ class WebhookServer:
             started_event="admission webhooks are served",
             unanswered_event="some admission requests are not answered any more",
             no_certificate_event="admission webhooks are not served: there is no certificate",
-            no_certificate_hint=(
-                "with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret at "
-                "webhook.certDir, or set webhook.enabled to false; it goes on by itself"
-            ),
+            without="set webhook.enabled to false",
             first_request_timeout=REQUEST_TIMEOUT,
             dial_timeout=DIAL_TIMEOUT,
             shutdown_timeout=SHUTDOWN_TIMEOUT,
             http=HTTP_OPTIONS,
         )
-        certs = CertWatcher(
-            Path(settings.cert_dir),
-            lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
-            called=called,
-        )
+        certs = CertWatcher(Path(settings.cert_dir), tls, called=called)
         address = f"{settings.host or ''}:{settings.port}"
-        self._server = Server(address, options, clock=clock, certs=certs, verifications=verifications, now=now)
-
-    def readiness(self) -> str | None:
-        """Say why the webhooks cannot be called; None if they can."""
-        return self._server.readiness()
+        self.http = Server(address, options, clock=clock, certs=certs, verifications=verifications, now=now)
 
     def add_checks(self, healthz: Healthz) -> None:
         """Add the checks of readiness: the webhooks answer by TLS (H-13), with a certificate that is valid now."""
-        healthz.add_readyz_check("webhook", self._server.check)
-        healthz.add_readyz_check("certificate", self._server.certificate)
+        healthz.add_readyz_check("webhook", self.http.check)
+        healthz.add_readyz_check("certificate", self.http.certificate)
 
     def drain(self) -> None:
         """Close each connection with the next response: the process ends soon."""
-        self._server.drain()
+        self.http.drain()
 
     async def run(self, wait_for_sync: Callable[[], Awaitable[object]]) -> Never:
         """Serve until cancelled.
@@ -154,7 +143,7 @@ class WebhookServer:
         try:
             await wait_for_sync()
             app = application(self._handlers, workers=self._workers, clock=self._clock, middlewares=self._middlewares)
-            await self._server.run(app)
+            await self.http.run(app)
         finally:
             self._workers.close()
 
