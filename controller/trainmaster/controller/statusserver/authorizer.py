@@ -10,7 +10,7 @@ Guarantees:
 - A refusal does not say why: it is the same for a TrainJob that does not exist, a wrong token, and none. Only who has
   proven to belong to a TrainJob gets to know that it has finished.
 - What costs the API server nothing is checked first. Who has proven nothing yet is throttled before anything is asked
-  (`throttle`); a token that was accepted is not, until it is refused.
+  (`throttle`).
 - No token is in a log, a metric or an error.
 """
 
@@ -34,16 +34,12 @@ from trainmaster.controller.resources import JOBSETS, watched_resource
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import bearer_token
 from trainmaster.controller.server.throttle import Denied, ReviewThrottle
-from trainmaster.controller.statusserver.token_review import PodIdentity, TokenKey, TokenReviewer, token_key
+from trainmaster.controller.statusserver.token_review import PodIdentity, TokenReviewer, token_key
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, TRAINJOB_KIND, status_audience
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
 FINAL: Final = frozenset({COMPLETE, FAILED})
-
-ACCEPTED_SIZE: Final = 16_384
-ACCEPTED_TTL: Final = 3600.0
-"""How many tokens that were accepted are remembered, and for how many seconds; Kubernetes renews them hourly."""
 
 
 class Finished(Exception):
@@ -76,7 +72,6 @@ class Authorizer:
         self._reviewer = TokenReviewer(client, clock=clock)
         self._owners = PodOwners(client, owners, clock=clock)
         self._throttle = ReviewThrottle(clock=clock)
-        self._accepted: TTLCache[TokenKey, None] = TTLCache(ACCEPTED_SIZE, ttl=ACCEPTED_TTL, timer=clock.monotonic)
 
     async def authorize(self, authorization: str | None, *, namespace: str, name: str, peer: str) -> Target:
         """Return the TrainJob that the bearer may report for.
@@ -94,24 +89,16 @@ class Authorizer:
         audience, uid = status_audience(namespace, name), trainjob["metadata"]["uid"]
         if not self._reviewer.may_be_good(token, audience=audience):
             raise Denied
-        key = token_key(token, audience)
-        if key in self._accepted:
-            await self._check(token, audience, namespace=namespace, name=name, uid=uid)
-        else:
-            async with self._throttle.place(peer):
-                await self._check(token, audience, namespace=namespace, name=name, uid=uid)
-            self._accepted[key] = None
+        async with self._throttle.place(peer, token_key(token, audience)):
+            pod = await self._reviewer.review(token, audience=audience)
+            if pod is None or pod.namespace != namespace:
+                raise Denied
+            if not await self._owners.is_owned(pod, trainjob=name, uid=uid):
+                raise Denied
         conditions = (trainjob.get("status") or {}).get("conditions") or ()
         if any(condition.get("type") in FINAL and condition.get("status") == "True" for condition in conditions):
             raise Finished
         return Target(namespace, name, uid, trainjob["metadata"]["resourceVersion"])
-
-    async def _check(self, token: str, audience: str, *, namespace: str, name: str, uid: str) -> None:
-        """Raise `Denied` unless a token is that of a pod of the TrainJob."""
-        pod = await self._reviewer.review(token, audience=audience)
-        if pod is None or pod.namespace != namespace or not await self._owners.is_owned(pod, trainjob=name, uid=uid):
-            self._accepted.pop(token_key(token, audience), None)
-            raise Denied
 
 
 JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)

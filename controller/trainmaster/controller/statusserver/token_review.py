@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from cachetools import TLRUCache
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
-from trainmaster.controller.server.authentication import object_of, review_token, token_digest
-from trainmaster.metrics.statusserver import ReviewOutcome, count_review
+from trainmaster.controller.server.authentication import object_of, review_token, texts_of, token_digest
+from trainmaster.metrics.statusserver import count_review
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -64,15 +63,11 @@ class TokenReviewer:
     Args:
         client: Where tokens are reviewed.
         clock: The time.
-        count: Told the outcome of each review.
     """
 
-    def __init__(
-        self, client: KubeClient, *, clock: Clock, count: Callable[[ReviewOutcome], object] = count_review
-    ) -> None:
+    def __init__(self, client: KubeClient, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._count = count
         self._cache: TLRUCache[TokenKey, _Review] = TLRUCache(
             CACHE_SIZE, ttu=lambda _key, review, now: now + review.seconds, timer=clock.monotonic
         )
@@ -99,32 +94,22 @@ class TokenReviewer:
             cached = self._cache.get(key)
             if cached is not None:
                 return cached.pod
-            pod = await self._request(token, _claims(token), audience)
+            try:
+                user = await review_token(self._client, token, audience=audience)
+            except KubeError:
+                count_review("failed")
+                raise
+            pod = _pod(user, _claims(token)) if user is not None else None
+            count_review("accepted" if pod else "refused")
             self._cache[key] = _Review(pod, min(ACCEPTED_FOR, left) if pod else REFUSED_FOR)
         return pod
 
     def _lifetime(self, token: str, audience: str) -> float:
         """Return the seconds for which a token says that it is good for an audience; zero if it does not."""
         claims = _claims(token)
-        if audience not in _texts(claims.get("aud")):
+        if audience not in texts_of(claims.get("aud")):
             return 0.0
         return max(0.0, _number(claims, "exp") - self._clock.now().timestamp())
-
-    async def _request(self, token: str, claims: JsonObject, audience: str) -> PodIdentity | None:
-        try:
-            status = await review_token(self._client, token, audiences=[audience])
-        except (BadRequest, Invalid):
-            self._count("refused")
-            return None
-        except KubeError:
-            self._count("failed")
-            raise
-        pod = None
-        # An authenticator that knows nothing of audiences returns none: its tokens are for everybody.
-        if status.get("authenticated") is True and audience in _texts(status.get("audiences")):
-            pod = _pod(object_of(status.get("user")), claims)
-        self._count("accepted" if pod else "refused")
-        return pod
 
 
 def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
@@ -134,10 +119,10 @@ def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
         return None
     namespace = username.removeprefix(_ACCOUNT).partition(":")[0]
     extra = object_of(user.get("extra"))
-    names, uids = _texts(extra.get(_POD_NAME)), _texts(extra.get(_POD_UID))
+    names, uids = texts_of(extra.get(_POD_NAME)), texts_of(extra.get(_POD_UID))
     if not names and not uids:
         bound = object_of(object_of(claims.get("kubernetes.io")).get("pod"))
-        names, uids = _texts([bound.get("name")]), _texts([bound.get("uid")])
+        names, uids = texts_of([bound.get("name")]), texts_of([bound.get("uid")])
     if len(names) != 1 or len(uids) != 1:
         return None
     return PodIdentity(namespace, names[0], uids[0])
@@ -163,9 +148,3 @@ def _claims(token: str) -> JsonObject:
 def _number(claims: JsonObject, name: str) -> float:
     value = claims.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _texts(value: Any) -> list[str]:
-    """Read a list of texts, or a single one, which RFC 7519 allows for an audience."""
-    values = value if isinstance(value, list) else [value]
-    return [text for text in values if isinstance(text, str) and text]
