@@ -162,6 +162,8 @@ def application(
             with metrics.measure():
                 try:
                     body = await _respond(request, handler, workers=workers, clock=clock)
+                except InvalidReview as error:
+                    body = encode_response(errored(error.code, str(error)), uid=error.uid)
                 except Overloaded:
                     if not refused.try_accept():
                         log.warning("too many admission requests at once; API servers are told to try again", path=path)
@@ -182,10 +184,11 @@ async def _respond(request: web.Request, handler: Handler, *, workers: Workers, 
 
     Raises:
         Overloaded: Too much is under way.
+        InvalidReview: It has none.
     """
     if request.headers.get("Content-Type") != _JSON:
         given = request.headers.get("Content-Type", "")
-        return encode_response(errored(400, f"contentType={given}, expected {_JSON}"), uid="")
+        raise InvalidReview(f"contentType={given}, expected {_JSON}")
     if workers.of(request.content_length or 0).is_full:
         raise Overloaded
     with workers.body(request.remote) as take:
@@ -193,11 +196,11 @@ async def _respond(request: web.Request, handler: Handler, *, workers: Workers, 
             async with clock.timeout(BODY_TIMEOUT):
                 body = await _read(request, take)
         except TimeoutError:
-            return encode_response(errored(408, f"the request did not arrive within {BODY_TIMEOUT:g} s"), uid="")
+            raise InvalidReview(f"the request did not arrive within {BODY_TIMEOUT:g} s", code=408) from None
         except (web.RequestPayloadError, BadHttpMessage) as error:
-            return encode_response(errored(400, f"the request body cannot be read: {error}"), uid="")
+            raise InvalidReview(f"the request body cannot be read: {error}") from error
         if len(body) > LARGEST_BODY:
-            return encode_response(errored(413, f"request entity is too large; limit is {LARGEST_BODY} bytes"), uid="")
+            raise InvalidReview(f"request entity is too large; limit is {LARGEST_BODY} bytes", code=413)
         return await review(body, handler, path=request.path, workers=workers, clock=clock)
 
 
@@ -220,7 +223,7 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
         Overloaded: There was no time even to read it, or there will be none to judge it.
     """
     if not body:
-        return encode_response(errored(400, "request body is empty"), uid="")
+        return encode_response(errored(400, "request body is empty"))
     request = None
     try:
         async with clock.timeout(REVIEW_TIMEOUT):
@@ -235,7 +238,7 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
     except Overloaded:
         raise
     except InvalidReview as error:
-        return encode_response(errored(400, str(error)), uid=error.uid)
+        return encode_response(errored(error.code, str(error)), uid=error.uid)
     except RecursionError:
         response = errored(400, "the object is nested too deeply")
     except TimeoutError:
@@ -248,5 +251,5 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
         log.exception("a webhook failed", webhook=path, uid=request.uid if request is not None else "")
         response = errored(500, f"panic: {type(error).__name__} [recovered]; see the log of the manager")
     if request is None:
-        return encode_response(response, uid="")
-    return encode_response(response, uid=request.uid, api_version=request.api_version, kind=request.kind)
+        return encode_response(response)
+    return encode_response(response, uid=request.uid, api_version=request.api_version)
