@@ -20,6 +20,7 @@ from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotConnected
 from trainmaster.controller.server import filters
+from trainmaster.controller.server.authentication import REFUSALS_BURST, REFUSALS_QPS, Denied
 from trainmaster.controller.server.filters import (
     ALLOWED_FOR,
     AUTHENTICATED_FOR,
@@ -27,7 +28,6 @@ from trainmaster.controller.server.filters import (
     REFUSED_FOR,
     DelegatingAuth,
 )
-from trainmaster.controller.server.throttle import REFUSALS_BURST, REFUSALS_QPS, Denied
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.guarantee("M-6")

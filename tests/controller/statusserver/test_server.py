@@ -35,14 +35,22 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.server import server as https_server
+from trainmaster.controller.server.authentication import REFUSALS_BURST
 from trainmaster.controller.server.healthz import Healthz
-from trainmaster.controller.server.throttle import REFUSALS_BURST
-from trainmaster.controller.statusserver import StatusServer, token_review
-from trainmaster.controller.statusserver.authorizer import JOBS, OwnerKinds, PodOwners, policy_rules
+from trainmaster.controller.statusserver import StatusServer, authorizer
+from trainmaster.controller.statusserver.authorizer import (
+    CACHED_FOR,
+    JOBS,
+    REFUSED_FOR,
+    OwnerKinds,
+    PodIdentity,
+    PodOwners,
+    TokenReviewer,
+    policy_rules,
+)
 from trainmaster.controller.statusserver.ca_bundle import CABundle
 from trainmaster.controller.statusserver.handler import REPORTS_BURST
 from trainmaster.controller.statusserver.server import FIRST_REQUEST_TIMEOUT
-from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR, REFUSED_FOR, PodIdentity, TokenReviewer
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.testing.faults import Delay
 from trainmaster.runtime.api.constants import status_path
@@ -271,7 +279,7 @@ async def test_who_is_refused_too_often_is_not_reviewed_again_for_a_while(
     """Who can make up tokens must not use up the requests of those who report, also when their review is over."""
     good = await trainers.token("train", pod=await trainers.create("train"))
     assert (await http.post("train", good)).code == 200
-    http.clock.pushed += ACCEPTED_FOR + 1
+    http.clock.pushed += CACHED_FOR + 1
     before = reviews()
     codes = [(await http.post("train", token)).code for token in forged(good, REFUSALS_BURST + 5)]
     assert codes == [403] * REFUSALS_BURST + [429] * 5
@@ -442,7 +450,7 @@ class Reviewed:
         return self._reviewer.may_be_good(token, audience=AUDIENCE)
 
 
-@pytest.mark.parametrize(("accept", "seconds"), [(True, ACCEPTED_FOR), (False, REFUSED_FOR)])
+@pytest.mark.parametrize(("accept", "seconds"), [(True, CACHED_FOR), (False, REFUSED_FOR)])
 async def test_a_review_is_good_for_a_while(accept: bool, seconds: float) -> None:
     reviewed = Reviewed(accept=accept)
     token = reviewed.token("a")
@@ -466,7 +474,7 @@ async def test_no_review_is_good_for_longer_than_its_token() -> None:
 
 
 async def test_only_so_many_reviews_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_review, "CACHE_SIZE", 2)
+    monkeypatch.setattr(authorizer, "CACHE_SIZE", 2)
     reviewed = Reviewed()
     a, b, c = (reviewed.token(name) for name in "abc")
     for token in (a, b, a, c):

@@ -7,7 +7,7 @@ Guarantees:
   the path. While it cannot be asked the answer is 500: nothing is ever served unasked.
 - M-6: results are cached by digest, for a bounded number of tokens and users. A token is reviewed once, however many
   requests bring it at the same time, and not more than so many reviews are under way, on a client of their own.
-- Who sends tokens that are refused causes a few reviews (`throttle`), and is told to come again later (429).
+- Who sends tokens that are refused causes a few reviews (`ReviewThrottle`), and is told to come again later (429).
 - No token is in a log, in an answer, or in memory longer than its request.
 """
 
@@ -32,8 +32,15 @@ from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.server import authentication
-from trainmaster.controller.server.authentication import bearer_token, object_of, review_token, token_digest
-from trainmaster.controller.server.throttle import Denied, ReviewThrottle, TooMany
+from trainmaster.controller.server.authentication import (
+    Denied,
+    ReviewThrottle,
+    TooMany,
+    bearer_token,
+    object_of,
+    review_token,
+    token_digest,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)

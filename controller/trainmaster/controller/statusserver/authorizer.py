@@ -2,7 +2,11 @@
 
 Guarantees:
 - trainer S2: only a pod of the TrainJob may, and only while the TrainJob is not finished. A token of another pod of the
-  namespace is refused even if it was made for this TrainJob.
+  namespace is refused even if it was made for this TrainJob, and so is one that is not bound to a pod.
+- trainer S4: which pod a token belongs to the API server knows (TokenReview), and nobody else is asked: there is no
+  discovery of issuers, so the manager's own credentials go to the API server only.
+- Only a token that the API server has authenticated for exactly this audience counts. What a token says about itself
+  is looked at before that, to spare the API server tokens that cannot be good; it never makes one good.
 - trainer S2: which TrainJob a pod belongs to follows the controllers of the pod, pod -> Job -> JobSet -> TrainJob for
   instance, each by UID, through no kinds but those of workloads, and what their plugins say stands below them. That the
   label of a JobSet's pods says the same is demanded, and not enough. Only metadata is read. Objects of one UID never
@@ -10,36 +14,60 @@ Guarantees:
 - A refusal does not say why: it is the same for a TrainJob that does not exist, a wrong token, and none. Only who has
   proven to belong to a TrainJob gets to know that it has finished.
 - What costs the API server nothing is checked first. Who has proven nothing yet is throttled before anything is asked
-  (`throttle`).
-- No token is in a log, a metric or an error.
+  (`ReviewThrottle`).
+- Reviews are cached for a minute at most, never beyond the end of the token, by digest. A token is reviewed once,
+  however many requests bring it at the same time; no token is in a log, a metric, an error, or memory for longer.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
-from cachetools import TTLCache
+from cachetools import TLRUCache, TTLCache
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.resources import JOBSETS, watched_resource
 from trainmaster.controller.server import authentication
-from trainmaster.controller.server.authentication import bearer_token
-from trainmaster.controller.server.throttle import Denied, ReviewThrottle
-from trainmaster.controller.statusserver.token_review import PodIdentity, TokenReviewer, token_key
+from trainmaster.controller.server.authentication import (
+    Denied,
+    ReviewThrottle,
+    bearer_token,
+    object_of,
+    review_token,
+    texts_of,
+    token_digest,
+)
+from trainmaster.metrics.statusserver import count_review
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, TRAINJOB_KIND, status_audience
+from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
 FINAL: Final = frozenset({COMPLETE, FAILED})
+
+CACHED_FOR: Final = 60.0
+REFUSED_FOR: Final = 10.0
+"""Seconds for which a review, or the owner of a pod, is cached, and one that refuses."""
+
+CACHE_SIZE: Final = 4096
+
+TokenKey: TypeAlias = tuple[bytes, str]
+"""Digest of a token, and its audience."""
+
+_POD_NAME: Final = "authentication.kubernetes.io/pod-name"
+_POD_UID: Final = "authentication.kubernetes.io/pod-uid"
+_ACCOUNT: Final = "system:serviceaccount:"
 
 
 class Finished(Exception):
@@ -101,6 +129,115 @@ class Authorizer:
         return Target(namespace, name, uid, trainjob["metadata"]["resourceVersion"])
 
 
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """The pod that a token is bound to."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Review:
+    pod: PodIdentity | None
+    seconds: float
+    """For which it is good."""
+
+
+class TokenReviewer:
+    """Has tokens reviewed by the API server.
+
+    Args:
+        client: Where tokens are reviewed.
+        clock: The time.
+    """
+
+    def __init__(self, client: KubeClient, *, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._cache: TLRUCache[TokenKey, _Review] = TLRUCache(
+            CACHE_SIZE, ttu=lambda _key, review, now: now + review.seconds, timer=clock.monotonic
+        )
+        self._reviewing: SingleFlight[TokenKey] = SingleFlight()
+
+    def may_be_good(self, token: str, *, audience: str) -> bool:
+        """Tell whether a token is worth a review: it says that it is good, and none has just refused it."""
+        if not self._lifetime(token, audience):
+            return False
+        cached = self._cache.get(token_key(token, audience))
+        return cached is None or cached.pod is not None
+
+    async def review(self, token: str, *, audience: str) -> PodIdentity | None:
+        """Return the pod that a token of that audience is bound to; None if the token is not good.
+
+        Raises:
+            KubeError: The API server could not be asked.
+        """
+        left = self._lifetime(token, audience)
+        if not left:
+            return None
+        key = token_key(token, audience)
+        async with self._reviewing.turn(key):
+            cached = self._cache.get(key)
+            if cached is not None:
+                return cached.pod
+            try:
+                user = await review_token(self._client, token, audience=audience)
+            except KubeError:
+                count_review("failed")
+                raise
+            pod = _pod(user, _claims(token)) if user is not None else None
+            count_review("accepted" if pod else "refused")
+            self._cache[key] = _Review(pod, min(CACHED_FOR, left) if pod else REFUSED_FOR)
+        return pod
+
+    def _lifetime(self, token: str, audience: str) -> float:
+        """Return the seconds for which a token says that it is good for an audience; zero if it does not."""
+        claims = _claims(token)
+        if audience not in texts_of(claims.get("aud")):
+            return 0.0
+        return max(0.0, _number(claims, "exp") - self._clock.now().timestamp())
+
+
+def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
+    """Read the pod from what the API server says about the user; from the token itself where it is too old to say."""
+    username = user.get("username")
+    if not isinstance(username, str) or not username.startswith(_ACCOUNT):
+        return None
+    namespace = username.removeprefix(_ACCOUNT).partition(":")[0]
+    extra = object_of(user.get("extra"))
+    names, uids = texts_of(extra.get(_POD_NAME)), texts_of(extra.get(_POD_UID))
+    if not names and not uids:
+        bound = object_of(object_of(claims.get("kubernetes.io")).get("pod"))
+        names, uids = texts_of([bound.get("name")]), texts_of([bound.get("uid")])
+    if len(names) != 1 or len(uids) != 1:
+        return None
+    return PodIdentity(namespace, names[0], uids[0])
+
+
+def token_key(token: str, audience: str) -> TokenKey:
+    """Return what a token and its audience are known by; the token cannot be told from it."""
+    return token_digest(token), audience
+
+
+def _claims(token: str) -> JsonObject:
+    """Read what a token says about itself, without believing it; nothing if it is no JWT."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        padded = parts[1] + "=" * (-len(parts[1]) % 4)
+        return object_of(load_json(base64.b64decode(padded, altchars=b"-_", validate=True)))
+    except (binascii.Error, ValueError):
+        return {}
+
+
+def _number(claims: JsonObject, name: str) -> float:
+    value = claims.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
 JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
 
 _PART: Final = "status server"
@@ -141,11 +278,6 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
             reason="find out which TrainJob the pod that reports belongs to, by the metadata of its controllers alone",
         )
 
-
-CACHED_FOR: Final = 60.0
-"""Seconds."""
-
-CACHE_SIZE: Final = 4096
 
 _JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 

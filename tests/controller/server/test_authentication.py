@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.server import throttle
-from trainmaster.controller.server.throttle import (
+from trainmaster.controller.server import authentication
+from trainmaster.controller.server.authentication import (
     MAX_REVIEWS,
     REFUSALS_BURST,
     REFUSALS_QPS,
@@ -116,14 +116,14 @@ async def test_a_token_that_was_good_needs_no_place_until_it_is_refused() -> Non
     # It is forgotten in time.
     await reviews.clock.advance(60)
     assert await reviewed(refused=False) == "accepted"
-    await reviews.clock.advance(throttle.GOOD_FOR + 1)
+    await reviews.clock.advance(authentication.GOOD_FOR + 1)
     await reviews.start("a", REFUSALS_BURST)
     await reviews.end(REFUSALS_BURST, refused=True)
     assert await reviewed(refused=False) == "in 5 s"
 
 
 async def test_memory_is_kept_for_so_many_peers_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "_PEERS", 3)
+    monkeypatch.setattr(authentication, "_PEERS", 3)
     reviews = Reviews()
     for peer in range(100):
         await reviews.start(f"peer-{peer}", 2)
