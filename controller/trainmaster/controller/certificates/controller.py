@@ -29,11 +29,11 @@ from cryptography import x509
 from trainmaster.controller.certificates.ca_injector import ServiceReference
 from trainmaster.controller.certificates.certdir import CertDir
 from trainmaster.controller.certificates.pki import to_pem
-from trainmaster.controller.certificates.rights import webhook_configurations
 from trainmaster.controller.certificates.rotator import CertRotator
 from trainmaster.controller.certificates.secret import CERTIFICATE
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.watched import WatchedObjects, again
+from trainmaster.controller.certificates.webhook_names import webhook_configurations
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder

@@ -28,15 +28,11 @@ from trainmaster.controller.configuration.loading import (
     parse_configuration,
 )
 from trainmaster.controller.configuration.types import (
-    API_VERSION,
-    KIND,
     CertManagement,
-    ClientConnection,
     Configuration,
     Controller,
     Health,
     LeaderElection,
-    Logging,
     Metrics,
     MetricsAuth,
     Plugins,
@@ -46,15 +42,12 @@ from trainmaster.controller.configuration.types import (
     TrainingOperator,
     Webhook,
 )
-from trainmaster.controller.configuration.validation import needs_certificates, notices
+from trainmaster.controller.configuration.validation import manages_certificates
 
 __all__ = [
-    "API_VERSION",
-    "KIND",
     "LONGEST_SHUTDOWN_DELAY",
     "OFF",
     "CertManagement",
-    "ClientConnection",
     "Configuration",
     "ConfigurationFile",
     "ConfigurationInvalid",
@@ -62,7 +55,6 @@ __all__ = [
     "EffectiveConfiguration",
     "Health",
     "LeaderElection",
-    "Logging",
     "Metrics",
     "MetricsAuth",
     "Override",
@@ -77,8 +69,7 @@ __all__ = [
     "decode_configuration",
     "effective_configuration",
     "load_configuration",
-    "needs_certificates",
-    "notices",
+    "manages_certificates",
     "parse_address",
     "parse_configuration",
     "seconds",

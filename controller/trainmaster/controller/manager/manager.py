@@ -29,8 +29,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from trainmaster.controller.certificates.rights import manages_certificates
-from trainmaster.controller.configuration import Configuration, seconds
+from trainmaster.controller.configuration import Configuration, manages_certificates, seconds
 from trainmaster.controller.debugging.handlers import Debugged
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.clock import Clock, SystemClock
