@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import structlog
@@ -82,16 +81,6 @@ _UserKey: TypeAlias = tuple[str, str]
 """A user and what is to be done, as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    user: JsonObject | None
-    """Of a token: whose it is; None if nobody's."""
-
-    allowed: bool = False
-    seconds: float = 0.0
-    """For which it is good."""
-
-
 class DelegatingAuth:
     """Asks the API server who somebody is, and whether they may.
 
@@ -103,8 +92,18 @@ class DelegatingAuth:
     def __init__(self, client: KubeClient, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._users: TLRUCache[bytes, _Decision] = TLRUCache(CACHE_SIZE, ttu=_until, timer=clock.monotonic)
-        self._accesses: TLRUCache[_UserKey, _Decision] = TLRUCache(CACHE_SIZE, ttu=_until, timer=clock.monotonic)
+        self._users: TLRUCache[bytes, JsonObject] = TLRUCache(
+            CACHE_SIZE,
+            ttu=lambda _, user, now: now + (AUTHENTICATED_FOR if user else REFUSED_FOR),
+            timer=clock.monotonic,
+        )
+        """Whose a token is, by its digest; empty: nobody's."""
+
+        self._accesses: TLRUCache[_UserKey, bool] = TLRUCache(
+            CACHE_SIZE,
+            ttu=lambda _, allowed, now: now + (ALLOWED_FOR if allowed else DENIED_FOR),
+            timer=clock.monotonic,
+        )
         self._throttle = ReviewThrottle(clock=clock)
         self._reviewing: SingleFlight[bytes | _UserKey] = SingleFlight()
         self._told = RateLimiter(qps=0.1, burst=1, clock=clock)
@@ -193,40 +192,33 @@ class DelegatingAuth:
             raise Denied
         key = token_digest(token)
         async with self._reviewing.turn(key):
-            decision = self._users.get(key)
-            if decision is None:
+            user = self._users.get(key)
+            if user is None:
                 async with self._throttle.place(peer, key):
                     async with self._places:
-                        user = await review_token(self._client, token)
-                    seconds = REFUSED_FOR if user is None else AUTHENTICATED_FOR
-                    decision = self._users[key] = _Decision(user, seconds=seconds)
-                    if user is None:
+                        user = self._users[key] = await review_token(self._client, token) or {}
+                    if not user:
                         raise Denied
-        if decision.user is None:
+        if not user:
             raise Denied
-        return decision.user
+        return user
 
     async def _authorize(self, user: JsonObject, attributes: JsonObject) -> bool:
         key = (json.dumps(user, sort_keys=True), json.dumps(attributes, sort_keys=True))
         async with self._reviewing.turn(key):
-            decision = self._accesses.get(key)
-            if decision is None:
+            allowed = self._accesses.get(key)
+            if allowed is None:
                 spec = {"user": user.get("username", ""), **attributes}
                 spec |= {name: user[name] for name in ("uid", "groups", "extra") if user.get(name)}
                 review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
                 async with self._places:
                     status = object_of((await self._client.create(ACCESS_REVIEWS, review)).get("status"))
                 allowed = status.get("allowed") is True and status.get("denied") is not True
-                decision = _Decision(None, allowed=allowed, seconds=ALLOWED_FOR if allowed else DENIED_FOR)
-                self._accesses[key] = decision
-        return decision.allowed
+                self._accesses[key] = allowed
+        return allowed
 
 
 def token_of(request: web.Request) -> str:
     """Return the token that a request has in a header; empty if there is none."""
     headers = request.headers
     return bearer_token(headers.get("Authorization") or headers.get(FORWARDED_AUTHORIZATION))
-
-
-def _until(_key: object, decision: _Decision, now: float) -> float:
-    return now + decision.seconds

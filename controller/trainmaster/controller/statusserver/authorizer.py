@@ -56,6 +56,11 @@ from trainmaster.runtime.listers import Watch
 
 FINAL: Final = frozenset({COMPLETE, FAILED})
 
+JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
+
+_BELOW: Final[Mapping[str, Sequence[Resource]]] = MappingProxyType({JOBSETS.name: (JOBS,)})
+"""What stands between pods and a workload whose plugin has no other use for it, by name of the workload."""
+
 CACHED_FOR: Final = 60.0
 REFUSED_FOR: Final = 10.0
 """Seconds for which a review, or the owner of a pod, is cached, and one that refuses."""
@@ -65,6 +70,8 @@ CACHE_SIZE: Final = 4096
 TokenKey: TypeAlias = tuple[bytes, str]
 """Digest of a token, and its audience."""
 
+_PART: Final = "status server"
+_JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
 _POD_UID: Final = "authentication.kubernetes.io/pod-uid"
 _ACCOUNT: Final = "system:serviceaccount:"
@@ -238,14 +245,6 @@ def _number(claims: JsonObject, name: str) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
-
-_PART: Final = "status server"
-
-_BELOW: Final[Mapping[str, Sequence[Resource]]] = MappingProxyType({JOBSETS.name: (JOBS,)})
-"""What stands between pods and a workload whose plugin has no other use for it, by name of the workload."""
-
-
 @dataclass(frozen=True, slots=True)
 class OwnerKinds:
     """The kinds by which pods belong to a TrainJob."""
@@ -277,9 +276,6 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
             needed_by=_PART,
             reason="find out which TrainJob the pod that reports belongs to, by the metadata of its controllers alone",
         )
-
-
-_JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,15 +54,33 @@ from trainmaster.controller.statusserver.handler import (
 from trainmaster.metrics import statusserver as metrics
 from trainmaster.runtime.api.constants import status_path
 
+log = structlog.get_logger(__name__)
+
 PLUGIN: Final = "trainjobstatus"
 """The entry point of the other half of the feature, which tells pods about the server."""
 
 USER_AGENT_SUFFIX: Final = "/trainer-status"
 
 FIRST_REQUEST_TIMEOUT: Final = 10.0
-DIAL_TIMEOUT: Final = 10.0
 SHUTDOWN_TIMEOUT: Final = 1.5
 """Seconds in which requests are answered at the end."""
+
+IDLE_TIMEOUT: Final = 120.0
+MAX_IN_FLIGHT: Final = 256
+
+_LINGERING_TIME: Final = 1.0
+"""Seconds in which the rest of a refused body may come, so that its sender gets to read the response."""
+
+_LONGEST_PATH: Final = 300  # in logs
+
+HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "keepalive_timeout": IDLE_TIMEOUT,
+        "lingering_time": _LINGERING_TIME,
+        "auto_decompress": False,  # reports are small; what is compressed is invalid, as it is for the original
+    }
+)
+"""How the HTTP library is to serve the application."""
 
 
 class StatusServer:
@@ -90,7 +108,6 @@ class StatusServer:
             no_certificate_event="the status server is not served: there is no certificate",
             without="switch the feature gate TrainJobStatus off",
             first_request_timeout=FIRST_REQUEST_TIMEOUT,
-            dial_timeout=DIAL_TIMEOUT,
             shutdown_timeout=SHUTDOWN_TIMEOUT,
             http=HTTP_OPTIONS,
         )
@@ -177,26 +194,6 @@ def plugin_options(
     service, given = configuration.cert_management.webhook_service_name, configuration.plugins.options
     url = f"https://{service}.{operator_namespace()}.svc:{configuration.status_server.port}"
     return {**given, PLUGIN: {"server": url, "authority": authority, **given.get(PLUGIN, {})}}
-
-
-log = structlog.get_logger(__name__)
-
-IDLE_TIMEOUT: Final = 120.0
-MAX_IN_FLIGHT: Final = 256
-
-_LINGERING_TIME: Final = 1.0
-"""Seconds in which the rest of a refused body may come, so that its sender gets to read the response."""
-
-_LONGEST_PATH: Final = 300  # in logs
-
-HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "keepalive_timeout": IDLE_TIMEOUT,
-        "lingering_time": _LINGERING_TIME,
-        "auto_decompress": False,  # reports are small; what is compressed is invalid, as it is for the original
-    }
-)
-"""How the HTTP library is to serve the application."""
 
 
 def application(reports: StatusHandler) -> web.Application:
