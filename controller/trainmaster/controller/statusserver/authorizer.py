@@ -70,6 +70,9 @@ CACHE_SIZE: Final = 4096
 TokenKey: TypeAlias = tuple[bytes, str]
 """Digest of a token, and its audience."""
 
+_Link: TypeAlias = tuple[str | None, JsonObject | None]
+"""What counts of an object: the JobSet by its label, and the reference to its controller."""
+
 _PART: Final = "status server"
 _JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
 _POD_NAME: Final = "authentication.kubernetes.io/pod-name"
@@ -278,22 +281,6 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Controller:
-    group: str
-    kind: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Dependent:
-    """What counts of an object that another one controls."""
-
-    jobset: str | None
-    controller: _Controller | None
-
-
 class PodOwners:
     """Follows controllers.
 
@@ -307,7 +294,7 @@ class PodOwners:
         self._client = client
         self._workloads = frozenset(owners.workloads)
         self._resources = {(each.group, each.kind): each for each in (*owners.between, *owners.workloads)}
-        self._cache: TTLCache[tuple[Resource, str, str, str], _Dependent] = TTLCache(
+        self._links: TTLCache[tuple[Resource, str, str, str], _Link] = TTLCache(
             CACHE_SIZE, ttl=CACHED_FOR, timer=clock.monotonic
         )
         self._reading: SingleFlight[tuple[Resource, str, str, str]] = SingleFlight()
@@ -319,42 +306,34 @@ class PodOwners:
             KubeError: The API server could not be asked.
         """
         resource = PODS
-        dependent = await self._read(PODS, pod.namespace, pod.name, pod.uid)
-        jobset = dependent.jobset if dependent is not None else None
-        for _ in range(len(self._resources) + 1):
-            controller = dependent.controller if dependent is not None else None
+        jobset, controller = await self._read(PODS, pod.namespace, pod.name, pod.uid)
+        for _ in range(len(self._resources) + 1):  # each kind stands in it once at most
             if controller is None:
                 return False
-            if (controller.group, controller.kind) == (GROUP, TRAINJOB_KIND):
-                return resource in self._workloads and (controller.name, controller.uid) == (trainjob, uid)
-            found = self._resources.get((controller.group, controller.kind))
-            if found is None or (found == JOBSETS and not jobset == controller.name == trainjob):
+            group, kind, name = controller["apiVersion"].rpartition("/")[0], controller["kind"], controller["name"]
+            if (group, kind) == (GROUP, TRAINJOB_KIND):
+                return resource in self._workloads and (name, controller["uid"]) == (trainjob, uid)
+            found = self._resources.get((group, kind))
+            if found is None or (found == JOBSETS and not jobset == name == trainjob):
                 return False
             resource = found
-            dependent = await self._read(resource, pod.namespace, controller.name, controller.uid)
-        return False  # each kind stands in it once at most
+            _, controller = await self._read(resource, pod.namespace, name, controller["uid"])
+        return False
 
-    async def _read(self, resource: Resource, namespace: str, name: str, uid: str) -> _Dependent | None:
-        """Read the object of a name and a UID; None if there is no such object."""
+    async def _read(self, resource: Resource, namespace: str, name: str, uid: str) -> _Link:
+        """Read the object of a name and a UID; it leads nowhere if there is no such object."""
         key = (resource, namespace, name, uid)
         async with self._reading.turn(key):
-            dependent = self._cache.get(key)
-            if dependent is None:
+            link = self._links.get(key)
+            if link is None:
                 try:
                     obj = await self._client.get(resource, namespace, name, metadata_only=True)
                 except NotFound:
-                    return None
+                    return None, None
                 metadata = obj["metadata"]
                 if metadata.get("uid") != uid:
-                    return None
-                dependent = _Dependent((metadata.get("labels") or {}).get(_JOBSET_LABEL), _controller_of(metadata))
-                self._cache[key] = dependent
-        return dependent
-
-
-def _controller_of(metadata: JsonObject) -> _Controller | None:
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller"):
-            group = reference["apiVersion"].rpartition("/")[0]
-            return _Controller(group, reference["kind"], reference["name"], reference["uid"])
-    return None
+                    return None, None
+                references = metadata.get("ownerReferences") or ()
+                controller = next((each for each in references if each.get("controller")), None)
+                link = self._links[key] = (metadata.get("labels") or {}).get(_JOBSET_LABEL), controller
+        return link
