@@ -18,7 +18,14 @@ from trainmaster.controller.configuration.effective import (
     complete,
     effective_configuration,
 )
-from trainmaster.controller.configuration.fields import LONGEST_SHUTDOWN_DELAY, OFF, parse_address, seconds, traces_url
+from trainmaster.controller.configuration.fields import (
+    LONGEST_SHUTDOWN_DELAY,
+    OFF,
+    is_loopback,
+    parse_address,
+    seconds,
+    traces_url,
+)
 from trainmaster.controller.configuration.loading import (
     ConfigurationFile,
     ConfigurationInvalid,
@@ -68,6 +75,7 @@ __all__ = [
     "complete",
     "decode_configuration",
     "effective_configuration",
+    "is_loopback",
     "load_configuration",
     "manages_certificates",
     "parse_address",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from itertools import combinations
 from typing import Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from trainmaster.controller.configuration.fields import HTTP, OFF, parse_address, traces_url
+from trainmaster.controller.configuration.fields import HTTP, OFF, is_loopback, parse_address, traces_url
 from trainmaster.controller.configuration.loading import Problem
 from trainmaster.controller.configuration.types import Configuration, Tracing, TrainingOperator
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
@@ -31,7 +30,7 @@ def conflicts(configuration: Configuration, features: Mapping[str, bool]) -> Ite
 def _not_for_everybody(configuration: Configuration) -> Iterator[Problem]:
     metrics = configuration.metrics
     is_off = metrics.bind_address == OFF
-    is_for_everybody = not (is_off or metrics.auth.enabled or _is_loopback(parse_address(metrics.bind_address)[0]))
+    is_for_everybody = not (is_off or metrics.auth.enabled or is_loopback(parse_address(metrics.bind_address)[0] or ""))
     for path, is_served, what in (
         ("enableDebuggingHandlers", configuration.enable_debugging_handlers, "they are"),
         ("history.enabled", configuration.history.enabled, ""),  # it is recorded all the same
@@ -45,13 +44,6 @@ def _not_for_everybody(configuration: Configuration) -> Iterator[Problem]:
                 "everybody who reaches the metrics server could read them; set metrics.auth.enabled to true, or "
                 "metrics.bindAddress to 127.0.0.1:PORT, which kubectl port-forward reaches",
             )
-
-
-def _is_loopback(host: str | None) -> bool:
-    try:
-        return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:
-        return False
 
 
 def _addresses(
