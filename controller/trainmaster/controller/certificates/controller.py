@@ -126,11 +126,9 @@ class CertificateController:
             return problem
         for configuration in self._watched.configurations():
             problem = configuration.problem()
-            if problem is not None and configuration.name.optional:
-                continue
-            if problem is not None:
+            if problem is not None and not configuration.name.optional:
                 return problem
-            if not all(configuration.bundles()):
+            if problem is None and not all(configuration.bundles()):
                 why = self._watched.secret_problem() or "whoever leads injects it"
                 return f"the {configuration.name} has no caBundle yet: {why}"
         return None

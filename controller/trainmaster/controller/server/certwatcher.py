@@ -18,6 +18,7 @@ import structlog
 
 from trainmaster.controller.ciphersuites import CIPHER_SUITES
 from trainmaster.controller.configuration import Tls
+from trainmaster.controller.kube.clock import time_text
 from trainmaster.metrics.certificates import set_expiry
 from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS
 
@@ -92,7 +93,7 @@ class CertWatcher:
     @property
     def expires(self) -> str:
         """Until when the certificate that is served is valid, as RFC 3339; empty if that is not known."""
-        return _rfc3339(self._valid[1]) if self._valid is not None else ""
+        return time_text(self._valid[1]) if self._valid is not None else ""
 
     def _look_at(self, pem: bytes) -> tuple[datetime, datetime] | None:
         """Return from when until when a certificate is valid; None if OpenSSL alone can read it.
@@ -121,11 +122,11 @@ class CertWatcher:
             return None
         first, last = self._valid
         if now > last:
-            return f"the certificate in {self._certificate} expired at {_rfc3339(last)}; renew it"
+            return f"the certificate in {self._certificate} expired at {time_text(last)}; renew it"
         if now < first:
             return (
-                f"the certificate in {self._certificate} is not valid before {_rfc3339(first)}, and it is "
-                f"{_rfc3339(now)} here; look at the clock of this machine"
+                f"the certificate in {self._certificate} is not valid before {time_text(first)}, and it is "
+                f"{time_text(now)} here; look at the clock of this machine"
             )
         return None
 
@@ -139,10 +140,6 @@ class CertWatcher:
 
         listening.sni_callback = choose
         return listening
-
-
-def _rfc3339(moment: datetime) -> str:
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def server_context(tls: Tls) -> ssl.SSLContext:
