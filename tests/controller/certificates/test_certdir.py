@@ -17,11 +17,11 @@ from support.stack import api_server
 from support.training import until
 
 from trainmaster.controller.certificates import secret
+from trainmaster.controller.certificates.ca_injector import ServiceReference
 from trainmaster.controller.certificates.certdir import CertDir
 from trainmaster.controller.certificates.pki import read_key
 from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.watched import WatchedObjects
-from trainmaster.controller.certificates.webhook_configuration import ServiceReference
 from trainmaster.controller.kube.clock import SystemClock
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)

@@ -149,7 +149,7 @@ def test_however_often_its_key_is_lost_there_are_few_authorities() -> None:
         _, new = new_authority(now=START + day * DAY)
         data = SecretData(new.certificate + to_pem(step.keep), new.key, data.certificate, data.key)
         assert len(data.authorities) <= AUTHORITIES_AT_MOST
-        assert data.issuer(START + day * DAY) is not None, "what is served is trusted on"
+        assert data.serving_problem(NAMES, START + day * DAY) is None, "what is served is trusted on"
 
 
 @dataclass

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.nightly
 
 PROGRAM = """
 import asyncio, sys, threading, time
-from trainmaster.controller.debugging.signals import stack_dumps_on_signal
+from trainmaster.controller.debugging.stacks import stack_dumps_on_signal
 
 async def wait_for_ever():
     await asyncio.Event().wait()

@@ -11,6 +11,7 @@ import pytest
 from structlog.testing import capture_logs
 from support.authorities import Authority
 
+from trainmaster.controller.configuration import Tls
 from trainmaster.controller.server.certwatcher import CertWatcher, server_context
 
 
@@ -38,7 +39,7 @@ def mounted(tmp_path: Path) -> Mounted:
 
 @pytest.fixture
 def certs(mounted: Mounted) -> CertWatcher:
-    return CertWatcher(mounted.directory, server_context)
+    return CertWatcher(mounted.directory, Tls())
 
 
 def trusts(authority: Authority, certs: CertWatcher) -> bool:
@@ -111,7 +112,7 @@ def test_a_certificate_for_another_name_is_told_of_once_and_served(
     mounted: Mounted, called: str | None, told: bool
 ) -> None:
     mounted.put(Authority())
-    certs = CertWatcher(mounted.directory, server_context, called=called)
+    certs = CertWatcher(mounted.directory, Tls(), called=called)
     with capture_logs() as logs:
         assert certs.read_certificate()
         assert certs.read_certificate()
@@ -120,11 +121,11 @@ def test_a_certificate_for_another_name_is_told_of_once_and_served(
 
 
 def test_tls_as_go_describes_it() -> None:
-    assert server_context().minimum_version is ssl.TLSVersion.TLSv1_2
-    assert server_context(min_version="1.3").minimum_version is ssl.TLSVersion.TLSv1_3
-    assert server_context(min_version="").minimum_version is ssl.TLSVersion.TLSv1_2
+    assert server_context(Tls()).minimum_version is ssl.TLSVersion.TLSv1_2
+    assert server_context(Tls(min_version="1.3")).minimum_version is ssl.TLSVersion.TLSv1_3
+    assert server_context(Tls(min_version="")).minimum_version is ssl.TLSVersion.TLSv1_2
     suites = ["TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256"]
-    chosen = server_context(cipher_suites=suites).get_ciphers()
+    chosen = server_context(Tls(cipher_suites=suites)).get_ciphers()
     assert {suite["name"] for suite in chosen if not suite["name"].startswith("TLS_")} == {
         "ECDHE-RSA-AES256-GCM-SHA384"
     }

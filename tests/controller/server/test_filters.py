@@ -20,6 +20,7 @@ from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotConnected
 from trainmaster.controller.server import filters
+from trainmaster.controller.server.authentication import REFUSALS_BURST, REFUSALS_QPS, Denied
 from trainmaster.controller.server.filters import (
     ALLOWED_FOR,
     AUTHENTICATED_FOR,
@@ -27,7 +28,6 @@ from trainmaster.controller.server.filters import (
     REFUSED_FOR,
     DelegatingAuth,
 )
-from trainmaster.controller.server.throttle import REFUSALS_BURST, REFUSALS_QPS
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.guarantee("M-6")
@@ -189,6 +189,7 @@ async def test_forged_tokens_cause_a_few_reviews_and_keep_nobody_out_whose_token
 async def test_what_is_remembered_is_bounded_and_holds_no_token() -> None:
     auth = DelegatingAuth(cast("KubeClient", ApiServer()), clock=SystemClock())
     for number in range(filters.CACHE_SIZE + 10):
-        await auth._authenticate(f"bad-token-{number}", f"10.0.{number >> 8}.{number & 255}")
+        with pytest.raises(Denied):
+            await auth._authenticate(f"bad-token-{number}", f"10.0.{number >> 8}.{number & 255}")
     assert len(auth._users) == filters.CACHE_SIZE
     assert "bad-token" not in repr(list(auth._users.items()))

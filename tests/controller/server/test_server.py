@@ -17,9 +17,10 @@ from support.commands import eventually
 from support.virtualtime import VirtualClock
 from support.web import listening
 
+from trainmaster.controller.configuration import Tls
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.manager.endpoints import METRICS_OPTIONS, PROBES_OPTIONS
-from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher, server_context
+from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher
 from trainmaster.controller.server.server import AddressInUse, Server, ServerOptions
 
 
@@ -106,7 +107,7 @@ async def test_a_check_tells_why_callers_refuse_the_certificate(tmp_path: Path) 
     authority = Authority()
     authority.mount(tmp_path)
     verifications = list[tuple[ssl.SSLContext, str]]()
-    certs = CertWatcher(tmp_path, server_context)
+    certs = CertWatcher(tmp_path, Tls())
     server = Server("127.0.0.1:0", OPTIONS, clock=VirtualClock(), certs=certs, verifications=lambda: [*verifications])
     async with served(server):
         assert await server.check() is None

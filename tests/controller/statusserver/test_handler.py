@@ -16,8 +16,8 @@ from support.statusserver import NAMESPACE, REPORT, StatusClient, Trainers, revi
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver import server
+from trainmaster.controller.statusserver.authorizer import CACHED_FOR
 from trainmaster.controller.statusserver.handler import LARGEST_BODY, REPORTS_BURST, StatusHandler
-from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR
 from trainmaster.devcluster.testing.faults import Delay, Refuse
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
@@ -207,7 +207,7 @@ async def test_the_api_server_is_asked_and_nobody_else(stack: Stack, http: Statu
     assert (await http.post("train", token)).code == 200
     # The seventh is the line before, which does what a watch would.
     assert {name: fault.count for name, fault in seen.items()} == {**once, "trainjobs": 2, "all": 7}
-    http.clock.pushed += ACCEPTED_FOR + 1
+    http.clock.pushed += CACHED_FOR + 1
     assert (await http.post("train", token)).code == 200
     assert reviews() == before + 2, "they are remembered for a while"
 

@@ -35,14 +35,22 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.server import server as https_server
+from trainmaster.controller.server.authentication import REFUSALS_BURST
 from trainmaster.controller.server.healthz import Healthz
-from trainmaster.controller.server.throttle import REFUSALS_BURST
-from trainmaster.controller.statusserver import StatusServer, token_review
-from trainmaster.controller.statusserver.authorizer import JOBS, OwnerKinds, PodOwners, policy_rules
+from trainmaster.controller.statusserver import StatusServer, authorizer
+from trainmaster.controller.statusserver.authorizer import (
+    CACHED_FOR,
+    JOBS,
+    REFUSED_FOR,
+    OwnerKinds,
+    PodIdentity,
+    PodOwners,
+    TokenReviewer,
+    policy_rules,
+)
 from trainmaster.controller.statusserver.ca_bundle import CABundle
 from trainmaster.controller.statusserver.handler import REPORTS_BURST
 from trainmaster.controller.statusserver.server import FIRST_REQUEST_TIMEOUT
-from trainmaster.controller.statusserver.token_review import ACCEPTED_FOR, REFUSED_FOR, PodIdentity, TokenReviewer
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.testing.faults import Delay
 from trainmaster.runtime.api.constants import status_path
@@ -114,7 +122,7 @@ async def serving(
 async def test_it_is_served_from_the_first_certificate_on(stack: Stack, trainers: Trainers, tmp_path: Path) -> None:
     token = await trainers.token("train", pod=await trainers.create("train"))
     async with serving(stack, trainers, tmp_path) as running:
-        readiness, liveness = running.server.readiness, running.server.liveness
+        readiness, liveness = running.server.http.readiness, running.server.http.liveness
         await eventually(lambda: "for want of a certificate" in (readiness() or ""))
         assert liveness() is None, "another process would have no certificate either"
         issuer = Issuer()
@@ -136,7 +144,7 @@ async def test_a_new_authority_and_its_certificate_are_taken_up(
     async with serving(stack, trainers, tmp_path) as running:
         authority = running.server.plugin_options()["trainjobstatus"]["authority"]
         assert authority() == old.pem.decode()
-        await eventually(lambda: running.server.readiness() is None)
+        await eventually(lambda: running.server.http.readiness() is None)
         assert await running.post(old, token) == 200
         assert running.enqueued == 0
         new.mount(tmp_path)
@@ -150,7 +158,7 @@ async def test_who_speaks_no_tls_or_nothing_leaves_no_trace(
 ) -> None:
     Issuer().mount(tmp_path)
     async with serving(stack, trainers, tmp_path) as running:
-        await eventually(lambda: running.server.readiness() is None)
+        await eventually(lambda: running.server.http.readiness() is None)
         with capture_logs() as logs:
             for sent in (b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello"):
                 reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
@@ -168,7 +176,7 @@ async def test_a_connection_without_a_request_is_closed(stack: Stack, trainers: 
     issuer.mount(tmp_path)
     token = await trainers.token("train", pod=await trainers.create("train"))
     async with serving(stack, trainers, tmp_path, clock=clock) as running:
-        await eventually(lambda: running.server.readiness() is None)
+        await eventually(lambda: running.server.http.readiness() is None)
         trust = ssl.create_default_context(cadata=issuer.pem.decode())
         reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=trust)
         assert await running.post(issuer, token) == 200, "by now both have shaken hands"
@@ -271,7 +279,7 @@ async def test_who_is_refused_too_often_is_not_reviewed_again_for_a_while(
     """Who can make up tokens must not use up the requests of those who report, also when their review is over."""
     good = await trainers.token("train", pod=await trainers.create("train"))
     assert (await http.post("train", good)).code == 200
-    http.clock.pushed += ACCEPTED_FOR + 1
+    http.clock.pushed += CACHED_FOR + 1
     before = reviews()
     codes = [(await http.post("train", token)).code for token in forged(good, REFUSALS_BURST + 5)]
     assert codes == [403] * REFUSALS_BURST + [429] * 5
@@ -442,7 +450,7 @@ class Reviewed:
         return self._reviewer.may_be_good(token, audience=AUDIENCE)
 
 
-@pytest.mark.parametrize(("accept", "seconds"), [(True, ACCEPTED_FOR), (False, REFUSED_FOR)])
+@pytest.mark.parametrize(("accept", "seconds"), [(True, CACHED_FOR), (False, REFUSED_FOR)])
 async def test_a_review_is_good_for_a_while(accept: bool, seconds: float) -> None:
     reviewed = Reviewed(accept=accept)
     token = reviewed.token("a")
@@ -466,7 +474,7 @@ async def test_no_review_is_good_for_longer_than_its_token() -> None:
 
 
 async def test_only_so_many_reviews_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_review, "CACHE_SIZE", 2)
+    monkeypatch.setattr(authorizer, "CACHE_SIZE", 2)
     reviewed = Reviewed()
     a, b, c = (reviewed.token(name) for name in "abc")
     for token in (a, b, a, c):

@@ -21,11 +21,11 @@ from trainmaster.controller.kube.rest.errors import Conflict
 from trainmaster.controller.kube.workqueue.queue import KeyedBackoff, WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter, TerminalError
-from trainmaster.controller.tracing import export_queue, reconciles
+from trainmaster.controller.tracing import export_queue
+from trainmaster.controller.tracing import tracing as tracing_module
 from trainmaster.controller.tracing.export_queue import ExportQueue
-from trainmaster.controller.tracing.requests import url_template
-from trainmaster.controller.tracing.sampler import new_sampler
-from trainmaster.controller.tracing.tracing import Tracing
+from trainmaster.controller.tracing.spans import url_template
+from trainmaster.controller.tracing.tracing import Tracing, new_sampler
 
 
 class Kept(SpanExporter):
@@ -60,7 +60,7 @@ async def traced(*steps: object, uid: str | None = "u", rate: int = 1_000_000) -
 
     clock = VirtualClock()
     queue = WorkQueue(clock=clock, backoff=KeyedBackoff(random=lambda: 0.0))
-    async with Tracing(exporter, endpoint="collector", rate_per_million=rate) as tracing:
+    async with Tracing("collector", rate_per_million=rate, exporter=exporter) as tracing:
         tracer = tracing.reconciles("demo_controller", "TrainJob", lambda _: uid)
         controller = Controller("traced", reconcile, queue, timeout=60, clock=clock, tracer=tracer)
         running = asyncio.create_task(controller.run())
@@ -111,12 +111,13 @@ async def test_what_is_not_sampled_leaves_nothing_and_what_is_gone_has_no_links(
     assert "k8s.trainjob.uid" not in (first.attributes or {})
     assert list(first.links) == list(second.links) == []
     # How many objects are remembered is bounded.
-    monkeypatch.setattr(reconciles, "_MOST_OBJECTS", 2)
-    last = reconciles.LastSpans()
-    for uid in "abc":
-        last.remember(uid, object())  # type: ignore[arg-type]
-    assert last.links("a") == []
-    assert len(last.links("b")) == 1
+    monkeypatch.setattr(tracing_module, "MOST_OBJECTS", 2)
+    async with Tracing("collector", rate_per_million=1_000_000, exporter=Kept()) as tracing:
+        tracer = tracing.reconciles("demo_controller", "TrainJob", lambda key: key)
+        for uid in "abc":
+            with tracer.reconcile(uid):
+                pass
+        assert [bool(tracing.trace_id(uid)) for uid in "abc"] == [False, True, True]
 
 
 def test_names_of_objects_become_placeholders() -> None:

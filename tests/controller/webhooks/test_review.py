@@ -44,7 +44,7 @@ def encoded(admission: AdmissionResponse) -> JsonObject:
 @pytest.mark.guarantee("H-2")
 def test_a_response_has_the_uid_version_and_kind_of_its_request() -> None:
     request = decode_request(orjson.dumps({**review(), "apiVersion": "admission.k8s.io/v1beta1"}))
-    body = encode_response(ALLOWED, uid=request.uid, api_version=request.api_version, kind=request.kind)
+    body = encode_response(ALLOWED, uid=request.uid, api_version=request.api_version)
     assert orjson.loads(body) == {
         "apiVersion": "admission.k8s.io/v1beta1",
         "kind": "AdmissionReview",

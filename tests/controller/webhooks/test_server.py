@@ -80,7 +80,7 @@ async def running(directory: Path, handlers: Mapping[str, Handler], **options: A
         aiohttp.ClientSession(f"https://127.0.0.1:{port}", connector=connector) as session,
         until_cancelled(server, at_once) as task,
     ):
-        await eventually(lambda: server.readiness() is None or task.done())
+        await eventually(lambda: server.http.readiness() is None or task.done())
         yield Server(server, session, port, task)
 
 
@@ -208,22 +208,22 @@ async def test_without_a_certificate_the_server_says_so_and_goes_on_when_there_i
     server = WebhookServer({"/a": allow}, Workers(), settings, Tls(), clock=clock)
     async with until_cancelled(server, filled.wait):
         await clock.advance(0)
-        assert server.readiness() == "the webhooks are not served yet"
+        assert server.http.readiness() == "the webhooks are not served yet"
         filled.set()
         await clock.advance(30)
-        assert server.readiness() == (
+        assert server.http.readiness() == (
             "the webhooks are not served, for want of a certificate: "
             f"cannot read {tmp_path / 'tls.crt'}: No such file or directory"
         )
         Authority().mount(tmp_path)
         await clock.advance(10)
-        await eventually(lambda: server.readiness() is None)
+        await eventually(lambda: server.http.readiness() is None)
         other = WebhookServer({}, Workers(), settings, Tls(), clock=clock)
         with pytest.raises(
             AddressInUse, match=rf"cannot serve webhooks on 127\.0\.0\.1:{settings.port}: .*webhook\.port"
         ):
             await other.run(at_once)
-    assert server.readiness() is not None
+    assert server.http.readiness() is not None
 
 
 @pytest.mark.guarantee("H-14")
@@ -241,7 +241,7 @@ async def test_what_has_been_requested_is_answered_at_the_end(tmp_path: Path) ->
         reviewed = asyncio.create_task(_post(server.session, slowly(), headers))
         await eventually(lambda: count("controller_runtime_webhook_requests_in_flight", webhook="/a"))
         server.task.cancel()
-        await eventually(lambda: "not served any more" in str(server.server.readiness()))
+        await eventually(lambda: "not served any more" in str(server.server.http.readiness()))
         with pytest.raises(OSError, match=r"refused|Connect"):
             await asyncio.open_connection("127.0.0.1", server.port)
         more.set()

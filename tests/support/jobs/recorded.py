@@ -23,8 +23,7 @@ from trainmaster.controller.cli.training_operator_flags import (
     overrides_of_environment,
     overrides_of_flags,
 )
-from trainmaster.controller.configuration import Configuration
-from trainmaster.controller.configuration.overrides import override
+from trainmaster.controller.configuration import Configuration, complete
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.webhooks.handlers import AdmissionHandlers
 from trainmaster.controller.webhooks.server import review
@@ -196,4 +195,4 @@ def configuration_of(profile: str) -> Configuration:
         *overrides_of_environment(ENVIRONMENT.get(profile, {})),
         *overrides_of_flags(parser.parse_args(FLAGS[profile])),
     )
-    return override(quiet(elects=False), given).configuration
+    return complete(quiet(elects=False), overrides=given).configuration

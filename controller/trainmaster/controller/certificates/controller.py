@@ -26,14 +26,14 @@ from typing import Final
 import structlog
 from cryptography import x509
 
+from trainmaster.controller.certificates.ca_injector import ServiceReference
 from trainmaster.controller.certificates.certdir import CertDir
 from trainmaster.controller.certificates.pki import to_pem
-from trainmaster.controller.certificates.rights import webhook_configurations
 from trainmaster.controller.certificates.rotator import CertRotator
 from trainmaster.controller.certificates.secret import CERTIFICATE
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.watched import WatchedObjects, again
-from trainmaster.controller.certificates.webhook_configuration import ServiceReference
+from trainmaster.controller.certificates.webhook_names import webhook_configurations
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -126,11 +126,9 @@ class CertificateController:
             return problem
         for configuration in self._watched.configurations():
             problem = configuration.problem()
-            if problem is not None and configuration.name.optional:
-                continue
-            if problem is not None:
+            if problem is not None and not configuration.name.optional:
                 return problem
-            if not all(configuration.bundles()):
+            if problem is None and not all(configuration.bundles()):
                 why = self._watched.secret_problem() or "whoever leads injects it"
                 return f"the {configuration.name} has no caBundle yet: {why}"
         return None

@@ -45,7 +45,7 @@ PROPAGATION: Final = timedelta(hours=1)
 AUTHORITIES_AT_MOST: Final = 5
 
 LOOK_EVERY: Final = timedelta(hours=12)
-"""Between two looks at the time, without a request; a machine may have been suspended."""
+"""Between two looks at the time; a machine may have been suspended."""
 
 
 @dataclass(frozen=True, slots=True)

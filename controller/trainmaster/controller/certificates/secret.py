@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from datetime import datetime
 from functools import cached_property
 from typing import Final
@@ -37,6 +37,7 @@ CA_CERTIFICATE: Final = "ca.crt"
 CA_KEY: Final = "ca.key"
 CERTIFICATE: Final = "tls.crt"
 KEY: Final = "tls.key"
+_KEYS: Final = (CA_CERTIFICATE, CA_KEY, CERTIFICATE, KEY)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class SecretData:
         """Read a Secret of the API; a value that is no Base64 is garbage like any other."""
         data = secret.get("data")
         data = data if isinstance(data, dict) else {}
-        return cls(*(_decode(data.get(name)) for name in (CA_CERTIFICATE, CA_KEY, CERTIFICATE, KEY)))
+        return cls(*(_decode(data.get(name)) for name in _KEYS))
 
     def __repr__(self) -> str:
         """Tell which values there are, and none of them."""
@@ -124,29 +125,14 @@ class SecretData:
             return f"the certificate in {CERTIFICATE} is not for {names[0]}"
         if not serves_tls(self.serving):
             return f"the certificate in {CERTIFICATE} is not for TLS servers"
-        if self.issuer(now) is None:
+        if not any(is_valid_at(each, now) and is_issued_by(self.serving, each) for each in self.authorities):
             return f"no authority in {CA_CERTIFICATE} has signed the certificate in {CERTIFICATE}, or it has ended"
         return _time_problem(self.serving, now, what=f"the certificate in {CERTIFICATE}")
-
-    def issuer(self, now: datetime) -> x509.Certificate | None:
-        """Return the authority that vouches for the serving certificate at a moment."""
-        serving = self.serving
-        if serving is None:
-            return None
-        return next((each for each in self.authorities if is_valid_at(each, now) and is_issued_by(serving, each)), None)
 
 
 def encode(values: SecretData) -> dict[str, str]:
     """Write the four values as `data` of a Secret."""
-    return {
-        name: base64.b64encode(value).decode("ascii")
-        for name, value in (
-            (CA_CERTIFICATE, values.ca_certificate),
-            (CA_KEY, values.ca_key),
-            (CERTIFICATE, values.certificate),
-            (KEY, values.key),
-        )
-    }
+    return {name: base64.b64encode(value).decode("ascii") for name, value in zip(_KEYS, astuple(values), strict=True)}
 
 
 def _decode(value: object) -> bytes:

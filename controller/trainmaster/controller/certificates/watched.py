@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
+from trainmaster.controller.certificates.ca_injector import ServiceReference, WebhookConfiguration
 from trainmaster.controller.certificates.secret import CA_KEY, SecretData
-from trainmaster.controller.certificates.webhook_configuration import ServiceReference, WebhookConfiguration
 from trainmaster.controller.certificates.webhook_names import ConfigurationName
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
@@ -81,14 +81,10 @@ class WatchedObjects:
             informer.add_event_handler(partial(self._note, name))
         self._secrets.add_event_handler(lambda _: self._notify())
 
-    @property
-    def _informers(self) -> Sequence[Informer]:
-        return [self._secrets, *self._configurations.values()]
-
     async def run(self) -> None:
         """Watch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for informer in self._informers:
+            for informer in (self._secrets, *self._configurations.values()):
                 tasks.create_task(informer.run(), name=f"watch {informer.resource.name}")
                 tasks.create_task(self._notify_when_synced(informer))
 
@@ -104,21 +100,17 @@ class WatchedObjects:
         """Whether everything was read, but for webhook configurations that we are not let see."""
         return self._secrets.has_synced and all(each.is_ready for each in self._configurations.values())
 
-    def secret(self) -> JsonObject | None:
-        """Return the Secret without the key of the authority; None if there is none, or none was read yet."""
-        return self._secrets.store.get(f"{self.namespace}/{self.secret_name}")
-
     def secret_data(self) -> SecretData | None:
-        """Return what is in it: the same until it changes, for probes ask all the time and keys take long to check."""
-        version = self.secret_version()
+        """Return what is in the Secret but the key of the authority; None if there is none, or none was read yet.
+
+        It is the same until the Secret changes: probes ask all the time, and keys take long to check.
+        """
+        key = f"{self.namespace}/{self.secret_name}"
+        version = self._secrets.store.version(key)
         if self._read is None or self._read[0] != version:
-            secret = self.secret()
+            secret = self._secrets.store.get(key)
             self._read = version, None if secret is None else SecretData.of(secret)
         return self._read[1]
-
-    def secret_version(self) -> str | None:
-        """Return its resource version."""
-        return self._secrets.store.version(f"{self.namespace}/{self.secret_name}")
 
     def secret_problem(self) -> str | None:
         """Say why there is nothing to serve, as far as that is the fault of the Secret."""

@@ -1,14 +1,18 @@
-"""The webhook configurations of Trainer, by name.
+"""The webhook configurations of Trainer, by name: which count, and the rights that it takes to keep them trusted.
 
-They are apart from what they have to trust, so that whoever only names them needs no library of certificates.
+Guarantee: nothing here reads a certificate. A manager that makes none does not load the library for them, which is an
+eighth of its memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
+from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 
 MUTATING: Final = Resource(
     "admissionregistration.k8s.io",
@@ -55,3 +59,37 @@ JOB_VALIDATOR: Final = ConfigurationName(
 
 CONFIGURATIONS: Final = (DEFAULTER, VALIDATOR, JOB_VALIDATOR)
 """The only objects that are ever written."""
+
+
+def policy_rules(configuration: Configuration, *, namespace: str) -> Iterator[PolicyRule]:
+    """The rights that this needs.
+
+    Args:
+        configuration: The configuration file.
+        namespace: That of the manager's pod.
+    """
+    yield PolicyRule(
+        resource=SECRETS,
+        verbs=("get", "list", "watch", "patch"),
+        needed_by="certManagement",
+        reason="keep the certificates of the webhooks",
+        names=(configuration.cert_management.webhook_secret_name,),
+        namespace=namespace,
+    )
+    for each in webhook_configurations(configuration):
+        yield PolicyRule(
+            resource=each.resource,
+            verbs=("list", "watch", "patch"),
+            needed_by="certManagement",
+            reason="tell the API server by which authority it knows the webhooks",
+            names=(each.name,),
+            role=TRAINING_OPERATOR if each == JOB_VALIDATOR else "",
+        )
+
+
+def webhook_configurations(configuration: Configuration) -> list[ConfigurationName]:
+    """Return the webhook configurations that count."""
+    if not configuration.webhook.enabled:
+        return []
+    has_jobs = configuration.training_operator.enabled
+    return [each for each in CONFIGURATIONS if each != JOB_VALIDATOR or has_jobs]

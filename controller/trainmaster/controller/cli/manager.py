@@ -32,7 +32,7 @@ from trainmaster.controller.configuration import (
     effective_configuration,
 )
 from trainmaster.controller.configuration.reload import ConfigurationReloader
-from trainmaster.controller.debugging.signals import stack_dumps_on_signal
+from trainmaster.controller.debugging.stacks import stack_dumps_on_signal
 from trainmaster.controller.history.postgres import PostgresMissing
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config

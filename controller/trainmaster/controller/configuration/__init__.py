@@ -4,8 +4,7 @@
 - `fields`: durations, addresses and other values as Go writes them;
 - `loading`: from the texts of files to a `Configuration`, or all of their errors;
 - `validation`: what sections say of each other, and what has no effect;
-- `overrides`: what flags and the environment say in place of the files;
-- `effective`: files and flags together: what a manager does;
+- `effective`: files, flags and the environment together: what a manager does;
 - `reload`: follows the files while the manager runs.
 
 Guarantees:
@@ -15,10 +14,18 @@ Guarantees:
 
 from trainmaster.controller.configuration.effective import (
     EffectiveConfiguration,
+    Override,
     complete,
     effective_configuration,
 )
-from trainmaster.controller.configuration.fields import LONGEST_SHUTDOWN_DELAY, OFF, parse_address, seconds, traces_url
+from trainmaster.controller.configuration.fields import (
+    LONGEST_SHUTDOWN_DELAY,
+    OFF,
+    is_loopback,
+    parse_address,
+    seconds,
+    traces_url,
+)
 from trainmaster.controller.configuration.loading import (
     ConfigurationFile,
     ConfigurationInvalid,
@@ -27,17 +34,12 @@ from trainmaster.controller.configuration.loading import (
     load_configuration,
     parse_configuration,
 )
-from trainmaster.controller.configuration.overrides import Override
 from trainmaster.controller.configuration.types import (
-    API_VERSION,
-    KIND,
     CertManagement,
-    ClientConnection,
     Configuration,
     Controller,
     Health,
     LeaderElection,
-    Logging,
     Metrics,
     MetricsAuth,
     Plugins,
@@ -47,15 +49,12 @@ from trainmaster.controller.configuration.types import (
     TrainingOperator,
     Webhook,
 )
-from trainmaster.controller.configuration.validation import needs_certificates, notices
+from trainmaster.controller.configuration.validation import manages_certificates
 
 __all__ = [
-    "API_VERSION",
-    "KIND",
     "LONGEST_SHUTDOWN_DELAY",
     "OFF",
     "CertManagement",
-    "ClientConnection",
     "Configuration",
     "ConfigurationFile",
     "ConfigurationInvalid",
@@ -63,7 +62,6 @@ __all__ = [
     "EffectiveConfiguration",
     "Health",
     "LeaderElection",
-    "Logging",
     "Metrics",
     "MetricsAuth",
     "Override",
@@ -77,9 +75,9 @@ __all__ = [
     "complete",
     "decode_configuration",
     "effective_configuration",
+    "is_loopback",
     "load_configuration",
-    "needs_certificates",
-    "notices",
+    "manages_certificates",
     "parse_address",
     "parse_configuration",
     "seconds",

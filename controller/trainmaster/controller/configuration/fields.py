@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from contextlib import suppress
 from typing import Annotated, Final
@@ -46,6 +47,14 @@ def parse_address(address: str) -> tuple[str | None, int]:
     if not separator or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"address {address!r} must be host:port or :port")
     return host.strip("[]") or None, int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a name or an address is one of this machine alone."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.rstrip(".").lower() == "localhost"
 
 
 def traces_url(endpoint: str) -> str:

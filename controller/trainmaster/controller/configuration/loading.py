@@ -119,12 +119,13 @@ def decode_configuration(files: Sequence[ConfigurationFile]) -> Configuration:
     """
     if not files:
         return Configuration()
-    merged_data = functools.reduce(merged, map(_decoded, files))
+    data = functools.reduce(merged, map(_decoded, files))
     try:
-        return Configuration.model_validate(merged_data)
-    except ValidationError as error:
-        problems = [each._replace(file=file_of(files, each.path)) for each in problems_of(error)]
-        raise _undecodable(files, problems) from error
+        return parse_configuration(data)
+    except ConfigurationInvalid as error:
+        problems = [each._replace(file=file_of(files, each.path)) for each in error.problems]
+        text = invalid(with_files(problems, files))
+        raise ConfigurationInvalid(f"failed to decode {named(files)}: {text}", problems) from error
 
 
 def parse_configuration(data: object) -> Configuration:
@@ -174,11 +175,9 @@ def with_files(problems: Iterable[Problem], files: Sequence[ConfigurationFile]) 
 def _decoded(file: ConfigurationFile) -> JsonObject:
     try:
         return _checked_head(load_yaml(file.text))
-    except YamlError as error:
-        problem = no_yaml(error)._replace(file=file.name)
-        raise ConfigurationInvalid(f"failed to decode config file: {file.name}: {error}", [problem]) from error
-    except ConfigurationInvalid as error:
-        problems = [each._replace(file=file.name) for each in error.problems]
+    except (YamlError, ConfigurationInvalid) as error:
+        found = [no_yaml(error)] if isinstance(error, YamlError) else error.problems
+        problems = [each._replace(file=file.name) for each in found]
         raise ConfigurationInvalid(f"failed to decode config file: {file.name}: {error}", problems) from error
 
 
@@ -196,11 +195,6 @@ def _checked_head(data: object) -> JsonObject:
     if wrong:  # it is another file, and nothing else in it would fit
         raise invalid(wrong)
     return data
-
-
-def _undecodable(files: Sequence[ConfigurationFile], problems: Sequence[Problem]) -> ConfigurationInvalid:
-    error = invalid(with_files(problems, files))
-    return ConfigurationInvalid(f"failed to decode {named(files)}: {error}", problems)
 
 
 def problems_of(error: ValidationError) -> list[Problem]:

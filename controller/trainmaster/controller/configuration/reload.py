@@ -15,9 +15,8 @@ from typing import Final
 import structlog
 from pydantic import BaseModel
 
-from trainmaster.controller.configuration.effective import effective_configuration
+from trainmaster.controller.configuration.effective import Override, effective_configuration
 from trainmaster.controller.configuration.loading import ConfigurationInvalid
-from trainmaster.controller.configuration.overrides import Override
 from trainmaster.controller.configuration.types import RELOADED, Configuration
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.metrics.configuration import LAST_RELOAD_SUCCESS_TIMESTAMP, LAST_RELOAD_SUCCESSFUL

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from ipaddress import ip_address
 from itertools import combinations
 from typing import Final
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel
 
-from trainmaster.controller.configuration.fields import HTTP, OFF, parse_address, traces_url
+from trainmaster.controller.configuration.fields import HTTP, OFF, is_loopback, parse_address, traces_url
 from trainmaster.controller.configuration.loading import Problem
 from trainmaster.controller.configuration.types import Configuration, Tracing, TrainingOperator
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
@@ -30,31 +29,21 @@ def conflicts(configuration: Configuration, features: Mapping[str, bool]) -> Ite
 
 def _not_for_everybody(configuration: Configuration) -> Iterator[Problem]:
     metrics = configuration.metrics
-    option = "enableDebuggingHandlers"
-    if configuration.enable_debugging_handlers and metrics.bind_address == OFF:
-        yield Problem(option, 'they are on the metrics server; give metrics.bindAddress an address, not "0"')
-    if configuration.web.enabled and metrics.bind_address == OFF:
-        yield Problem("web.enabled", 'it is on the metrics server; give metrics.bindAddress an address, not "0"')
-    if metrics.bind_address == OFF or metrics.auth.enabled or _is_loopback(parse_address(metrics.bind_address)[0]):
-        return
-    served = {
-        option: configuration.enable_debugging_handlers,
-        "history.enabled": configuration.history.enabled,
-        "web.enabled": configuration.web.enabled,
-    }
-    for path in (path for path, is_served in served.items() if is_served):
-        yield Problem(
-            path,
-            "everybody who reaches the metrics server could read them; set metrics.auth.enabled to true, or "
-            "metrics.bindAddress to 127.0.0.1:PORT, which kubectl port-forward reaches",
-        )
-
-
-def _is_loopback(host: str | None) -> bool:
-    try:
-        return host == "localhost" or ip_address(host or "").is_loopback
-    except ValueError:
-        return False
+    is_off = metrics.bind_address == OFF
+    is_for_everybody = not (is_off or metrics.auth.enabled or is_loopback(parse_address(metrics.bind_address)[0] or ""))
+    for path, is_served, what in (
+        ("enableDebuggingHandlers", configuration.enable_debugging_handlers, "they are"),
+        ("history.enabled", configuration.history.enabled, ""),  # it is recorded all the same
+        ("web.enabled", configuration.web.enabled, "it is"),
+    ):
+        if is_served and is_off and what:
+            yield Problem(path, f'{what} on the metrics server; give metrics.bindAddress an address, not "0"')
+        if is_served and is_for_everybody:
+            yield Problem(
+                path,
+                "everybody who reaches the metrics server could read them; set metrics.auth.enabled to true, or "
+                "metrics.bindAddress to 127.0.0.1:PORT, which kubectl port-forward reaches",
+            )
 
 
 def _addresses(
@@ -86,7 +75,7 @@ def notices(configuration: Configuration, features: Mapping[str, bool]) -> Itera
     if not management.enable:
         why = "certManagement.enable is false, so certificates are read from webhook.certDir"
         yield from _without_effect("certManagement", management, why, but=("enable", "webhookServiceName"))
-    elif not needs_certificates(configuration, status_server=features[TRAIN_JOB_STATUS_GATE]):
+    elif not manages_certificates(configuration, status_server=features[TRAIN_JOB_STATUS_GATE]):
         why = "neither webhooks nor metrics nor the status server need a certificate"
         yield from _without_effect("certManagement", management, why)
     if any(protocol != HTTP for protocol in configuration.tls.next_protos):
@@ -97,11 +86,11 @@ def notices(configuration: Configuration, features: Mapping[str, bool]) -> Itera
         yield Problem(f"plugins.options.{name}", "no effect: the plugin is in plugins.disabled")
 
 
-def needs_certificates(configuration: Configuration, *, status_server: bool) -> bool:
-    """Tell whether anything is served with a certificate."""
+def manages_certificates(configuration: Configuration, *, status_server: bool) -> bool:
+    """Tell whether certificates are for us to make, and anything is served with one."""
     metrics = configuration.metrics
     serves_metrics = metrics.bind_address != OFF and metrics.secure_serving
-    return configuration.webhook.enabled or serves_metrics or status_server
+    return configuration.cert_management.enable and (configuration.webhook.enabled or serves_metrics or status_server)
 
 
 def _server_notices(configuration: Configuration, features: Mapping[str, bool]) -> Iterator[Problem]:

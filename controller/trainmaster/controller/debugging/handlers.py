@@ -19,8 +19,7 @@ from aiohttp import web
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.debugging import state
-from trainmaster.controller.debugging.profile import LONGEST, Profiler, ProfileRunning
-from trainmaster.controller.debugging.stacks import task_stacks, thread_stacks
+from trainmaster.controller.debugging.stacks import profile, task_stacks, thread_stacks
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.runtime.framework import Framework
@@ -32,6 +31,8 @@ _LONGEST_KEY: Final = 400
 """Characters; a namespace and a name have 317 at most."""
 
 _PROFILE_SECONDS: Final = 10.0
+LONGEST: Final = 60.0
+"""Seconds of a profile, by default and at most."""
 
 INDEX: Final = f"""\
 /debug/tasks              stacks of all asyncio tasks, those that are the same together
@@ -59,7 +60,7 @@ class Debugged:
 
 def add_debugging_handlers(app: web.Application, debugged: Debugged) -> None:
     """Add the pages to an application."""
-    profiler = Profiler()
+    profiling = asyncio.Lock()
 
     async def tasks(_: web.Request) -> web.Response:
         return _text(task_stacks(asyncio.get_running_loop()))
@@ -73,14 +74,14 @@ def add_debugging_handlers(app: web.Application, debugged: Debugged) -> None:
             return _text("no cache has an object of this key; write it as namespace/name, or name\n", status=404)
         return _json(found)
 
-    async def profile(request: web.Request) -> web.Response:
+    async def profiled(request: web.Request) -> web.Response:
         seconds = _seconds(request.query.get("seconds"))
         if seconds is None:
             return _text(f"seconds must be a number above 0 and up to {LONGEST:g}\n", status=400)
-        try:
-            return _text(await profiler.profile(seconds))
-        except ProfileRunning:
+        if profiling.locked():
             return _text("a profile is being taken already; try again when it has ended\n", status=429)
+        async with profiling:
+            return _text(await profile(seconds))
 
     def shown(what: Callable[[], Any]) -> _Page:
         async def page(_: web.Request) -> web.Response:
@@ -104,7 +105,7 @@ def add_debugging_handlers(app: web.Application, debugged: Debugged) -> None:
         "/debug/plugins": shown(lambda: state.plugins(debugged.framework)),
         "/debug/leader": shown(debugged.leader),
         "/debug/configuration": shown(lambda: state.configuration(debugged.configuration)),
-        "/debug/profile": profile,
+        "/debug/profile": profiled,
     }
     app.add_routes([web.get(path, page) for path, page in pages.items()])
 

@@ -20,7 +20,7 @@ from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.parts import METRICS_SUFFIX, USER_AGENT, Parts, Setup
 from trainmaster.controller.manager.runnables import cancel_and_wait
 from trainmaster.controller.manager.training_operator import TrainingOperator
-from trainmaster.controller.server.certwatcher import CertWatcher, server_context
+from trainmaster.controller.server.certwatcher import CertWatcher
 from trainmaster.controller.server.filters import AddPages, DelegatingAuth
 from trainmaster.controller.server.healthz import Healthz, metrics
 from trainmaster.controller.server.server import Server, ServerOptions
@@ -39,10 +39,7 @@ METRICS_OPTIONS: Final = ServerOptions(
     started_event="metrics are served",
     unanswered_event="some requests for metrics are not answered any more",
     no_certificate_event="metrics are not served: there is no certificate",
-    no_certificate_hint=(
-        "with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret at "
-        "webhook.certDir, or set metrics.secureServing to false; it goes on by itself"
-    ),
+    without="set metrics.secureServing to false",
     first_request_timeout=10.0,
 )
 
@@ -90,7 +87,7 @@ async def serve_metrics(
         stack: They are served until it is closed.
     """
     configuration, clock = setup.configuration, setup.clock
-    settings, tls = configuration.metrics, configuration.tls
+    settings = configuration.metrics
     if settings.bind_address == OFF:
         return []
     app = metrics()
@@ -108,10 +105,7 @@ async def serve_metrics(
         server = Server(settings.bind_address, METRICS_OPTIONS, clock=clock)
         await stack.enter_async_context(server.listening(app))
         return []
-    certs = CertWatcher(
-        Path(configuration.webhook.cert_dir),
-        lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
-    )
+    certs = CertWatcher(Path(configuration.webhook.cert_dir), configuration.tls)
     server = Server(settings.bind_address, METRICS_OPTIONS, clock=clock, certs=certs)
     serving = asyncio.create_task(server.run(app), name="metrics")
     stack.push_async_callback(cancel_and_wait, [serving])

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 
-from trainmaster.controller.certificates import rights as certificates
-from trainmaster.controller.configuration import OFF, Configuration
+from trainmaster.controller.certificates import webhook_names as certificates
+from trainmaster.controller.configuration import OFF, Configuration, manages_certificates
 from trainmaster.controller.diagnosis import pods, refusals
 from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
@@ -74,5 +74,5 @@ def _policy_rules(
     if TRAIN_JOB_STATUS_GATE in features:
         yield from authorizer.policy_rules(watches)
         yield from handler.POLICY_RULES
-    if certificates.manages_certificates(configuration, status_server=TRAIN_JOB_STATUS_GATE in features):
+    if manages_certificates(configuration, status_server=TRAIN_JOB_STATUS_GATE in features):
         yield from certificates.policy_rules(configuration, namespace=namespace)

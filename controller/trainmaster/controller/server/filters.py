@@ -7,8 +7,7 @@ Guarantees:
   the path. While it cannot be asked the answer is 500: nothing is ever served unasked.
 - M-6: results are cached by digest, for a bounded number of tokens and users. A token is reviewed once, however many
   requests bring it at the same time, and not more than so many reviews are under way, on a client of their own.
-- Who sends tokens that are refused causes a few reviews (`throttle`), and is told to come again later (429). A token
-  that was good within the last hour is reviewed in any case, so that nobody keeps a scraper out.
+- Who sends tokens that are refused causes a few reviews (`ReviewThrottle`), and is told to come again later (429).
 - No token is in a log, in an answer, or in memory longer than its request.
 """
 
@@ -18,25 +17,30 @@ import asyncio
 import json
 import math
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
-from cachetools import TLRUCache, TTLCache
+from cachetools import TLRUCache
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import BadRequest, Forbidden, Invalid, KubeError
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.server import authentication
-from trainmaster.controller.server.authentication import bearer_token, object_of, review_token, token_digest
-from trainmaster.controller.server.throttle import Denied, ReviewThrottle, TooMany
+from trainmaster.controller.server.authentication import (
+    Denied,
+    ReviewThrottle,
+    TooMany,
+    bearer_token,
+    object_of,
+    review_token,
+    token_digest,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
@@ -63,9 +67,6 @@ ALLOWED_FOR: Final = 300.0
 DENIED_FOR: Final = 30.0
 """Seconds for which results are cached; those of controller-runtime, but a refused token may be good soon."""
 
-GOOD_BEFORE: Final = 3600.0
-"""Seconds for which it is known that a token was good."""
-
 CACHE_SIZE: Final = 1024
 REVIEWS_AT_ONCE: Final = 8
 REVIEW_TIMEOUT: Final = 10.0
@@ -81,16 +82,6 @@ _UserKey: TypeAlias = tuple[str, str]
 """A user and what is to be done, as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Decision:
-    user: JsonObject | None
-    """Of a token: whose it is; None if nobody's."""
-
-    allowed: bool = False
-    seconds: float = 0.0
-    """For which it is good."""
-
-
 class DelegatingAuth:
     """Asks the API server who somebody is, and whether they may.
 
@@ -102,9 +93,18 @@ class DelegatingAuth:
     def __init__(self, client: KubeClient, *, clock: Clock) -> None:
         self._client = client
         self._clock = clock
-        self._users: TLRUCache[bytes, _Decision] = TLRUCache(CACHE_SIZE, ttu=_until, timer=clock.monotonic)
-        self._accesses: TLRUCache[_UserKey, _Decision] = TLRUCache(CACHE_SIZE, ttu=_until, timer=clock.monotonic)
-        self._good_before: TTLCache[bytes, None] = TTLCache(CACHE_SIZE, ttl=GOOD_BEFORE, timer=clock.monotonic)
+        self._users: TLRUCache[bytes, JsonObject] = TLRUCache(
+            CACHE_SIZE,
+            ttu=lambda _, user, now: now + (AUTHENTICATED_FOR if user else REFUSED_FOR),
+            timer=clock.monotonic,
+        )
+        """Whose a token is, by its digest; empty: nobody's."""
+
+        self._accesses: TLRUCache[_UserKey, bool] = TLRUCache(
+            CACHE_SIZE,
+            ttu=lambda _, allowed, now: now + (ALLOWED_FOR if allowed else DENIED_FOR),
+            timer=clock.monotonic,
+        )
         self._throttle = ReviewThrottle(clock=clock)
         self._reviewing: SingleFlight[bytes | _UserKey] = SingleFlight()
         self._told = RateLimiter(qps=0.1, burst=1, clock=clock)
@@ -156,11 +156,7 @@ class DelegatingAuth:
         failed = "Authentication failed"
         try:
             async with self._clock.timeout(REVIEW_TIMEOUT):
-                user = await self._authenticate(token, request.remote or "") if token else None
-                if user is None:
-                    return web.Response(
-                        status=401, text="Unauthorized\n", headers={"WWW-Authenticate": 'Bearer realm="metrics"'}
-                    )
+                user = await self._authenticate(token, request.remote or "")
                 name = user.get("username", "")
                 failed = f"Authorization for user {name} failed"
                 attributes = {"path": path, "verb": verb or request.method.lower()}
@@ -168,6 +164,9 @@ class DelegatingAuth:
                     request[USER] = user
                     return None
                 return web.Response(status=403, text=f"Authorization denied for user {name}\n")
+        except Denied:
+            challenge = {"WWW-Authenticate": 'Bearer realm="metrics"'}
+            return web.Response(status=401, text="Unauthorized\n", headers=challenge)
         except TooMany as error:
             retry_after = str(math.ceil(error.retry_after))
             return web.Response(status=429, text="Too many refused tokens\n", headers={"Retry-After": retry_after})
@@ -182,61 +181,48 @@ class DelegatingAuth:
                 )
             return web.Response(status=500, text=f"{failed}\n")
 
-    async def _authenticate(self, token: str, peer: str) -> JsonObject | None:
-        """Return the user of a token as the API server knows it; None if the token is not good.
+    async def _authenticate(self, token: str, peer: str) -> JsonObject:
+        """Return the user of a token as the API server knows it.
 
         Raises:
+            Denied: The token is not good.
             TooMany: Too many tokens of the peer were refused.
             KubeError: The API server could not be asked.
         """
+        if not token:
+            raise Denied
         key = token_digest(token)
         async with self._reviewing.turn(key):
-            decision = self._users.get(key)
-            if decision is None:
-                with suppress(Denied):
-                    async with nullcontext() if key in self._good_before else self._throttle.place(peer):
-                        decision = self._users[key] = await self._review(token)
-                        if decision.user is None:
-                            raise Denied
-                if decision is None or decision.user is None:
-                    self._good_before.pop(key, None)
-                    return None
-                self._good_before[key] = None
-        return decision.user
-
-    async def _review(self, token: str) -> _Decision:
-        async with self._places:
-            try:
-                status = await review_token(self._client, token)
-            except (BadRequest, Invalid):
-                status = {}
-        user = object_of(status.get("user")) if status.get("authenticated") is True else None
-        return _Decision(user, seconds=AUTHENTICATED_FOR if user is not None else REFUSED_FOR)
+            user = self._users.get(key)
+            if user is None:
+                async with self._throttle.place(peer, key):
+                    async with self._places:
+                        user = self._users[key] = await review_token(self._client, token) or {}
+                    if not user:
+                        raise Denied
+        if not user:
+            raise Denied
+        return user
 
     async def _authorize(self, user: JsonObject, attributes: JsonObject) -> bool:
         key = (json.dumps(user, sort_keys=True), json.dumps(attributes, sort_keys=True))
         async with self._reviewing.turn(key):
-            decision = self._accesses.get(key)
-            if decision is None:
+            allowed = self._accesses.get(key)
+            if allowed is None:
                 spec = {"user": user.get("username", ""), **attributes}
                 spec |= {name: user[name] for name in ("uid", "groups", "extra") if user.get(name)}
                 review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
                 async with self._places:
                     status = object_of((await self._client.create(ACCESS_REVIEWS, review)).get("status"))
                 allowed = status.get("allowed") is True and status.get("denied") is not True
-                decision = _Decision(None, allowed=allowed, seconds=ALLOWED_FOR if allowed else DENIED_FOR)
-                self._accesses[key] = decision
-        return decision.allowed
+                self._accesses[key] = allowed
+        return allowed
 
 
 def token_of(request: web.Request) -> str:
     """Return the token that a request has in a header; empty if there is none."""
     headers = request.headers
     return bearer_token(headers.get("Authorization") or headers.get(FORWARDED_AUTHORIZATION))
-
-
-def _until(_key: object, decision: _Decision, now: float) -> float:
-    return now + decision.seconds
 
 
 AddPages: TypeAlias = Callable[[web.Application, DelegatingAuth | None], None]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -73,24 +74,20 @@ class Healthz:
     def application(self) -> web.Application:
         """Build the application of the probes."""
         app = web.Application()
-        for probe, checks in self._checks.items():
-            app.add_routes(
-                [web.get(f"/{probe}", _all(probe, checks, self._notes)), web.get(f"/{probe}/{{name}}", _one(checks))]
-            )
+        for probe in self._checks:
+            app.router.add_get(f"/{probe}", partial(self._respond, probe))
+            app.router.add_get(f"/{probe}/{{name}}", partial(self._respond_one, probe))
         return app
 
-
-def _all(
-    probe: str, checks: Mapping[str, Checker], notes: Mapping[str, Callable[[], str | None]]
-) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def respond(request: web.Request) -> web.Response:
+    async def _respond(self, probe: str, request: web.Request) -> web.Response:
+        checks = self._checks[probe]
         excluded = set(request.query.getall("exclude", []))
         asked = [name for name in checks if name not in excluded]
         failures = dict(zip(asked, await asyncio.gather(*(_failure(checks[name]) for name in asked)), strict=True))
         failed = any(failures.values())
         if not failed and "verbose" not in request.query:
             return _text("ok")
-        lines = [_line(name, failures, notes.get(name)) for name in checks]
+        lines = [self._line(name, failures) for name in checks]
         unknown = sorted(excluded - set(checks))
         if unknown:
             matches = ",".join(f'"{name}"' for name in unknown)
@@ -98,18 +95,20 @@ def _all(
         lines.append(f"{probe} check {'failed' if failed else 'passed'}")
         return _text("".join(f"{line}\n" for line in lines), status=500 if failed else 200)
 
-    return respond
+    def _line(self, name: str, failures: Mapping[str, str | None]) -> str:
+        if name not in failures:
+            return f"[+]{name} excluded: ok"
+        if failures[name] is not None:
+            return f"[-]{name} failed: {failures[name]}"
+        note = self._notes[name]() if name in self._notes else None
+        return f"[+]{name} ok: {note}" if note else f"[+]{name} ok"
 
-
-def _one(checks: Mapping[str, Checker]) -> Callable[[web.Request], Awaitable[web.Response]]:
-    async def respond(request: web.Request) -> web.Response:
-        check = checks.get(request.match_info["name"])
+    async def _respond_one(self, probe: str, request: web.Request) -> web.Response:
+        check = self._checks[probe].get(request.match_info["name"])
         if check is None:
             return _text("404 page not found\n", status=404)
         failure = await _failure(check)
         return _text("ok") if failure is None else _text(f"internal server error: {failure}\n", status=500)
-
-    return respond
 
 
 async def _failure(check: Checker) -> str | None:
@@ -119,16 +118,6 @@ async def _failure(check: Checker) -> str | None:
     except Exception as error:
         # Of any part of the manager; a probe that answers 500 without a word helps nobody.
         return f"the check itself failed with {type(error).__name__}"
-
-
-def _line(name: str, failures: Mapping[str, str | None], note: Callable[[], str | None] | None) -> str:
-    if name not in failures:
-        return f"[+]{name} excluded: ok"
-    failure = failures[name]
-    if failure is not None:
-        return f"[-]{name} failed: {failure}"
-    text = note() if note is not None else None
-    return f"[+]{name} ok: {text}" if text else f"[+]{name} ok"
 
 
 def _text(text: str, *, status: int = 200) -> web.Response:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import math
 import socket
@@ -36,7 +35,7 @@ from aiohttp.http_exceptions import BadHttpMessage
 from aiohttp.typedefs import Handler, Middleware
 from aiohttp.web_protocol import RequestHandler
 
-from trainmaster.controller.configuration import parse_address
+from trainmaster.controller.configuration import is_loopback, parse_address
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher
 
@@ -83,8 +82,10 @@ class ServerOptions:
     started_event: str = "the server is served"
     unanswered_event: str = "some requests are not answered any more"
     no_certificate_event: str = "the server is not served: there is no certificate"
-    no_certificate_hint: str = ""
     """What the log says."""
+
+    without: str = ""
+    """How to do without a certificate: `set webhook.enabled to false`."""
 
     first_request_timeout: float | None = None
     """For the first request of a connection to come, and for the handshake before it; None: no limit."""
@@ -99,21 +100,13 @@ class ServerOptions:
     """More options of `aiohttp.web.AppRunner`."""
 
 
-def _is_local(host: str) -> bool:
-    """Tell whether a name or an address is one of this machine alone."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.rstrip(".").lower() == "localhost"
-
-
 @web.middleware
 async def _for_this_machine(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         host = urlsplit(f"//{request.headers.get('Host', 'localhost')}").hostname
     except ValueError:
         host = None
-    if not _is_local(host or ""):
+    if not is_loopback(host or ""):
         return web.Response(status=421, text="this server is for this machine: ask for it as localhost\n")
     return await handler(request)
 
@@ -213,7 +206,7 @@ class Server:
         options = self.options
         connections = _Connections(self._clock, options.first_request_timeout)
         app.middlewares.insert(0, connections.middleware)
-        if self._certs is None and _is_local(parse_address(self._address)[0] or ""):
+        if self._certs is None and is_loopback(parse_address(self._address)[0] or ""):
             app.middlewares.insert(1, _for_this_machine)
         app.on_response_prepare.append(self._close_if_draining)
         runner = web.AppRunner(
@@ -268,7 +261,8 @@ class Server:
                 log.warning(
                     self.options.no_certificate_event,
                     error=logged,
-                    hint=self.options.no_certificate_hint,
+                    hint="with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret "
+                    f"at webhook.certDir, or {self.options.without}; it goes on by itself",
                 )
             await self._clock.sleep(FIRST_LOOK_INTERVAL)
 

@@ -2,7 +2,11 @@
 
 Guarantees:
 - trainer S2: only a pod of the TrainJob may, and only while the TrainJob is not finished. A token of another pod of the
-  namespace is refused even if it was made for this TrainJob.
+  namespace is refused even if it was made for this TrainJob, and so is one that is not bound to a pod.
+- trainer S4: which pod a token belongs to the API server knows (TokenReview), and nobody else is asked: there is no
+  discovery of issuers, so the manager's own credentials go to the API server only.
+- Only a token that the API server has authenticated for exactly this audience counts. What a token says about itself
+  is looked at before that, to spare the API server tokens that cannot be good; it never makes one good.
 - trainer S2: which TrainJob a pod belongs to follows the controllers of the pod, pod -> Job -> JobSet -> TrainJob for
   instance, each by UID, through no kinds but those of workloads, and what their plugins say stands below them. That the
   label of a JobSet's pods says the same is demanded, and not enough. Only metadata is read. Objects of one UID never
@@ -10,40 +14,70 @@ Guarantees:
 - A refusal does not say why: it is the same for a TrainJob that does not exist, a wrong token, and none. Only who has
   proven to belong to a TrainJob gets to know that it has finished.
 - What costs the API server nothing is checked first. Who has proven nothing yet is throttled before anything is asked
-  (`throttle`); a token that was accepted is not, until it is refused.
-- No token is in a log, a metric or an error.
+  (`ReviewThrottle`).
+- Reviews are cached for a minute at most, never beyond the end of the token, by digest. A token is reviewed once,
+  however many requests bring it at the same time; no token is in a log, a metric, an error, or memory for longer.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
-from cachetools import TTLCache
+from cachetools import TLRUCache, TTLCache
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import NotFound
+from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.resources import JOBSETS, watched_resource
 from trainmaster.controller.server import authentication
-from trainmaster.controller.server.authentication import bearer_token
-from trainmaster.controller.server.throttle import Denied, ReviewThrottle
-from trainmaster.controller.statusserver.token_review import PodIdentity, TokenKey, TokenReviewer, token_key
+from trainmaster.controller.server.authentication import (
+    Denied,
+    ReviewThrottle,
+    bearer_token,
+    object_of,
+    review_token,
+    texts_of,
+    token_digest,
+)
+from trainmaster.metrics.statusserver import count_review
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, TRAINJOB_KIND, status_audience
+from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
 FINAL: Final = frozenset({COMPLETE, FAILED})
 
-ACCEPTED_SIZE: Final = 16_384
-ACCEPTED_TTL: Final = 3600.0
-"""How many tokens that were accepted are remembered, and for how many seconds; Kubernetes renews them hourly."""
+JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
+
+_BELOW: Final[Mapping[str, Sequence[Resource]]] = MappingProxyType({JOBSETS.name: (JOBS,)})
+"""What stands between pods and a workload whose plugin has no other use for it, by name of the workload."""
+
+CACHED_FOR: Final = 60.0
+REFUSED_FOR: Final = 10.0
+"""Seconds for which a review, or the owner of a pod, is cached, and one that refuses."""
+
+CACHE_SIZE: Final = 4096
+
+TokenKey: TypeAlias = tuple[bytes, str]
+"""Digest of a token, and its audience."""
+
+_Link: TypeAlias = tuple[str | None, JsonObject | None]
+"""What counts of an object: the JobSet by its label, and the reference to its controller."""
+
+_PART: Final = "status server"
+_JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
+_POD_NAME: Final = "authentication.kubernetes.io/pod-name"
+_POD_UID: Final = "authentication.kubernetes.io/pod-uid"
+_ACCOUNT: Final = "system:serviceaccount:"
 
 
 class Finished(Exception):
@@ -76,7 +110,6 @@ class Authorizer:
         self._reviewer = TokenReviewer(client, clock=clock)
         self._owners = PodOwners(client, owners, clock=clock)
         self._throttle = ReviewThrottle(clock=clock)
-        self._accepted: TTLCache[TokenKey, None] = TTLCache(ACCEPTED_SIZE, ttl=ACCEPTED_TTL, timer=clock.monotonic)
 
     async def authorize(self, authorization: str | None, *, namespace: str, name: str, peer: str) -> Target:
         """Return the TrainJob that the bearer may report for.
@@ -94,32 +127,125 @@ class Authorizer:
         audience, uid = status_audience(namespace, name), trainjob["metadata"]["uid"]
         if not self._reviewer.may_be_good(token, audience=audience):
             raise Denied
-        key = token_key(token, audience)
-        if key in self._accepted:
-            await self._check(token, audience, namespace=namespace, name=name, uid=uid)
-        else:
-            async with self._throttle.place(peer):
-                await self._check(token, audience, namespace=namespace, name=name, uid=uid)
-            self._accepted[key] = None
+        async with self._throttle.place(peer, token_key(token, audience)):
+            pod = await self._reviewer.review(token, audience=audience)
+            if pod is None or pod.namespace != namespace:
+                raise Denied
+            if not await self._owners.is_owned(pod, trainjob=name, uid=uid):
+                raise Denied
         conditions = (trainjob.get("status") or {}).get("conditions") or ()
         if any(condition.get("type") in FINAL and condition.get("status") == "True" for condition in conditions):
             raise Finished
         return Target(namespace, name, uid, trainjob["metadata"]["resourceVersion"])
 
-    async def _check(self, token: str, audience: str, *, namespace: str, name: str, uid: str) -> None:
-        """Raise `Denied` unless a token is that of a pod of the TrainJob."""
-        pod = await self._reviewer.review(token, audience=audience)
-        if pod is None or pod.namespace != namespace or not await self._owners.is_owned(pod, trainjob=name, uid=uid):
-            self._accepted.pop(token_key(token, audience), None)
-            raise Denied
+
+@dataclass(frozen=True, slots=True)
+class PodIdentity:
+    """The pod that a token is bound to."""
+
+    namespace: str
+    name: str
+    uid: str
 
 
-JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
+@dataclass(frozen=True, slots=True)
+class _Review:
+    pod: PodIdentity | None
+    seconds: float
+    """For which it is good."""
 
-_PART: Final = "status server"
 
-_BELOW: Final[Mapping[str, Sequence[Resource]]] = MappingProxyType({JOBSETS.name: (JOBS,)})
-"""What stands between pods and a workload whose plugin has no other use for it, by name of the workload."""
+class TokenReviewer:
+    """Has tokens reviewed by the API server.
+
+    Args:
+        client: Where tokens are reviewed.
+        clock: The time.
+    """
+
+    def __init__(self, client: KubeClient, *, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._cache: TLRUCache[TokenKey, _Review] = TLRUCache(
+            CACHE_SIZE, ttu=lambda _key, review, now: now + review.seconds, timer=clock.monotonic
+        )
+        self._reviewing: SingleFlight[TokenKey] = SingleFlight()
+
+    def may_be_good(self, token: str, *, audience: str) -> bool:
+        """Tell whether a token is worth a review: it says that it is good, and none has just refused it."""
+        if not self._lifetime(token, audience):
+            return False
+        cached = self._cache.get(token_key(token, audience))
+        return cached is None or cached.pod is not None
+
+    async def review(self, token: str, *, audience: str) -> PodIdentity | None:
+        """Return the pod that a token of that audience is bound to; None if the token is not good.
+
+        Raises:
+            KubeError: The API server could not be asked.
+        """
+        left = self._lifetime(token, audience)
+        if not left:
+            return None
+        key = token_key(token, audience)
+        async with self._reviewing.turn(key):
+            cached = self._cache.get(key)
+            if cached is not None:
+                return cached.pod
+            try:
+                user = await review_token(self._client, token, audience=audience)
+            except KubeError:
+                count_review("failed")
+                raise
+            pod = _pod(user, _claims(token)) if user is not None else None
+            count_review("accepted" if pod else "refused")
+            self._cache[key] = _Review(pod, min(CACHED_FOR, left) if pod else REFUSED_FOR)
+        return pod
+
+    def _lifetime(self, token: str, audience: str) -> float:
+        """Return the seconds for which a token says that it is good for an audience; zero if it does not."""
+        claims = _claims(token)
+        if audience not in texts_of(claims.get("aud")):
+            return 0.0
+        return max(0.0, _number(claims, "exp") - self._clock.now().timestamp())
+
+
+def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
+    """Read the pod from what the API server says about the user; from the token itself where it is too old to say."""
+    username = user.get("username")
+    if not isinstance(username, str) or not username.startswith(_ACCOUNT):
+        return None
+    namespace = username.removeprefix(_ACCOUNT).partition(":")[0]
+    extra = object_of(user.get("extra"))
+    names, uids = texts_of(extra.get(_POD_NAME)), texts_of(extra.get(_POD_UID))
+    if not names and not uids:
+        bound = object_of(object_of(claims.get("kubernetes.io")).get("pod"))
+        names, uids = texts_of([bound.get("name")]), texts_of([bound.get("uid")])
+    if len(names) != 1 or len(uids) != 1:
+        return None
+    return PodIdentity(namespace, names[0], uids[0])
+
+
+def token_key(token: str, audience: str) -> TokenKey:
+    """Return what a token and its audience are known by; the token cannot be told from it."""
+    return token_digest(token), audience
+
+
+def _claims(token: str) -> JsonObject:
+    """Read what a token says about itself, without believing it; nothing if it is no JWT."""
+    parts = token.split(".")
+    if len(parts) != 3:
+        return {}
+    try:
+        padded = parts[1] + "=" * (-len(parts[1]) % 4)
+        return object_of(load_json(base64.b64decode(padded, altchars=b"-_", validate=True)))
+    except (binascii.Error, ValueError):
+        return {}
+
+
+def _number(claims: JsonObject, name: str) -> float:
+    value = claims.get(name)
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,30 +281,6 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
         )
 
 
-CACHED_FOR: Final = 60.0
-"""Seconds."""
-
-CACHE_SIZE: Final = 4096
-
-_JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
-
-
-@dataclass(frozen=True, slots=True)
-class _Controller:
-    group: str
-    kind: str
-    name: str
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Dependent:
-    """What counts of an object that another one controls."""
-
-    jobset: str | None
-    controller: _Controller | None
-
-
 class PodOwners:
     """Follows controllers.
 
@@ -192,7 +294,7 @@ class PodOwners:
         self._client = client
         self._workloads = frozenset(owners.workloads)
         self._resources = {(each.group, each.kind): each for each in (*owners.between, *owners.workloads)}
-        self._cache: TTLCache[tuple[Resource, str, str, str], _Dependent] = TTLCache(
+        self._links: TTLCache[tuple[Resource, str, str, str], _Link] = TTLCache(
             CACHE_SIZE, ttl=CACHED_FOR, timer=clock.monotonic
         )
         self._reading: SingleFlight[tuple[Resource, str, str, str]] = SingleFlight()
@@ -204,42 +306,34 @@ class PodOwners:
             KubeError: The API server could not be asked.
         """
         resource = PODS
-        dependent = await self._read(PODS, pod.namespace, pod.name, pod.uid)
-        jobset = dependent.jobset if dependent is not None else None
-        for _ in range(len(self._resources) + 1):
-            controller = dependent.controller if dependent is not None else None
+        jobset, controller = await self._read(PODS, pod.namespace, pod.name, pod.uid)
+        for _ in range(len(self._resources) + 1):  # each kind stands in it once at most
             if controller is None:
                 return False
-            if (controller.group, controller.kind) == (GROUP, TRAINJOB_KIND):
-                return resource in self._workloads and (controller.name, controller.uid) == (trainjob, uid)
-            found = self._resources.get((controller.group, controller.kind))
-            if found is None or (found == JOBSETS and not jobset == controller.name == trainjob):
+            group, kind, name = controller["apiVersion"].rpartition("/")[0], controller["kind"], controller["name"]
+            if (group, kind) == (GROUP, TRAINJOB_KIND):
+                return resource in self._workloads and (name, controller["uid"]) == (trainjob, uid)
+            found = self._resources.get((group, kind))
+            if found is None or (found == JOBSETS and not jobset == name == trainjob):
                 return False
             resource = found
-            dependent = await self._read(resource, pod.namespace, controller.name, controller.uid)
-        return False  # each kind stands in it once at most
+            _, controller = await self._read(resource, pod.namespace, name, controller["uid"])
+        return False
 
-    async def _read(self, resource: Resource, namespace: str, name: str, uid: str) -> _Dependent | None:
-        """Read the object of a name and a UID; None if there is no such object."""
+    async def _read(self, resource: Resource, namespace: str, name: str, uid: str) -> _Link:
+        """Read the object of a name and a UID; it leads nowhere if there is no such object."""
         key = (resource, namespace, name, uid)
         async with self._reading.turn(key):
-            dependent = self._cache.get(key)
-            if dependent is None:
+            link = self._links.get(key)
+            if link is None:
                 try:
                     obj = await self._client.get(resource, namespace, name, metadata_only=True)
                 except NotFound:
-                    return None
+                    return None, None
                 metadata = obj["metadata"]
                 if metadata.get("uid") != uid:
-                    return None
-                dependent = _Dependent((metadata.get("labels") or {}).get(_JOBSET_LABEL), _controller_of(metadata))
-                self._cache[key] = dependent
-        return dependent
-
-
-def _controller_of(metadata: JsonObject) -> _Controller | None:
-    for reference in metadata.get("ownerReferences") or ():
-        if reference.get("controller"):
-            group = reference["apiVersion"].rpartition("/")[0]
-            return _Controller(group, reference["kind"], reference["name"], reference["uid"])
-    return None
+                    return None, None
+                references = metadata.get("ownerReferences") or ()
+                controller = next((each for each in references if each.get("controller")), None)
+                link = self._links[key] = (metadata.get("labels") or {}).get(_JOBSET_LABEL), controller
+        return link

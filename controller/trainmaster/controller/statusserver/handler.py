@@ -34,7 +34,7 @@ from trainmaster.controller.kube.rest.errors import (
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.controller.server.throttle import Denied, TooMany
+from trainmaster.controller.server.authentication import Denied, TooMany
 from trainmaster.controller.statusserver.authorizer import Authorizer, Finished, OwnerKinds, Target
 from trainmaster.controller.statusserver.payload import InvalidPayload, Report, read_report
 from trainmaster.runtime.api.constants import STATUS_FIELD_MANAGER

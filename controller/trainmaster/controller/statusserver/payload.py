@@ -16,7 +16,7 @@ from typing import Annotated, Any, Final, NoReturn
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from trainmaster.controller.kube.clock import parse_time
+from trainmaster.controller.kube.clock import parse_time, time_text
 from trainmaster.runtime.jsontext import is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -37,10 +37,9 @@ def _time(text: str) -> str:
     if not _TIME.fullmatch(text):
         raise ValueError("must be a time as in RFC 3339, for instance 2026-01-31T12:00:00Z")
     try:
-        moment = parse_time(text).astimezone(UTC)
+        return time_text(parse_time(text).astimezone(UTC))
     except OverflowError as error:
         raise ValueError("is too far away") from error
-    return f"{moment.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1)]

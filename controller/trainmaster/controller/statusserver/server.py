@@ -36,7 +36,7 @@ from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.operator_namespace import operator_namespace
-from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher, server_context
+from trainmaster.controller.server.certwatcher import REFRESH_INTERVAL, CertWatcher
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.server.server import Server, ServerOptions
 from trainmaster.controller.statusserver.authorizer import OwnerKinds
@@ -54,15 +54,33 @@ from trainmaster.controller.statusserver.handler import (
 from trainmaster.metrics import statusserver as metrics
 from trainmaster.runtime.api.constants import status_path
 
+log = structlog.get_logger(__name__)
+
 PLUGIN: Final = "trainjobstatus"
 """The entry point of the other half of the feature, which tells pods about the server."""
 
 USER_AGENT_SUFFIX: Final = "/trainer-status"
 
 FIRST_REQUEST_TIMEOUT: Final = 10.0
-DIAL_TIMEOUT: Final = 10.0
 SHUTDOWN_TIMEOUT: Final = 1.5
 """Seconds in which requests are answered at the end."""
+
+IDLE_TIMEOUT: Final = 120.0
+MAX_IN_FLIGHT: Final = 256
+
+_LINGERING_TIME: Final = 1.0
+"""Seconds in which the rest of a refused body may come, so that its sender gets to read the response."""
+
+_LONGEST_PATH: Final = 300  # in logs
+
+HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "keepalive_timeout": IDLE_TIMEOUT,
+        "lingering_time": _LINGERING_TIME,
+        "auto_decompress": False,  # reports are small; what is compressed is invalid, as it is for the original
+    }
+)
+"""How the HTTP library is to serve the application."""
 
 
 class StatusServer:
@@ -78,7 +96,6 @@ class StatusServer:
         self._configuration = configuration
         self._clock = clock or SystemClock()
         directory = Path(configuration.webhook.cert_dir)
-        tls = configuration.tls
         self._ca_bundle = CABundle(directory)
         self._ca_bundle.refresh()
         options = ServerOptions(
@@ -89,43 +106,29 @@ class StatusServer:
             started_event="the status server is served",
             unanswered_event="some reports of trainers are not answered any more",
             no_certificate_event="the status server is not served: there is no certificate",
-            no_certificate_hint=(
-                "with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret at "
-                "webhook.certDir, or switch the feature gate TrainJobStatus off; it goes on by itself"
-            ),
+            without="switch the feature gate TrainJobStatus off",
             first_request_timeout=FIRST_REQUEST_TIMEOUT,
-            dial_timeout=DIAL_TIMEOUT,
             shutdown_timeout=SHUTDOWN_TIMEOUT,
             http=HTTP_OPTIONS,
         )
-        self._certs = CertWatcher(
-            directory, lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites)
-        )
+        self._certs = CertWatcher(directory, configuration.tls)
         address = f"{self._settings.host or ''}:{self._settings.port}"
-        self._server = Server(address, options, clock=self._clock, certs=self._certs)
+        self.http = Server(address, options, clock=self._clock, certs=self._certs)
 
     def plugin_options(self) -> dict[str, Mapping[str, Any]]:
         """Return the options of all plugins, with those of ours added to what the configuration file gives it."""
         return plugin_options(self._configuration, authority=self._ca_bundle.current)
 
-    def liveness(self) -> str | None:
-        """Say why the process should be started again."""
-        return self._server.liveness()
-
-    def readiness(self) -> str | None:
-        """Say why reports cannot be taken."""
-        return self._server.readiness()
-
     def add_checks(self, healthz: Healthz) -> None:
         """Add the checks, under the names of the original."""
-        healthz.add_healthz_check("status-server-healthz", self.liveness)
-        healthz.add_readyz_check("status-server-readyz", self._server.check)
+        healthz.add_healthz_check("status-server-healthz", self.http.liveness)
+        healthz.add_readyz_check("status-server-readyz", self.http.check)
         if not self._configuration.webhook.enabled:
-            healthz.add_readyz_check("certificate", self._server.certificate)  # that of the webhooks otherwise
+            healthz.add_readyz_check("certificate", self.http.certificate)  # that of the webhooks otherwise
 
     def drain(self) -> None:
         """Close each connection with the next response: the process ends soon."""
-        self._server.drain()
+        self.http.drain()
 
     async def run(
         self,
@@ -156,14 +159,14 @@ class StatusServer:
             tasks.create_task(self._watch_ca_bundle(enqueue_all))
             await wait_for_sync()
             async with self._connect(access, user_agent, missing_rights) as client:
-                await self._server.run(application(StatusHandler(client, trainjobs, owners, clock=self._clock)))
+                await self.http.run(application(StatusHandler(client, trainjobs, owners, clock=self._clock)))
 
     async def _watch_ca_bundle(self, on_change: Callable[[], object]) -> None:
         while True:
             await self._clock.sleep(REFRESH_INTERVAL)
             if self._ca_bundle.refresh():
                 # The server looks at its files at moments of its own.
-                self._certs.read_certificate(server=self._server.options.purpose)
+                self._certs.read_certificate(server=self.http.options.purpose)
                 on_change()
 
     def _connect(self, access: RestConfig, user_agent: str, missing_rights: MissingRights | None = None) -> KubeClient:
@@ -191,26 +194,6 @@ def plugin_options(
     service, given = configuration.cert_management.webhook_service_name, configuration.plugins.options
     url = f"https://{service}.{operator_namespace()}.svc:{configuration.status_server.port}"
     return {**given, PLUGIN: {"server": url, "authority": authority, **given.get(PLUGIN, {})}}
-
-
-log = structlog.get_logger(__name__)
-
-IDLE_TIMEOUT: Final = 120.0
-MAX_IN_FLIGHT: Final = 256
-
-_LINGERING_TIME: Final = 1.0
-"""Seconds in which the rest of a refused body may come, so that its sender gets to read the response."""
-
-_LONGEST_PATH: Final = 300  # in logs
-
-HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
-    {
-        "keepalive_timeout": IDLE_TIMEOUT,
-        "lingering_time": _LINGERING_TIME,
-        "auto_decompress": False,  # reports are small; what is compressed is invalid, as it is for the original
-    }
-)
-"""How the HTTP library is to serve the application."""
 
 
 def application(reports: StatusHandler) -> web.Application:

@@ -24,7 +24,6 @@ def new_tracing(settings: Settings) -> Tracing | None:
     if not settings.endpoint:
         return None
     try:
-        from trainmaster.controller.tracing.otlp import new_exporter, process_resource  # noqa: PLC0415 - an extra
         from trainmaster.controller.tracing.tracing import Tracing  # noqa: PLC0415 - an extra
     except ImportError as error:
         log.error(
@@ -35,7 +34,7 @@ def new_tracing(settings: Settings) -> Tracing | None:
         return None
     url, rate = traces_url(settings.endpoint), settings.sampling_rate_per_million
     try:
-        tracing = Tracing(new_exporter(url), endpoint=url, rate_per_million=rate, resource=process_resource())
+        tracing = Tracing(url, rate_per_million=rate)
     except ValueError as error:
         log.error(_UNTRACED, reason=str(error), hint="correct the variables OTEL_* of the environment")
         return None

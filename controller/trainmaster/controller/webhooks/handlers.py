@@ -59,6 +59,9 @@ T = TypeVar("T")
 
 Handler = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
+_Judge = Callable[[JsonObject, JsonObject | None, int], Awaitable[AdmissionResponse]]
+"""Judges an object, with the stored one if it is updated, in a review of so many bytes."""
+
 LOOKUP_TIMEOUT: Final = 3.0
 """Seconds for a request of our own to the API server, which gives up on us after 10."""
 
@@ -118,51 +121,44 @@ class AdmissionHandlers:
 
     def handlers(self) -> Mapping[str, Handler]:
         """All webhooks by path."""
-        handlers: dict[str, Handler] = {
-            MUTATE_TRAINJOB: self.default_trainjob,
-            VALIDATE_TRAINJOB: self.validate_trainjob,
-            VALIDATE_TRAINING_RUNTIME: self.validate_runtime,
-            VALIDATE_CLUSTER_TRAINING_RUNTIME: self.validate_runtime,
-            **{validate_job_path(kind): partial(self.validate_job, kind) for kind in self._job_kinds},
+        judges: dict[str, _Judge] = {
+            MUTATE_TRAINJOB: self._default_trainjob,
+            VALIDATE_TRAINJOB: self._validate_trainjob,
+            VALIDATE_TRAINING_RUNTIME: self._validate_runtime,
+            VALIDATE_CLUSTER_TRAINING_RUNTIME: self._validate_runtime,
+            **{validate_job_path(kind): partial(self._validate_job, kind) for kind in self._job_kinds},
         }
-        return {path: self._of_served_namespaces(handler) for path, handler in handlers.items()}
+        return {path: self._handler(judge) for path, judge in judges.items()}
 
-    def _of_served_namespaces(self, handler: Handler) -> Handler:
-        if not self._namespaces:
-            return handler
+    def _handler(self, judge: _Judge) -> Handler:
+        """Have judged what is created or updated in a namespace that is served; nothing else is any concern of ours."""
 
-        async def judge(request: AdmissionRequest) -> AdmissionResponse:
-            if request.namespace in self._namespaces:
-                return await handler(request)
-            # Selectors of namespaces let through what has none.
-            if request.namespace and not self._told_of_others:
-                self._told_of_others = True
-                log.warning(
-                    "asked about an object of a namespace that is not served here, and admitted it unseen",
-                    namespace=request.namespace,
-                    hint="give the webhook configuration a namespaceSelector for the namespaces of watchNamespaces",
-                )
-            return ALLOWED
+        async def handle(request: AdmissionRequest) -> AdmissionResponse:
+            if self._namespaces and request.namespace not in self._namespaces:
+                # Selectors of namespaces let through what has none.
+                if request.namespace and not self._told_of_others:
+                    self._told_of_others = True
+                    log.warning(
+                        "asked about an object of a namespace that is not served here, and admitted it unseen",
+                        namespace=request.namespace,
+                        hint="give the webhook configuration a namespaceSelector for the namespaces of watchNamespaces",
+                    )
+                return ALLOWED
+            if request.object is None or request.operation not in ("CREATE", "UPDATE"):
+                return ALLOWED
+            old = request.old_object if request.operation == "UPDATE" else None
+            return await judge(request.object, old, request.size)
 
-        return judge
+        return handle
 
-    async def default_trainjob(self, request: AdmissionRequest) -> AdmissionResponse:
+    async def _default_trainjob(self, obj: JsonObject, old: JsonObject | None, size: int) -> AdmissionResponse:
         """Fill in the times of runtime patches."""
-        obj = _admitted_object(request)
-        if obj is None:
-            return ALLOWED
-        old = _stored_object(request)
-        return await self._judge(request.size, _default, obj, old, self._clock.now())
+        return await self._judge(size, _default, obj, old, self._clock.now())
 
-    async def validate_trainjob(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Judge a TrainJob."""
-        obj = _admitted_object(request)
-        if obj is None:
-            return ALLOWED
-        old = _stored_object(request)
+    async def _validate_trainjob(self, obj: JsonObject, old: JsonObject | None, size: int) -> AdmissionResponse:
         listers = StoreListers(self._stores, workloads=self._workloads)
         if old is None:
-            job = await self._judge(request.size, _lacking_runtime, obj, listers)
+            job = await self._judge(size, _lacking_runtime, obj, listers)
             if job is not None:
                 try:
                     listers = await self._with_live_runtime(job, listers)
@@ -171,8 +167,16 @@ class AdmissionHandlers:
                     return overloaded(RETRY_WHEN_BUSY)
                 except RuntimeDenied as error:
                     return AdmissionResponse(allowed=False, message=str(error))
-        size = request.size + _size_of_runtime(obj, listers)
+        size += _size_of_runtime(obj, listers)
         return await self._ask_plugins(size, validate_trainjob, obj, old, framework=self._framework, listers=listers)
+
+    async def _validate_runtime(self, obj: JsonObject, old: JsonObject | None, size: int) -> AdmissionResponse:
+        return await self._ask_plugins(size, validate_runtime, obj, old, framework=self._framework)
+
+    async def _validate_job(
+        self, kind: JobKind, obj: JsonObject, old: JsonObject | None, size: int
+    ) -> AdmissionResponse:
+        return _response(await self._judge(size, validate_job, kind, obj, old))
 
     async def _judge(self, size: int, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call a function where so many bytes are judged."""
@@ -200,21 +204,6 @@ class AdmissionHandlers:
         except KubeError as error:
             log.warning("a runtime that is not cached could not be asked for", error=str(error))
             return listers
-
-    async def validate_runtime(self, request: AdmissionRequest) -> AdmissionResponse:
-        """Judge a runtime of either kind."""
-        obj = _admitted_object(request)
-        if obj is None:
-            return ALLOWED
-        old = _stored_object(request)
-        return await self._ask_plugins(request.size, validate_runtime, obj, old, framework=self._framework)
-
-    async def validate_job(self, kind: JobKind, request: AdmissionRequest) -> AdmissionResponse:
-        """Judge a job of one kind."""
-        obj = _admitted_object(request)
-        if obj is None:
-            return ALLOWED
-        return _response(await self._judge(request.size, validate_job, kind, obj, _stored_object(request)))
 
 
 def _default(obj: JsonObject, old: JsonObject | None, now: datetime) -> AdmissionResponse:
@@ -245,15 +234,6 @@ def _size_of_runtime(obj: JsonObject, listers: StoreListers) -> int:
         owner = namespace if resource.namespaced else None
         size += listers.size(resource.api_version, resource.kind, owner, str(reference.get("name")))
     return size + listers.size(*CONFIG_MAP, namespace, snapshot_name(str(metadata.get("name"))))
-
-
-def _admitted_object(request: AdmissionRequest) -> JsonObject | None:
-    """The object that is created or updated; nothing else is any concern of ours."""
-    return request.object if request.operation in ("CREATE", "UPDATE") else None
-
-
-def _stored_object(request: AdmissionRequest) -> JsonObject | None:
-    return request.old_object if request.operation == "UPDATE" else None
 
 
 def _response(result: ValidationResult) -> AdmissionResponse:

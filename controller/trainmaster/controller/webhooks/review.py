@@ -27,11 +27,17 @@ LONGEST_WARNINGS: Final = 4096
 
 
 class InvalidReview(Exception):
-    """A body is no AdmissionReview; `uid` is that of the request as far as it could be read."""
+    """A body is no AdmissionReview.
 
-    def __init__(self, message: str, *, uid: str = "") -> None:
+    Attributes:
+        uid: That of the request as far as it could be read.
+        code: The status of the response.
+    """
+
+    def __init__(self, message: str, *, uid: str = "", code: int = 400) -> None:
         super().__init__(message)
         self.uid = uid
+        self.code = code
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,6 @@ class AdmissionRequest:
     """The stored object, when it is an update or a deletion."""
 
     api_version: str = API_VERSION
-    kind: str = KIND
     size: int = 0
     """Bytes of the whole review."""
 
@@ -119,15 +124,12 @@ def decode_request(body: bytes) -> AdmissionRequest:
         objects["object"],
         objects["oldObject"],
         version,
-        kind,
         len(body),
         namespace if isinstance(namespace, str) else "",
     )
 
 
-def encode_response(
-    admission: AdmissionResponse, *, uid: str, api_version: str = API_VERSION, kind: str = KIND
-) -> bytes:
+def encode_response(admission: AdmissionResponse, *, uid: str = "", api_version: str = API_VERSION) -> bytes:
     """Write the AdmissionReview that answers a request."""
     response: JsonObject = {"uid": uid, "allowed": admission.allowed}
     if admission.allowed:
@@ -143,7 +145,7 @@ def encode_response(
     warnings = limit_warnings(admission.warnings)
     if warnings:
         response["warnings"] = warnings
-    return orjson.dumps({"apiVersion": api_version, "kind": kind, "response": response})
+    return orjson.dumps({"apiVersion": api_version, "kind": KIND, "response": response})
 
 
 def limit_warnings(warnings: Sequence[str]) -> list[str]:

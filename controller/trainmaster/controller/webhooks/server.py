@@ -29,7 +29,7 @@ from aiohttp.typedefs import Middleware
 from trainmaster.controller.configuration import Tls, Webhook
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.server.certwatcher import CertWatcher, server_context
+from trainmaster.controller.server.certwatcher import CertWatcher
 from trainmaster.controller.server.healthz import Healthz
 from trainmaster.controller.server.server import Server, ServerOptions, Verifications
 from trainmaster.controller.webhooks.handlers import Handler
@@ -112,35 +112,24 @@ class WebhookServer:
             started_event="admission webhooks are served",
             unanswered_event="some admission requests are not answered any more",
             no_certificate_event="admission webhooks are not served: there is no certificate",
-            no_certificate_hint=(
-                "with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret at "
-                "webhook.certDir, or set webhook.enabled to false; it goes on by itself"
-            ),
+            without="set webhook.enabled to false",
             first_request_timeout=REQUEST_TIMEOUT,
             dial_timeout=DIAL_TIMEOUT,
             shutdown_timeout=SHUTDOWN_TIMEOUT,
             http=HTTP_OPTIONS,
         )
-        certs = CertWatcher(
-            Path(settings.cert_dir),
-            lambda: server_context(min_version=tls.min_version, cipher_suites=tls.cipher_suites),
-            called=called,
-        )
+        certs = CertWatcher(Path(settings.cert_dir), tls, called=called)
         address = f"{settings.host or ''}:{settings.port}"
-        self._server = Server(address, options, clock=clock, certs=certs, verifications=verifications, now=now)
-
-    def readiness(self) -> str | None:
-        """Say why the webhooks cannot be called; None if they can."""
-        return self._server.readiness()
+        self.http = Server(address, options, clock=clock, certs=certs, verifications=verifications, now=now)
 
     def add_checks(self, healthz: Healthz) -> None:
         """Add the checks of readiness: the webhooks answer by TLS (H-13), with a certificate that is valid now."""
-        healthz.add_readyz_check("webhook", self._server.check)
-        healthz.add_readyz_check("certificate", self._server.certificate)
+        healthz.add_readyz_check("webhook", self.http.check)
+        healthz.add_readyz_check("certificate", self.http.certificate)
 
     def drain(self) -> None:
         """Close each connection with the next response: the process ends soon."""
-        self._server.drain()
+        self.http.drain()
 
     async def run(self, wait_for_sync: Callable[[], Awaitable[object]]) -> Never:
         """Serve until cancelled.
@@ -154,7 +143,7 @@ class WebhookServer:
         try:
             await wait_for_sync()
             app = application(self._handlers, workers=self._workers, clock=self._clock, middlewares=self._middlewares)
-            await self._server.run(app)
+            await self.http.run(app)
         finally:
             self._workers.close()
 
@@ -173,6 +162,8 @@ def application(
             with metrics.measure():
                 try:
                     body = await _respond(request, handler, workers=workers, clock=clock)
+                except InvalidReview as error:
+                    body = encode_response(errored(error.code, str(error)), uid=error.uid)
                 except Overloaded:
                     if not refused.try_accept():
                         log.warning("too many admission requests at once; API servers are told to try again", path=path)
@@ -193,10 +184,11 @@ async def _respond(request: web.Request, handler: Handler, *, workers: Workers, 
 
     Raises:
         Overloaded: Too much is under way.
+        InvalidReview: It has none.
     """
     if request.headers.get("Content-Type") != _JSON:
         given = request.headers.get("Content-Type", "")
-        return encode_response(errored(400, f"contentType={given}, expected {_JSON}"), uid="")
+        raise InvalidReview(f"contentType={given}, expected {_JSON}")
     if workers.of(request.content_length or 0).is_full:
         raise Overloaded
     with workers.body(request.remote) as take:
@@ -204,11 +196,11 @@ async def _respond(request: web.Request, handler: Handler, *, workers: Workers, 
             async with clock.timeout(BODY_TIMEOUT):
                 body = await _read(request, take)
         except TimeoutError:
-            return encode_response(errored(408, f"the request did not arrive within {BODY_TIMEOUT:g} s"), uid="")
+            raise InvalidReview(f"the request did not arrive within {BODY_TIMEOUT:g} s", code=408) from None
         except (web.RequestPayloadError, BadHttpMessage) as error:
-            return encode_response(errored(400, f"the request body cannot be read: {error}"), uid="")
+            raise InvalidReview(f"the request body cannot be read: {error}") from error
         if len(body) > LARGEST_BODY:
-            return encode_response(errored(413, f"request entity is too large; limit is {LARGEST_BODY} bytes"), uid="")
+            raise InvalidReview(f"request entity is too large; limit is {LARGEST_BODY} bytes", code=413)
         return await review(body, handler, path=request.path, workers=workers, clock=clock)
 
 
@@ -231,7 +223,7 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
         Overloaded: There was no time even to read it, or there will be none to judge it.
     """
     if not body:
-        return encode_response(errored(400, "request body is empty"), uid="")
+        return encode_response(errored(400, "request body is empty"))
     request = None
     try:
         async with clock.timeout(REVIEW_TIMEOUT):
@@ -246,7 +238,7 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
     except Overloaded:
         raise
     except InvalidReview as error:
-        return encode_response(errored(400, str(error)), uid=error.uid)
+        return encode_response(errored(error.code, str(error)), uid=error.uid)
     except RecursionError:
         response = errored(400, "the object is nested too deeply")
     except TimeoutError:
@@ -259,5 +251,5 @@ async def review(body: bytes, handler: Handler, *, path: str, workers: Workers, 
         log.exception("a webhook failed", webhook=path, uid=request.uid if request is not None else "")
         response = errored(500, f"panic: {type(error).__name__} [recovered]; see the log of the manager")
     if request is None:
-        return encode_response(response, uid="")
-    return encode_response(response, uid=request.uid, api_version=request.api_version, kind=request.kind)
+        return encode_response(response)
+    return encode_response(response, uid=request.uid, api_version=request.api_version)

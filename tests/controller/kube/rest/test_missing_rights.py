@@ -18,7 +18,7 @@ from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.policyrule import READ, PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, SECRETS
 from trainmaster.controller.kube.rest.watch import decode_event
-from trainmaster.controller.server.authentication import review_token
+from trainmaster.controller.server.authentication import TOKEN_REVIEWS
 
 RULES = [
     PolicyRule(resource=SECRETS, verbs=("create",), needed_by="mpi", reason="make keys"),
@@ -229,7 +229,7 @@ async def test_a_server_that_quotes_what_it_refuses_does_not_make_it_known() -> 
             await client.apply(SECRETS, secret, field_manager="tests")
         assert SECRET not in f"{refused.value} {refused.value.message} {refused.value.details}"
         with pytest.raises(ApiError, match=r"\[redacted\]") as refused:
-            await review_token(client, SECRET)
+            await client.create(TOKEN_REVIEWS, {"kind": "TokenReview", "spec": {"token": SECRET}})
         assert SECRET not in str(refused.value)
         other = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"key": SECRET}}
         with pytest.raises(ApiError, match=SECRET):

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.server import throttle
-from trainmaster.controller.server.throttle import (
+from trainmaster.controller.server import authentication
+from trainmaster.controller.server.authentication import (
     MAX_REVIEWS,
     REFUSALS_BURST,
     REFUSALS_QPS,
@@ -27,9 +27,9 @@ class Reviews:
         self.places = ReviewThrottle(clock=self.clock)
         self.under_way: list[asyncio.Future[None]] = []
 
-    async def review(self, peer: str) -> str:
+    async def review(self, peer: str, token: object = None) -> str:
         try:
-            async with self.places.place(peer):
+            async with self.places.place(peer, token or object()):
                 ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                 self.under_way.append(ended)
                 await ended
@@ -99,8 +99,31 @@ async def test_who_gives_up_gives_the_place_back_and_after_refusals_there_is_one
     assert [task.result() for task in tasks] == ["denied", "in 5 s", "in 5 s"]
 
 
+async def test_a_token_that_was_good_needs_no_place_until_it_is_refused() -> None:
+    reviews = Reviews()
+
+    async def reviewed(*, refused: bool) -> str:
+        task = asyncio.create_task(reviews.review("a", "good"))
+        await reviews.settle()
+        if not task.done():
+            await reviews.end(1, refused=refused)
+        return await task
+
+    assert await reviewed(refused=False) == "accepted"
+    await reviews.start("a", REFUSALS_BURST)
+    await reviews.end(REFUSALS_BURST, refused=True)
+    assert [await reviewed(refused=refused) for refused in (False, True, False)] == ["accepted", "denied", "in 5 s"]
+    # It is forgotten in time.
+    await reviews.clock.advance(60)
+    assert await reviewed(refused=False) == "accepted"
+    await reviews.clock.advance(authentication.GOOD_FOR + 1)
+    await reviews.start("a", REFUSALS_BURST)
+    await reviews.end(REFUSALS_BURST, refused=True)
+    assert await reviewed(refused=False) == "in 5 s"
+
+
 async def test_memory_is_kept_for_so_many_peers_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "_PEERS", 3)
+    monkeypatch.setattr(authentication, "_PEERS", 3)
     reviews = Reviews()
     for peer in range(100):
         await reviews.start(f"peer-{peer}", 2)
