@@ -37,7 +37,7 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.elector import new_identity
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.http import http_transport
+from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
@@ -289,7 +289,7 @@ class Manager:
             limiter = RateLimiter(qps=limits.qps, burst=limits.burst, clock=self._clock)
         transport = None
         if self._tracing is not None:
-            http = http_transport(self._rest_config, clock=self._clock)
+            http = HttpTransport(self._rest_config, clock=self._clock)
             transport = self._tracing.transport(http, server=self._rest_config.server)
         return KubeClient(
             self._rest_config,

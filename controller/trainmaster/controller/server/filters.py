@@ -32,9 +32,9 @@ from trainmaster.controller.kube.rest.errors import BadRequest, Forbidden, Inval
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import bearer_token, object_of, review_token, token_digest
+from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.controller.server.throttle import Denied, ReviewThrottle, TooMany
 from trainmaster.runtime.jsontree import JsonObject
 

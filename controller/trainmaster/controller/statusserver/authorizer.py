@@ -29,10 +29,10 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
-from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.resources import JOBSETS, watched_resource
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import bearer_token
+from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.controller.server.throttle import Denied, ReviewThrottle
 from trainmaster.controller.statusserver.token_review import PodIdentity, TokenKey, TokenReviewer, token_key
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, TRAINJOB_KIND, status_audience

@@ -22,8 +22,8 @@ from cachetools import TLRUCache
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid, KubeError
-from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.server.authentication import object_of, review_token, token_digest
+from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.metrics.statusserver import ReviewOutcome, count_review
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject

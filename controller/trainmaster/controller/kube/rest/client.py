@@ -24,7 +24,7 @@ import orjson
 from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.http import http_transport
+from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.request import JSON, NO_PARAMS, Request, RestClient
@@ -77,7 +77,7 @@ class KubeClient:
         self.config = config
         self._inactivity_limit = inactivity_limit
         self._clock = clock or SystemClock()
-        self._transport = transport or http_transport(config, clock=self._clock, connections=connections)
+        self._transport = transport or HttpTransport(config, clock=self._clock, connections=connections)
         self.concurrency_limit = ConcurrencyLimit(self._clock.monotonic())
         """How many writes the server should have at once, as its answers tell."""
 
