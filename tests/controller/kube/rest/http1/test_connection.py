@@ -226,6 +226,14 @@ def test_bytes_that_no_request_asked_for_end_the_use_of_a_connection(surplus: by
     assert (got.status, got.complete, got.reusable, got.body) == (200, True, False, body)
 
 
+def test_surplus_that_is_read_later_than_the_answer_ends_the_use_of_a_connection() -> None:
+    """It would be taken for the answer to the next request."""
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %06d\r\n\r\n"
+    size = 2**18 - len(head % 0)
+    got = receive([head % size + bytes(size) + b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"])
+    assert (len(got.body), got.complete, got.reusable) == (size, True, False)
+
+
 def test_http_1_0_keeps_a_connection_only_if_it_says_so() -> None:
     for kept in (True, False):
         line = b"Connection: Keep-Alive\r\n" if kept else b""

@@ -32,9 +32,6 @@ _PIECE: Final = 2**18
 """Bytes that are read or written at once."""
 
 
-_CHECK_SERVER: Final = "check the server address in the kubeconfig"
-
-
 class Peer:
     """The server or the proxy that a URL leads to."""
 
@@ -53,12 +50,14 @@ class Peer:
         """The value of the header that sends the user and the password of the URL; empty without them."""
         self.name = f"{'the proxy ' if is_proxy else ''}{parts.scheme}://{self.netloc}"
         """For people, without a user, a password and a path."""
-        self.check = "check proxy-url, HTTPS_PROXY and NO_PROXY" if is_proxy else _CHECK_SERVER
-        """What to look at if it cannot be reached."""
 
 
 class MalformedAnswer(Exception):
     """What arrived is no answer of HTTP/1.1."""
+
+
+BROKEN: Final = (OSError, EOFError, MalformedAnswer)
+"""What an exchange fails with: the connection broke, the server closed it, or it is no server of HTTP/1.1."""
 
 
 class Owner(Protocol):
@@ -85,7 +84,8 @@ class Connection(asyncio.Protocol):
         self.failure: Exception | None = None
         """What ended it, behind all that the reader has."""
         self._exchange: Exchange | None = None
-        self._answered = False
+        self.unread = 0
+        """Bytes that the reader has."""
         self._writable = asyncio.Event()
         self._writable.set()
 
@@ -95,23 +95,17 @@ class Connection(asyncio.Protocol):
         return self.channel is not None and not self.channel.is_closing()
 
     async def exchange(self, request: bytes, *, where: str, bodiless: bool, guard: Guard | None = None) -> Exchange:
-        """Send a request and return when the head of its answer has arrived.
+        """Send a request and return when the head of its answer has arrived, or raise one of `BROKEN`.
 
         `guard` is called before each piece of it is written; what it raises ends the exchange and the connection.
-
-        Raises:
-            OSError: The connection broke; also `ssl.SSLError`.
-            EOFError: The server closed the connection.
-            MalformedAnswer: It is no server of HTTP/1.1.
         """
         exchange = self._exchange = Exchange(self, where=where, bodiless=bodiless)
-        self._answered = False
         try:
             for start in range(0, len(request), _PIECE):
                 if start:
                     await self._writable.wait()
                     await asyncio.sleep(0)
-                    if self._answered:
+                    if self.unread or not self.is_open:
                         exchange.is_reusable = False
                         break
                 if guard is not None:
@@ -147,7 +141,7 @@ class Connection(asyncio.Protocol):
             self.abort()  # no request asked for them
         else:
             self.reader.feed_data(data)
-            self._answered = True
+            self.unread += len(data)
             self._writable.set()
 
     def eof_received(self) -> None:
@@ -157,8 +151,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whichever side."""
-        self.channel, self._answered = None, True
-        self.failure = exc
+        self.channel, self.failure = None, exc
         self.reader.feed_eof()
         self._writable.set()
         if self.owner is not None:
@@ -216,7 +209,7 @@ class Exchange:
                 raise StopAsyncIteration
             try:
                 await self.read()
-            except (OSError, EOFError, MalformedAnswer) as error:
+            except BROKEN as error:
                 self.close()
                 raise StreamBroken(
                     f"{self._where}: the connection broke before the end of the answer: {reason_of(error)}"
@@ -237,6 +230,7 @@ class Exchange:
         data = await connection.reader.read(_PIECE) if connection is not None else b""
         if connection is None or self._connection is None:
             raise ConnectionAbortedError("it was given up")
+        connection.unread -= len(data)
         if not data:
             # That is the end of an answer without a length.
             lengths = {"content-length", "transfer-encoding"} & {name.lower() for name in self.headers}
@@ -252,7 +246,7 @@ class Exchange:
                 raise MalformedAnswer(f"the answer is not HTTP/1.1 ({error.__context__ or error}){begin}") from error
         self._overhead = 0 if self._pieces else self._overhead + len(data)
         if self._complete:
-            self.close(reusable=self.is_reusable)
+            self.close(reusable=self.is_reusable and not connection.unread)
         elif self._overhead > HEAD_LIMIT:
             raise MalformedAnswer(f"the headers of the answer exceed {HEAD_LIMIT} bytes")
 

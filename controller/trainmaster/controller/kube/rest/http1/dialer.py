@@ -25,9 +25,8 @@ from aiohappyeyeballs import AddrInfoType, start_connection
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.errors import NotConnected
-from trainmaster.controller.kube.rest.http1.connection import Connection, MalformedAnswer, Peer
-from trainmaster.controller.kube.rest.http1.errors import not_connected
+from trainmaster.controller.kube.rest.http1.connection import BROKEN, Connection, Peer
+from trainmaster.controller.kube.rest.http1.errors import no_tunnel, not_connected
 from trainmaster.metrics import rest_client as metrics
 
 _RESOLVED_FOR: Final = 10.0
@@ -76,7 +75,7 @@ class Dialer:
                     await self._start_tls(connection)
         except BaseException as error:
             connection.abort()
-            if not isinstance(error, OSError | EOFError | MalformedAnswer):
+            if not isinstance(error, BROKEN):
                 raise
             raise not_connected(where, peer, error, timeout=self._timeout) from error
         return connection
@@ -99,12 +98,11 @@ class Dialer:
         request = f"CONNECT {server} HTTP/1.1\r\nHost: {server}\r\n{login}\r\n".encode()
         answer = await connection.exchange(request, where=where, bodiless=True)
         if answer.status >= 300:
-            refusal = f"{answer.status} {answer.reason}".strip()
-            raise NotConnected(f"{where}: {proxy.name} refused to connect: {refusal}; {proxy.check}")
+            raise no_tunnel(where, proxy, answer.status, answer.reason)
 
     async def _start_tls(self, connection: Connection) -> None:
-        if connection.channel is None or connection.context is None:
-            raise ConnectionResetError
+        if connection.channel is None or connection.context is None or connection.unread:
+            raise ConnectionResetError("the proxy has closed the tunnel, or sent more than its answer")
         secure = await asyncio.get_running_loop().start_tls(
             connection.channel, connection, connection.context, server_hostname=self.server.tls_name
         )

@@ -16,6 +16,12 @@ from typing import Final
 from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConnected, TransportError, reason_of
 from trainmaster.controller.kube.rest.http1.connection import Peer
 
+_CHECK: Final = {
+    False: "check the server address in the kubeconfig",
+    True: "check proxy-url, HTTPS_PROXY and NO_PROXY",
+}
+"""What to look at if a peer cannot be reached, by whether it is a proxy."""
+
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
 
 
@@ -27,16 +33,25 @@ def not_connected(where: str, peer: Peer, error: Exception, *, timeout: float) -
         case ssl.SSLError():
             text = _handshake(error, peer)
         case TimeoutError(errno=None):
-            text = f"no connection to {peer.name} within {timeout:g} s; {peer.check}, the network and firewalls"
+            text = (
+                f"no connection to {peer.name} within {timeout:g} s; {_CHECK[peer.is_proxy]}, the network and firewalls"
+            )
         case _ if peer.is_proxy:
-            text = f"no connection to {peer.name} ({reason_of(error)}); {peer.check}"
+            text = f"no connection to {peer.name} ({reason_of(error)}); {_CHECK[peer.is_proxy]}"
         case socket.gaierror():
-            text = f"the name {peer.host!r} cannot be resolved ({reason_of(error)}); {peer.check} and the DNS"
+            text = (
+                f"the name {peer.host!r} cannot be resolved ({reason_of(error)}); {_CHECK[peer.is_proxy]} and the DNS"
+            )
         case ConnectionRefusedError():
-            text = f"{peer.name} refused the connection; is the server running? {peer.check}"
+            text = f"{peer.name} refused the connection; is the server running? {_CHECK[peer.is_proxy]}"
         case _:
-            text = f"no connection to {peer.name} ({reason_of(error)}); {peer.check} and the network"
+            text = f"no connection to {peer.name} ({reason_of(error)}); {_CHECK[peer.is_proxy]} and the network"
     return NotConnected(f"{where}: {text}")
+
+
+def no_tunnel(where: str, proxy: Peer, status: int, reason: str) -> NotConnected:
+    """The proxy does not lead to the server."""
+    return NotConnected(f"{where}: {proxy.name} refused to connect: {f'{status} {reason}'.strip()}; {_CHECK[True]}")
 
 
 def no_answer(where: str, peer: Peer, error: Exception) -> TransportError:
@@ -59,7 +74,7 @@ def no_answer(where: str, peer: Peer, error: Exception) -> TransportError:
 def _untrusted(where: str, peer: Peer, error: ssl.SSLCertVerificationError) -> CertificateRejected:
     reason = error.verify_message or reason_of(error)
     if "mismatch" in reason or "doesn't match" in reason or "not valid for" in reason:
-        advice = f"{peer.check}, or set tls-server-name to a name in the certificate"
+        advice = f"{_CHECK[peer.is_proxy]}, or set tls-server-name to a name in the certificate"
     elif "expired" in reason or "not yet valid" in reason:
         advice = "renew the certificate of the server, or check the clocks"
     else:
@@ -73,7 +88,7 @@ def _handshake(error: Exception, peer: Peer) -> str:
     reason = getattr(error, "reason", None)
     if reason in _NOT_TLS:
         return f"{peer.name} does not speak TLS; is it the right port, or should the server address begin with http://?"
-    return f"no TLS connection to {peer.name} ({reason or reason_of(error)}); {peer.check}"
+    return f"no TLS connection to {peer.name} ({reason or reason_of(error)}); {_CHECK[peer.is_proxy]}"
 
 
 def _alert(error: Exception) -> str:

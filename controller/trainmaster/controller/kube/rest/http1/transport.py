@@ -5,7 +5,6 @@ Guarantees, besides those of every transport:
   written to it, and any failure afterwards is the caller's (T-3).
 - Of requests beyond the limit the oldest is next. Of idle connections the one that was used last is used first: what a
   burst has opened goes away after it.
-- A request whose caller is cancelled, or gives its answer up, takes its connection with it.
 - Nothing of a request can end a line of its head: a path or a header that holds a line break is a `ValueError`.
 """
 
@@ -22,7 +21,7 @@ from urllib.parse import urlencode
 from trainmaster.controller.kube.clock import Clock, Timer
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import NotConnected
-from trainmaster.controller.kube.rest.http1.connection import Connection, MalformedAnswer
+from trainmaster.controller.kube.rest.http1.connection import BROKEN, Connection
 from trainmaster.controller.kube.rest.http1.dialer import Dialer
 from trainmaster.controller.kube.rest.http1.errors import no_answer
 from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, IDLE_AT_MOST, Guard, Response
@@ -76,7 +75,7 @@ class HttpTransport:
         connection = await pool.take(where)
         try:
             return await connection.exchange(request, where=where, bodiless=method == "HEAD", guard=guard)
-        except (OSError, EOFError, MalformedAnswer) as error:
+        except BROKEN as error:
             raise no_answer(where, server if server.tls else self._dialer.nearest, error) from error
 
     def _request(
