@@ -18,6 +18,7 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 # What `make test-lowest` runs: where each dependency is met, and whole managers, in which all of them meet.
 #   aiohttp, cachetools, tenacity     server, statusserver, webhooks, kube/rest, tracing
 #   kubernetes-asyncio, cryptography  kube/auth, certificates
+#   httptools                         kube/rest
 #   orjson, pyyaml, pydantic          kube/rest, configuration, runtime
 #   prometheus-client, structlog      metrics, test_log_*
 #   rich, pathspec                    follow/display, script/test_files

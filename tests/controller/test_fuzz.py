@@ -25,7 +25,7 @@ from support.training import found, until
 
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.http import http_transport
+from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.parts import Setup
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
@@ -69,7 +69,7 @@ async def fed_manager(
 ) -> AsyncIterator[tuple[OddTransport, asyncio.Task[None]]]:
     """A manager whose lists and watches have odd objects in between."""
     framework = Framework(load_plugins())
-    real = http_transport(stack.access, clock=SystemClock())
+    real = HttpTransport(stack.access, clock=SystemClock())
     transport = OddTransport(real, watched_kinds(framework), lists=IN_LISTS, streaming_lists=not lists, seed=seed)
     stop, filled = asyncio.Event(), asyncio.Event()
 

@@ -21,7 +21,7 @@ from support.stack import QUIET, Stack, api_server, manager
 from support.training import apply_runtime, runtime, trainjob, until
 
 from trainmaster.controller.configuration import Configuration, Tracing
-from trainmaster.controller.kube.rest.http1.transport import Http1Transport
+from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.kube.rest.transport import Response
 from trainmaster.controller.log_context import merge_reconciled
@@ -86,15 +86,15 @@ async def test_a_reconcile_is_a_span_with_its_requests_and_plugin_calls(
     monkeypatch.setenv("POD_NAME", "manager-0")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=tests")
     sent: list[tuple[str, str]] = []
-    original = Http1Transport.send
+    original = HttpTransport.send
 
     async def noted(
-        self: Http1Transport, method: str, path: str, *, headers: Mapping[str, str], **more: Any
+        self: HttpTransport, method: str, path: str, *, headers: Mapping[str, str], **more: Any
     ) -> Response:
         sent.append((path, headers.get("traceparent", "")))
         return await original(self, method, path, headers=headers, **more)
 
-    monkeypatch.setattr(Http1Transport, "send", noted)
+    monkeypatch.setattr(HttpTransport, "send", noted)
     async with collector() as receiver, traced(stack, receiver.endpoint):
         job = await create(stack, "first")
         (request, *_) = await receiver.got(

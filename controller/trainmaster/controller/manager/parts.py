@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
-from trainmaster.controller.certificates.rights import manages_certificates
-from trainmaster.controller.configuration import Configuration, seconds
+from trainmaster.controller.configuration import Configuration, manages_certificates, seconds
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.events.recorder import EventRecorder
@@ -31,7 +30,7 @@ from trainmaster.controller.kube.leaderelection.lease import LeaseClient
 from trainmaster.controller.kube.leaderelection.other_leaders import OtherLeaders
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.http import http_transport
+from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.retry import TRIES
@@ -201,7 +200,7 @@ def http_client(
         limiter = RateLimiter(qps=limits.qps, burst=limits.burst, clock=setup.clock)
     transport = None
     if setup.tracing is not None:
-        http = http_transport(setup.rest_config, clock=setup.clock)
+        http = HttpTransport(setup.rest_config, clock=setup.clock)
         transport = setup.tracing.transport(http, server=setup.rest_config.server)
     return KubeClient(
         setup.rest_config,

@@ -30,7 +30,6 @@ from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import (
     Denied,
@@ -41,6 +40,7 @@ from trainmaster.controller.server.authentication import (
     review_token,
     token_digest,
 )
+from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)

@@ -36,7 +36,6 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
-from trainmaster.controller.kube.rest.singleflight import SingleFlight
 from trainmaster.controller.resources import JOBSETS, watched_resource
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import (
@@ -48,6 +47,7 @@ from trainmaster.controller.server.authentication import (
     texts_of,
     token_digest,
 )
+from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.metrics.statusserver import count_review
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, TRAINJOB_KIND, status_audience
 from trainmaster.runtime.jsontext import load_json

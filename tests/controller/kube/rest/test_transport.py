@@ -26,7 +26,6 @@ from trainmaster.controller.kube.rest.errors import (
     NotLeading,
     RequestTimeout,
 )
-from trainmaster.controller.kube.rest.http1.transport import Http1Transport
 from trainmaster.controller.kube.rest.partial import (
     is_well_typed,
     partial_metadata,
@@ -34,7 +33,6 @@ from trainmaster.controller.kube.rest.partial import (
     read_items,
     read_object,
 )
-from trainmaster.controller.kube.rest.proxied_transport import ProxiedTransport
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, PODS
 from trainmaster.controller.kube.rest.watch import decode_event
 from trainmaster.runtime.jsontext import JsonError
@@ -176,9 +174,8 @@ async def test_leaving_the_client_closes_what_was_given_up(tmp_path: Path) -> No
     assert left == (0, 0)
 
 
-@pytest.mark.parametrize("transport", [Http1Transport, ProxiedTransport])
 async def test_a_write_that_waited_for_a_connection_asks_the_guard_before_it_leaves(
-    transport: type[Http1Transport | ProxiedTransport], server: Any, clock: Any, until: Any
+    server: Any, clock: Any, until: Any
 ) -> None:
     """The lease may be lost while a write waits behind another one."""
     leads, answers = True, asyncio.Event()
@@ -193,8 +190,7 @@ async def test_a_write_that_waited_for_a_connection_asks_the_guard_before_it_lea
 
     server.on("POST", slow, slow)
     config = RestConfig(server=server.url)
-    sent = transport(config, clock=clock, connections=1)
-    async with KubeClient(config, user_agent="test", clock=clock, transport=sent, guard=guard) as client:
+    async with KubeClient(config, user_agent="test", clock=clock, connections=1, guard=guard) as client:
         first = asyncio.create_task(client.create(CONFIGMAPS, OBJECT))
         await until(lambda: len(server.seen) == 1)
         second = asyncio.create_task(client.create(CONFIGMAPS, OBJECT))
@@ -209,12 +205,7 @@ async def test_a_write_that_waited_for_a_connection_asks_the_guard_before_it_lea
     assert len(server.seen) == 2
 
 
-@pytest.mark.parametrize(
-    ("transport", "size"), [(Http1Transport, 2**20), (ProxiedTransport, 10), (ProxiedTransport, 2**20)]
-)
-async def test_what_is_not_written_yet_when_the_lease_is_lost_is_not_written(
-    transport: type[Http1Transport | ProxiedTransport], server: Any, clock: Any, size: int
-) -> None:
+async def test_what_is_not_written_yet_when_the_lease_is_lost_is_not_written(server: Any) -> None:
     """The guard is asked with the connection in hand, and again before each piece that goes out later."""
     asked = list[bool]()
 
@@ -223,9 +214,8 @@ async def test_what_is_not_written_yet_when_the_lease_is_lost_is_not_written(
         if not asked[-1]:
             raise NotLeading("the lease is lost")
 
-    sent = transport(RestConfig(server=server.url), clock=clock, connections=1)
-    written = {**OBJECT, "data": {"x": "x" * size}}
-    async with KubeClient(RestConfig(server=server.url), user_agent="test", transport=sent, guard=guard) as client:
+    written = {**OBJECT, "data": {"x": "x" * 2**20}}
+    async with KubeClient(RestConfig(server=server.url), user_agent="test", guard=guard) as client:
         with pytest.raises(NotLeading, match="the lease is lost"):
             await client.create(CONFIGMAPS, written)
         assert asked == [True, False]

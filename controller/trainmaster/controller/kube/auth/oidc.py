@@ -21,7 +21,7 @@ from trainmaster.controller.kube.auth.tls import client_context
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import TransportError, describe_body
-from trainmaster.controller.kube.rest.http import http_transport
+from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.runtime.jsontext import JsonError, load_json
 
 PROVIDER_TIMEOUT: Final = 30.0
@@ -78,7 +78,7 @@ async def _request(url: str, config: Mapping[str, Any], *, clock: Clock, form: s
         headers["Authorization"] = f"Basic {base64.b64encode(login.encode()).decode()}"
         headers["Content-Type"] = "application/x-www-form-urlencoded"
     body = b""
-    async with http_transport(provider, clock=clock) as transport:
+    async with HttpTransport(provider, clock=clock) as transport:
         response = await transport.send(
             "GET" if form is None else "POST",
             urlunsplit(("", "", parts.path or "/", parts.query, "")),

@@ -9,33 +9,21 @@ Guarantees:
 - Repeatable are reads, applies and deletes by UID; nothing else is sent again after its answer was lost (T-3, R-33:
   `RetryPolicy`).
 
-How a request is sent is the matter of `RestClient`; over what, that of `Transport`.
+How a request is sent is the matter of `RestClient`, which it extends; over what, that of `Transport`.
 """
 
 from __future__ import annotations
 
-import random as randomness
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Final, Self
+from typing import Any, Final, TypedDict, Unpack
 
 import orjson
 
-from trainmaster.controller.kube.clock import Clock, Random, SystemClock
-from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
-from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.http import http_transport
-from trainmaster.controller.kube.rest.missing_rights import MissingRights
-from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.request import JSON, NO_PARAMS, Request, RestClient
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.kube.rest.retry import TRIES, RetryPolicy
-from trainmaster.controller.kube.rest.transport import CONNECTIONS, Guard, Transport
-from trainmaster.controller.kube.rest.watch import INACTIVITY_LIMIT, WatchStream
+from trainmaster.controller.kube.rest.watch import WatchStream
 from trainmaster.runtime.jsontree import JsonObject
-
-RESPONSE_LIMIT: Final = 512 * 2**20
-"""An unpaged list of 50,000 objects of 10 KiB; beyond it the server is not one of ours."""
 
 ABSENT: Final = "1"
 """The resource version of an object that must not exist: an apply compares it with that of an object that it finds, and
@@ -49,113 +37,51 @@ _METADATA: Final = f"application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v
 _METADATA_LIST: Final = f"application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{JSON}"
 
 
-class KubeClient:
-    """A client of one cluster; an async context manager that owns its connections.
+class ListOptions(TypedDict, total=False):
+    """Which part of a collection is read, and how much of each object."""
 
-    `guard` is called immediately before bytes of a write leave, and may raise `NotLeading`; `limiter` is waited for
-    before each request. `transport` replaces the connections to the server, for instance by a simulated one;
-    `missing_rights` tells which rights the server refuses.
-    """
+    label_selector: str | None
+    field_selector: str | None
+    limit: int | None
+    continue_token: str | None
+    resource_version: str | None
+    metadata_only: bool
 
-    def __init__(
-        self,
-        config: RestConfig,
-        *,
-        user_agent: str,
-        timeout: float = 30.0,
-        tries: int = TRIES,
-        connections: int = CONNECTIONS,
-        inactivity_limit: float = INACTIVITY_LIMIT,
-        response_limit: int = RESPONSE_LIMIT,
-        clock: Clock | None = None,
-        random: Random = randomness.random,
-        transport: Transport | None = None,
-        limiter: RateLimiter | None = None,
-        guard: Guard | None = None,
-        missing_rights: MissingRights | None = None,
-    ) -> None:
-        self.config = config
-        self._inactivity_limit = inactivity_limit
-        self._clock = clock or SystemClock()
-        self._transport = transport or http_transport(config, clock=self._clock, connections=connections)
-        self.concurrency_limit = ConcurrencyLimit(self._clock.monotonic())
-        """How many writes the server should have at once, as its answers tell."""
 
-        self._rest = RestClient(
-            config,
-            self._transport,
-            user_agent=user_agent,
-            clock=self._clock,
-            timeout=timeout,
-            response_limit=response_limit,
-            retry_policy=RetryPolicy(tries=tries, random=random, sleep=self._clock.sleep),
-            limiter=limiter,
-            concurrency_limit=self.concurrency_limit,
-            guard=guard,
-            missing_rights=missing_rights,
-        )
+_LIST_PARAMS: Final[Mapping[str, str]] = {
+    "label_selector": "labelSelector",
+    "field_selector": "fieldSelector",
+    "limit": "limit",
+    "continue_token": "continue",
+    "resource_version": "resourceVersion",
+}
 
-    async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
-        return self
 
-    async def __aexit__(self, *exc_info: object) -> None:
-        await self._transport.__aexit__(*exc_info)
+class KubeClient(RestClient):
+    """A client of one cluster."""
 
     async def get(
         self, resource: Resource, namespace: str | None, name: str, *, metadata_only: bool = False
     ) -> JsonObject:
         """Read one object."""
         accept = _METADATA if metadata_only else JSON
-        return await self._object("GET", resource.path(namespace, name), accept=accept, repeatable=True)
+        return await self._send_object("GET", resource.path(namespace, name), accept=accept, repeatable=True)
 
     async def list(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int | None = None,
-        continue_token: str | None = None,
-        resource_version: str | None = None,
-        metadata_only: bool = False,
+        self, resource: Resource, namespace: str | None = None, **options: Unpack[ListOptions]
     ) -> JsonObject:
         """Read a collection, or one page of it; the answer is the list object with `items` and `metadata`."""
-        answer = await self.list_bytes(
-            resource,
-            namespace,
-            label_selector=label_selector,
-            field_selector=field_selector,
-            limit=limit,
-            continue_token=continue_token,
-            resource_version=resource_version,
-            metadata_only=metadata_only,
-        )
-        return self._rest.decode(Request(method="GET", path=resource.path(namespace)), answer)
+        answer = await self.list_bytes(resource, namespace, **options)
+        return self._decode(Request(method="GET", path=resource.path(namespace)), answer)
 
     async def list_bytes(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int | None = None,
-        continue_token: str | None = None,
-        resource_version: str | None = None,
-        metadata_only: bool = False,
+        self, resource: Resource, namespace: str | None = None, **options: Unpack[ListOptions]
     ) -> bytes:
         """Read as `list` does, but leave the answer undecoded, for whoever decodes a large one in steps (P-24)."""
-        params = _params(
-            labelSelector=label_selector,
-            fieldSelector=field_selector,
-            limit=limit,
-            resourceVersion=resource_version,
-        ) | _params(**{"continue": continue_token})
-        accept = _METADATA_LIST if metadata_only else JSON
+        accept = _METADATA_LIST if options.pop("metadata_only", False) else JSON
+        params = {_LIST_PARAMS[name]: str(value) for name, value in options.items() if value is not None}
         path = resource.path(namespace)
-        return await self._rest.body(Request(method="GET", path=path, params=params, accept=accept, repeatable=True))
+        return await self._body(Request(method="GET", path=path, params=params, accept=accept, repeatable=True))
 
     async def create(
         self,
@@ -170,7 +96,7 @@ class KubeClient:
         if resource.namespaced and not namespace:
             raise ValueError(f"creating one of {resource.name} needs a namespace")
         params = _params(fieldManager=field_manager)
-        return await self._object("POST", resource.path(namespace), params=params, body=obj)
+        return await self._send_object("POST", resource.path(namespace), params=params, body=obj)
 
     async def update(
         self,
@@ -180,7 +106,7 @@ class KubeClient:
         subresource: str | None = None,
     ) -> JsonObject:
         """Replace an object; its resource version guards against overwriting a newer one."""
-        return await self._object("PUT", _path_of(resource, obj, subresource), body=obj)
+        return await self._send_object("PUT", _path_of(resource, obj, subresource), body=obj)
 
     async def apply(
         self,
@@ -197,7 +123,7 @@ class KubeClient:
         it made may have been deleted meanwhile, with the owner that it was made for. With the resource version `ABSENT`
         in its metadata it only creates; otherwise none belongs there.
         """
-        return await self._object(
+        return await self._send_object(
             "PATCH",
             _path_of(resource, obj, subresource),
             params=_params(fieldManager=field_manager, force="true" if force else None),
@@ -218,7 +144,7 @@ class KubeClient:
         field_manager: str | None = None,
     ) -> JsonObject:
         """Patch an object."""
-        return await self._object(
+        return await self._send_object(
             "PATCH",
             resource.path(namespace, name, subresource),
             params=_params(fieldManager=field_manager),
@@ -247,7 +173,7 @@ class KubeClient:
         body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         if preconditions:
             body["preconditions"] = preconditions
-        return await self._object("DELETE", resource.path(namespace, name), body=body, repeatable=uid is not None)
+        return await self._send_object("DELETE", resource.path(namespace, name), body=body, repeatable=uid is not None)
 
     @asynccontextmanager
     async def watch(
@@ -285,7 +211,7 @@ class KubeClient:
         self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "*/*"
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a stream of bytes, for instance the log of a pod; only its opening has a timeout."""
-        return self._rest.stream(Request(method="GET", path=path, params=params or NO_PARAMS, accept=accept))
+        return self._stream(Request(method="GET", path=path, params=params or NO_PARAMS, accept=accept))
 
     async def raw(
         self,
@@ -299,7 +225,7 @@ class KubeClient:
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request as it is and return the answer as it is, refusals included; no retries."""
-        return await self._rest.answer(
+        return await self._answer(
             Request(
                 method=method,
                 path=path,
@@ -311,7 +237,7 @@ class KubeClient:
             )
         )
 
-    def _object(
+    def _send_object(
         self,
         method: str,
         path: str,
@@ -323,7 +249,7 @@ class KubeClient:
         repeatable: bool = False,
     ) -> Awaitable[JsonObject]:
         """Send a request, with retries, and return the object that answers it."""
-        return self._rest.object(
+        return self._object(
             Request(
                 method=method,
                 path=path,

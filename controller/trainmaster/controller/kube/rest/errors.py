@@ -13,7 +13,10 @@ Guarantees:
 
 from __future__ import annotations
 
+import os
 import re
+import socket
+import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -284,6 +287,14 @@ def shorten(text: str, *, limit: int = _TEXT_AT_MOST) -> str:
     """Cut a text that others wrote, and take out what looks like a credential."""
     shown = redact(text[:limit])
     return shown if len(text) <= limit else f"{shown}... ({len(text) - limit} more characters)"
+
+
+def reason_of(error: BaseException) -> str:
+    """Say it as the operating system does, without what libraries add."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError | socket.gaierror) and error.errno:
+        return os.strerror(error.errno)
+    text = getattr(error, "strerror", None) or str(error)
+    return shorten(str(text), limit=300) or "it was closed"
 
 
 def _class_for(status: int, reason: str) -> type[ApiError]:

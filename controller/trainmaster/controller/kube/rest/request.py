@@ -9,25 +9,28 @@ Guarantees:
   process that has lost its lease sends nothing more, neither what waited for a connection nor a second try.
 - T-6: bodies and answers are JSON, the one format that custom resources have.
 - T-7: answers come uncompressed; on the networks of clusters compressing costs more than it saves.
+- M-11: no refusal carries into a text what is in a Secret or a token to be reviewed, which a server, or an admission
+  webhook behind it, may quote.
 - P-36: every answer is read to its end or given up.
 - K-10: each attempt is counted and measured, under the names of client-go.
 """
 
 from __future__ import annotations
 
+import random as randomness
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from types import MappingProxyType
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 import orjson
 import structlog
 
-from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.clock import Clock, Random, SystemClock
 from trainmaster.controller.kube.rest.concurrency_limit import ConcurrencyLimit
-from trainmaster.controller.kube.rest.confidential import confidential
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,
@@ -44,14 +47,16 @@ from trainmaster.controller.kube.rest.errors import (
     describe_body,
     from_response,
 )
+from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.partial import read_object
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.kube.rest.retry import RetryPolicy
-from trainmaster.controller.kube.rest.transport import Guard, Response, Transport
+from trainmaster.controller.kube.rest.retry import TRIES, RetryPolicy
+from trainmaster.controller.kube.rest.transport import CONNECTIONS, Guard, Response, Transport
+from trainmaster.controller.kube.rest.watch import INACTIVITY_LIMIT
 from trainmaster.controller.redaction import REDACTED
 from trainmaster.metrics.rest_client import NO_ANSWER, RequestMetrics
-from trainmaster.runtime.jsontext import JsonError, is_too_deep, too_deep
+from trainmaster.runtime.jsontext import JsonError, is_too_deep, load_json, too_deep
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 log = structlog.get_logger(__name__)
@@ -61,7 +66,15 @@ WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 NO_PARAMS: Final[Mapping[str, str]] = MappingProxyType({})
 
+RESPONSE_LIMIT: Final = 512 * 2**20
+"""An unpaged list of 50,000 objects of 10 KiB; beyond it the server is not one of ours."""
+
+T = TypeVar("T")
+
 _Identity: TypeAlias = tuple[Mapping[str, str], ssl.SSLContext | None]
+
+_SHORTEST_SECRET: Final = 8
+"""Characters; what is shorter is no secret, and occurs in any text."""
 
 _ERROR_BODY_LIMIT: Final = 2**20
 """A `Status` is a few KiB; what is longer is not one, and its beginning says what it is."""
@@ -84,41 +97,57 @@ class Request(NamedTuple):
 
 
 class RestClient:
-    """Sends the requests of one client."""
+    """Sends the requests of one client; an async context manager that owns its connections.
+
+    `guard` is called immediately before bytes of a write leave, and may raise `NotLeading`; `limiter` is waited for
+    before each request. `transport` replaces the connections to the server, for instance by a simulated one;
+    `missing_rights` is told which rights the server refuses.
+    """
 
     def __init__(
         self,
         config: RestConfig,
-        transport: Transport,
         *,
         user_agent: str,
-        clock: Clock,
-        timeout: float,
-        response_limit: int,
-        retry_policy: RetryPolicy,
-        limiter: RateLimiter | None,
-        concurrency_limit: ConcurrencyLimit,
-        guard: Guard | None,
-        missing_rights: MissingRights | None,
+        timeout: float = 30.0,
+        tries: int = TRIES,
+        connections: int = CONNECTIONS,
+        inactivity_limit: float = INACTIVITY_LIMIT,
+        response_limit: int = RESPONSE_LIMIT,
+        clock: Clock | None = None,
+        random: Random = randomness.random,
+        transport: Transport | None = None,
+        limiter: RateLimiter | None = None,
+        guard: Guard | None = None,
+        missing_rights: MissingRights | None = None,
     ) -> None:
-        self._config = config
-        self._transport = transport
+        self.config = config
         self._user_agent = user_agent
-        self._clock = clock
         self._timeout = timeout
+        self._inactivity_limit = inactivity_limit
         self._response_limit = response_limit
-        self._retry_policy = retry_policy
+        self._clock = clock or SystemClock()
+        self._transport = transport or HttpTransport(config, clock=self._clock, connections=connections)
+        self._retry_policy = RetryPolicy(tries=tries, random=random, sleep=self._clock.sleep)
         self._limiter = limiter
-        self._concurrency_limit = concurrency_limit
         self._guard = guard
         self._missing_rights = missing_rights
         self._metrics = RequestMetrics(urlsplit(config.server).netloc)
+        self.concurrency_limit = ConcurrencyLimit(self._clock.monotonic())
+        """How many writes the server should have at once, as its answers tell."""
 
-    async def object(self, request: Request) -> JsonObject:
+    async def __aenter__(self) -> Self:
+        await self._transport.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self._transport.__aexit__(*exc_info)
+
+    async def _object(self, request: Request) -> JsonObject:
         """Send a request, with retries, and decode the object that answers it."""
-        return self.decode(request, await self.body(request))
+        return self._decode(request, await self._body(request))
 
-    def decode(self, request: Request, answer: bytes) -> JsonObject:
+    def _decode(self, request: Request, answer: bytes) -> JsonObject:
         """Decode the object that answered a request."""
         try:
             decoded = orjson.loads(answer)
@@ -135,46 +164,35 @@ class RestClient:
             raise MalformedResponse(f"{self._where(request)}: {describe_body(answer)}; {NOT_KUBERNETES}")
         return decoded
 
-    async def body(self, request: Request) -> bytes:
+    async def _body(self, request: Request) -> bytes:
         """Send a request, with retries, and return the body of its answer."""
         try:
-            return await self._renewing(request)
-        except KubeError as error:
+            _, body = await self._renewing(request, self._attempt)
+        except KubeError:
             # Only now, because tenacity leaves some thirty objects behind that the garbage collector has to find.
-            return await self._retry(request, error)
+            note = partial(self._note_retry, request)
+            async for attempt in self._retry_policy.retrying(repeatable=request.repeatable, before_retry=note):
+                with attempt:
+                    if attempt.retry_state.attempt_number == 1:
+                        raise
+                    _, body = await self._renewing(request, self._attempt)
+        return body
 
-    async def _retry(self, request: Request, first: KubeError) -> bytes:
-        """Send a request again, if `first`, which its first try ended in, is a reason to."""
-        failures = [first]
+    def _note_retry(self, request: Request, error: KubeError, attempt: int) -> None:
+        code = str(error.status) if isinstance(error, ApiError) else NO_ANSWER
+        self._metrics.retry(request.method, code=code)
+        log.debug("request is tried again", method=request.method, attempt=attempt, error=str(error))
 
-        async def attempt() -> bytes:
-            if failures:
-                raise failures.pop()
-            return await self._renewing(request)
-
-        def count(error: KubeError, attempt: int) -> None:
-            self._metrics.retry(request.method, code=_code(error))
-            log.debug("request is tried again", method=request.method, attempt=attempt, error=str(error))
-
-        retrying = self._retry_policy.retrying(repeatable=request.repeatable, before_retry=count)
-        return await retrying(attempt)
-
-    async def answer(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
+    async def _answer(self, request: Request) -> tuple[int, Mapping[str, str], bytes]:
         """Send a request once and return the answer as it is, refusals included."""
         identity = await self._ready(request)
         response, body = await self._attempt(request, identity, refusals_too=True)
         return response.status, response.headers, body
 
     @asynccontextmanager
-    async def stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
+    async def _stream(self, request: Request) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a stream, and close its connection in the end."""
-        used = await self._ready(request)
-        try:
-            response = await self._opened(request, used)
-        except (Unauthorized, CertificateRejected):
-            if not await self._renewed(used):
-                raise
-            response = await self._opened(request, await self._ready(request))
+        response = await self._renewing(request, self._opened)
         try:
             yield response.chunks()
         finally:
@@ -195,16 +213,15 @@ class RestClient:
         except TimeoutError as error:
             raise self._too_late(request) from error
 
-    async def _renewing(self, request: Request) -> bytes:
-        """Send a request; if what we know of each other turns out to be stale, renew that and send it once more."""
+    async def _renewing(self, request: Request, attempt: Callable[[Request, _Identity], Awaitable[T]]) -> T:
+        """Try a request; if what we know of each other turns out to be stale, renew that and try it once more."""
         used = await self._ready(request)
         try:
-            _, body = await self._attempt(request, used)
+            return await attempt(request, used)
         except (Unauthorized, CertificateRejected):
             if not await self._renewed(used):
                 raise
-            _, body = await self._attempt(request, await self._ready(request))
-        return body
+            return await attempt(request, await self._ready(request))
 
     async def _ready(self, request: Request) -> _Identity:
         """Wait for the limit of this client, and then find out who we are; both have their own limits of time."""
@@ -212,12 +229,12 @@ class RestClient:
             started = self._clock.monotonic()
             await self._limiter.wait()
             self._metrics.limited(request.method, self._clock.monotonic() - started)
-        return await self._config.headers(), self._config.ssl_context
+        return await self.config.headers(), self.config.ssl_context
 
     async def _renewed(self, used: _Identity) -> bool:
         """Whether there is something else to try: what another request has found meanwhile, or what we find now."""
-        found = await self._config.headers(), self._config.ssl_context
-        return found != used or await self._config.credentials.renew()
+        found = await self.config.headers(), self.config.ssl_context
+        return found != used or await self.config.credentials.renew()
 
     async def _attempt(
         self, request: Request, identity: _Identity, *, refusals_too: bool = False
@@ -238,10 +255,10 @@ class RestClient:
                     now = self._clock.monotonic()
                     self._metrics.duration(request.method, now - started)
                     if request.method in WRITES:
-                        self._concurrency_limit.answered(sent=started, now=now, status=response.status)
+                        self.concurrency_limit.answered(sent=started, now=now, status=response.status)
         except TimeoutError as error:
             if request.method in WRITES:
-                self._concurrency_limit.answered(sent=started, now=self._clock.monotonic(), status=None)
+                self.concurrency_limit.answered(sent=started, now=self._clock.monotonic(), status=None)
             raise self._too_late(request) from error
 
     def _too_late(self, request: Request) -> RequestTimeout:
@@ -288,8 +305,7 @@ class RestClient:
         size = 0
         async for chunk in response.chunks():
             size += len(chunk)
-            # What comes in one piece need not be announced.
-            if size > self._response_limit or (len(parts) == 1 and _announced(response) > self._response_limit):
+            if size > self._response_limit:
                 raise ResponseTooLarge(
                     f"{self._where(request)}: the answer exceeds {self._response_limit} bytes; "
                     "narrow the selector or read it in pages"
@@ -319,7 +335,7 @@ class RestClient:
             response.headers,
             body,
             request=self._where(request),
-            source=self._config.source,
+            source=self.config.source,
         )
         self._note_right(request, response.status, error)
         return error
@@ -335,14 +351,23 @@ class RestClient:
 
     def _where(self, request: Request) -> str:
         """Name a request; without its parameters, which may be long and change each time."""
-        return f"{request.method} {self._config.server}{request.path}"
+        return f"{request.method} {self.config.server}{request.path}"
 
 
-def _announced(response: Response) -> int:
-    """Return how long a body will be, or 0 if its headers do not tell."""
-    length = response.headers.get("Content-Length", "")
-    return int(length) if length.isdecimal() else 0
+def confidential(path: str, body: bytes | None) -> list[bytes]:
+    """Return the confidential values of a request, the longest first: one may be a part of another."""
+    parts = path.split("/")
+    if body is None or not {"secrets", "tokenreviews"} & set(parts):
+        return []
+    try:
+        obj = load_json(body)
+    except JsonError:
+        return []
+    found = {text for text in _texts(obj) if len(text) >= _SHORTEST_SECRET} if isinstance(obj, dict) else set()
+    return [text.encode() for text in sorted(found, key=len, reverse=True)]
 
 
-def _code(error: KubeError) -> str:
-    return str(error.status) if isinstance(error, ApiError) else NO_ANSWER
+def _texts(obj: dict[str, Any]) -> Iterator[str]:
+    for section in (obj.get("data"), obj.get("stringData"), obj.get("spec")):
+        if isinstance(section, dict):
+            yield from (value for value in section.values() if isinstance(value, str))

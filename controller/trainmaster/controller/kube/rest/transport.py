@@ -15,7 +15,7 @@ Guarantees of every transport:
   from then on, and none that was opened under the old one is used again.
 
 It knows no retries, no timeouts of requests, no credentials and no JSON: those are the client's, above the seam, where
-a simulated server exercises them too. Which transport serves a `RestConfig` is decided in `http`.
+a simulated server exercises them too.
 """
 
 from __future__ import annotations

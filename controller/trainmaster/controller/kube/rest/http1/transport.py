@@ -1,37 +1,37 @@
-"""Requests over connections of our own: HTTP/1.1 as far as a Kubernetes client needs it, at a fraction of the cost of a
-library for everything.
+"""HTTP/1.1 to the server of a configuration, directly or through its proxy.
 
 Guarantees, besides those of every transport:
 - Nothing is ever sent twice: a connection that the server closed while it was idle is replaced before anything was
   written to it, and any failure afterwards is the caller's (T-3).
-- A request whose caller is cancelled, or gives its answer up, takes its connection with it.
+- Of requests beyond the limit the oldest is next. Of idle connections the one that was used last is used first: what a
+  burst has opened goes away after it.
 - Nothing of a request can end a line of its head: a path or a header that holds a line break is a `ValueError`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import re
+import sys
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Final, Self
 from urllib.parse import urlencode
 
-from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest import transport_errors
+from trainmaster.controller.kube.clock import Clock, Timer
 from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.http1.dialing import Dialer, Server
-from trainmaster.controller.kube.rest.http1.parser import MalformedAnswer
-from trainmaster.controller.kube.rest.http1.pool import Pool
-from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, Guard, Response
+from trainmaster.controller.kube.rest.errors import NotConnected
+from trainmaster.controller.kube.rest.http1.connection import BROKEN, Connection
+from trainmaster.controller.kube.rest.http1.dialer import Dialer
+from trainmaster.controller.kube.rest.http1.errors import no_answer
+from trainmaster.controller.kube.rest.transport import CONNECT_TIMEOUT, CONNECTIONS, IDLE_AT_MOST, Guard, Response
+from trainmaster.metrics import rest_client as metrics
 
-_NOT_IN_A_HEADER: Final = re.compile(r"[\x00\r\n]")
-_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
-_HEADS_AT_MOST: Final = 64
-"""How many sets of headers are remembered as bytes; a client has a dozen, and new ones when its token changes."""
+_LINE_BREAK: Final = re.compile(r"[\x00\r\n]")
 
 
-class Http1Transport:
-    """HTTP/1.1 over TCP and TLS, without proxies."""
+class HttpTransport:
+    """Requests to one server: a `Transport`."""
 
     def __init__(
         self,
@@ -41,29 +41,18 @@ class Http1Transport:
         connections: int = CONNECTIONS,
         connect_timeout: float = CONNECT_TIMEOUT,
     ) -> None:
-        self._server = Server.parse(config.server)
-        self._config = config
-        self._clock = clock
-        self._connections = connections
-        self._connect_timeout = connect_timeout
-        self._requests: Pool | None = None
-        self._watches: Pool | None = None
-        self._heads: dict[tuple[str, ...], bytes] = {}
-        """By the names of headers, followed by their values."""
+        dialer = self._dialer = Dialer(config, clock=clock, timeout=connect_timeout)
+        self._requests = Pool("request", dialer, clock=clock, limit=connections, idle_at_most=IDLE_AT_MOST)
+        # The next watch is seconds to minutes away: a connection kept for it would only be one more to lose.
+        self._watches = Pool("watch", dialer, clock=clock, limit=sys.maxsize, idle_at_most=0.0)
 
     async def __aenter__(self) -> Self:
-        dialer = Dialer(self._server, self._config, clock=self._clock, timeout=self._connect_timeout)
-        self._requests = Pool("request", dialer, clock=self._clock, limit=self._connections)
-        # The next watch is seconds to minutes away: a connection kept for it would only be one more to lose.
-        self._watches = Pool("watch", dialer, clock=self._clock, limit=None)
+        self._requests.is_open = self._watches.is_open = True
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        pools = self._requests, self._watches
-        self._requests = self._watches = None
-        for pool in pools:
-            if pool is not None:
-                await pool.close()
+        await self._requests.close()
+        await self._watches.close()
 
     async def send(
         self,
@@ -78,52 +67,114 @@ class Http1Transport:
     ) -> Response:
         """Send one request, once, and return when the headers of its answer have arrived."""
         pool = self._watches if streaming else self._requests
-        if pool is None:
+        if not pool.is_open:
             raise RuntimeError("the client is not open; use it inside `async with KubeClient(...)`")
-        server = self._server
-        where = f"{method} {server.origin}{server.path}{path}"
+        server = self._dialer.server
+        where = f"{method} {server.name}{server.path}{path}"
         request = self._request(method, path, params, headers, body)
         connection = await pool.take(where)
         try:
             return await connection.exchange(request, where=where, bodiless=method == "HEAD", guard=guard)
-        except (OSError, EOFError, MalformedAnswer) as error:
-            raise transport_errors.no_answer(where, server.origin, error) from error
+        except BROKEN as error:
+            raise no_answer(where, server if server.tls else self._dialer.nearest, error) from error
 
     def _request(
         self, method: str, path: str, params: Mapping[str, str], headers: Mapping[str, str], body: bytes | None
     ) -> bytes:
-        target = f"{self._server.path}{path}"
+        server, proxy = self._dialer.server, self._dialer.proxy
+        target = f"{server.path}{path}" or "/"
         if params:
             target = f"{target}{'&' if '?' in target else '?'}{_query(tuple(params.items()))}"
+        lines = {"Host": server.netloc}
+        if server.login:
+            lines["Authorization"] = server.login
+        if proxy is not None and not server.tls:  # there is no tunnel: the proxy reads the request
+            target = f"{server.name}{target}"
+            if proxy.login:
+                lines["Proxy-Authorization"] = proxy.login
+        lines |= headers
+        if body is not None or method in {"POST", "PUT", "PATCH"}:
+            lines["Content-Length"] = str(len(body or b""))
         # Paths come escaped; another round of escaping or unescaping would name another object.
         if not (target.isascii() and target.isprintable()) or " " in target:
             raise ValueError(f"{target!r} cannot be the target of a request")
-        start = f"{method} {target or '/'} HTTP/1.1\r\n".encode("ascii")
-        if body is None:
-            length = b"Content-Length: 0\r\n" if method in _WITH_BODY else b""
-            return b"%b%b%b\r\n" % (start, self._head(headers), length)
-        return b"%b%bContent-Length: %d\r\n\r\n%b" % (start, self._head(headers), len(body), body)
-
-    def _head(self, headers: Mapping[str, str]) -> bytes:
-        """Return the headers that have nothing to do with the body, as bytes."""
-        key = (*headers, *headers.values())
-        head = self._heads.get(key)
-        if head is None:
-            lines = {"Host": self._server.netloc}
-            if self._server.login:
-                lines["Authorization"] = self._server.login
-            lines |= headers
-            for name, value in lines.items():
-                if _NOT_IN_A_HEADER.search(name + value):
-                    raise ValueError(f"the header {name!r} cannot be sent: there is a line break in it")
-            head = "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode()
-            if len(self._heads) >= _HEADS_AT_MOST:
-                self._heads.clear()
-            self._heads[key] = head
-        return head
+        if _LINE_BREAK.search("".join([*lines, *lines.values()])):
+            raise ValueError("a header that has a line break in it cannot be sent")
+        head = "".join([f"{name}: {value}\r\n" for name, value in lines.items()])
+        return f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode() + (body or b"")
 
 
-@lru_cache(maxsize=64)
+class Pool:
+    """The connections of one kind: at most `limit` in use, and each kept for `idle_at_most` seconds without work."""
+
+    def __init__(self, name: str, dialer: Dialer, *, clock: Clock, limit: int, idle_at_most: float) -> None:
+        self._dialer = dialer
+        self._clock = clock
+        self._turns = asyncio.Semaphore(limit)
+        self._idle_at_most = idle_at_most
+        self._gauge = metrics.CONNECTIONS.labels(name)
+        self._open: set[Connection] = set()
+        self._idle: dict[Connection, Timer] = {}
+        """With what closes them in time; the one that was used last is the last."""
+        self.is_open = False
+
+    async def take(self, where: str) -> Connection:
+        """Return a connection for the request that `where` names; it comes back by `given_back`.
+
+        Raises:
+            NotConnected: There is none to be had.
+        """
+        await self._turns.acquire()
+        if not self.is_open:
+            self._turns.release()
+            raise NotConnected(f"{where}: the client was closed")
+        while self._idle:
+            connection, closing = self._idle.popitem()
+            closing.cancel()
+            if connection.is_open and connection.context is self._dialer.context():
+                return connection
+            connection.abort()
+        try:
+            connection = await self._dialer.dial(where)
+        except BaseException:
+            self._turns.release()
+            raise
+        connection.owner = self
+        if connection.is_open:
+            self._gauge.inc()
+            self._open.add(connection)
+        if not self.is_open:
+            connection.abort()
+        return connection
+
+    async def close(self) -> None:
+        """Close every connection at once; one that is just being opened is closed when it is."""
+        self.is_open = False
+        for connection in list(self._open):
+            connection.abort()
+        for _ in range(20):  # more turns of the event loop than they take to notice that
+            if not self._open:
+                break
+            await asyncio.sleep(0)
+
+    def given_back(self, connection: Connection, *, reusable: bool) -> None:
+        """Take a connection back whose exchange is over."""
+        self._turns.release()
+        if reusable and self._idle_at_most and self.is_open:
+            due = self._clock.monotonic() + self._idle_at_most
+            self._idle[connection] = self._clock.call_at(due, connection.abort)
+        else:
+            connection.abort()
+
+    def lost(self, connection: Connection) -> None:
+        """Take note of a connection that is closed."""
+        self._gauge.dec()
+        self._open.discard(connection)
+        if connection in self._idle:
+            self._idle.pop(connection).cancel()
+
+
+@functools.lru_cache(maxsize=64)
 def _query(params: tuple[tuple[str, str], ...]) -> str:
     """Escape parameters, which are the same for most requests of a kind."""
     return urlencode(params)

@@ -17,7 +17,7 @@ from support.virtualtime import settle
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import CertificateRejected, KubeError, NotConnected, TransportError
-from trainmaster.controller.kube.rest.http import http_transport
+from trainmaster.controller.kube.rest.http1.transport import HttpTransport
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -27,7 +27,7 @@ PATH = "/api/v1/namespaces/ns/pods/a"
 
 
 async def complaint(kind: type[KubeError], config: RestConfig, clock: Any) -> str:
-    transport = http_transport(config, clock=clock, connect_timeout=5.0)
+    transport = HttpTransport(config, clock=clock, connect_timeout=5.0)
     async with KubeClient(config, user_agent="test", clock=clock, tries=1, transport=transport) as client:
         with pytest.raises(kind) as caught:
             await client.get(PODS, "ns", "a")
