@@ -39,14 +39,19 @@ def test_nothing_holds_a_lock_while_it_waits_for_the_server() -> None:
 
     The semaphores of the webhooks and of the metrics count requests, each under a timeout, and exclude nobody; the lock
     of the webhooks' worker lets one review a turn onto the loop and is never held across a wait. That of the threads
-    for plugins counts threads, which decide and send nothing.
+    for plugins counts threads, which decide and send nothing. The semaphore of the HTTP client counts connections, and
+    its lock has one look up a name for all who dial, under the timeout of dialing. That of the debugging pages is never
+    waited for: whoever comes second is refused.
     """
     found: dict[str, set[str]] = {}
     for name, place in names():
         if name in LOCKS:
             found.setdefault(place.partition(":")[0], set()).add(name)
     assert found == {
+        "debugging/handlers.py": {"Lock"},
         "kube/auth/refresh.py": {"Lock"},
+        "kube/rest/http1/dialer.py": {"Lock"},
+        "kube/rest/http1/transport.py": {"Semaphore"},
         "plugins/threads.py": {"Semaphore"},
         "webhooks/handlers.py": {"Semaphore"},
         "webhooks/workers.py": {"Lock"},
