@@ -273,14 +273,20 @@ class UnhurriedWorld(FailingWorld):
         return await self.reconciler.reconcile(KEY)
 
 
-async def failed_unhurriedly() -> UnhurriedWorld:
+async def running_unhurriedly() -> UnhurriedWorld:
     world = UnhurriedWorld()
     world.put(trainjob_object(), runtime_object())
     await world.reconcile()
-    world.show_pods(pod(0), failing())
+    world.show_pods(pod(0), pod(1))
     await world.report(active=1, ready=1)
     await world.clock.advance(2)
     await world.reconcile()
+    return world
+
+
+async def failed_unhurriedly() -> UnhurriedWorld:
+    world = await running_unhurriedly()
+    world.show_pods(pod(0), failing())
     assert await world.report(FAILED, failed=1) == RequeueAfter(HELD)
     assert world.conditions == {}
     return world
@@ -321,6 +327,59 @@ async def test_a_finding_that_comes_twice_changes_nothing() -> None:
     assert world.reads == 2
     assert world.told == world.events == [TOLD]
     assert len(world.patches) == written
+
+
+@pytest.mark.parametrize("is_made_again", [False, True])
+@pytest.mark.parametrize("moment", ["before", "meanwhile"])
+async def test_what_is_found_of_a_job_is_told_of_no_other(moment: str, is_made_again: bool) -> None:
+    """Its JobSet is still there, and nobody has reconciled it since."""
+    world = await failed_unhurriedly()
+    read = world.list
+
+    def replace() -> None:
+        world.remove("TrainJob")
+        if is_made_again:
+            world.store(trainjob_object(uid="another"))
+
+    async def replaced_meanwhile(*arguments: Any, **options: Any) -> JsonObject:
+        found = await read(*arguments, **options)
+        replace()
+        return found
+
+    if moment == "before":
+        replace()
+    else:
+        world.list = replaced_meanwhile  # type: ignore[method-assign]
+    assert not await world.diagnose()
+    assert world.events == []
+    assert world.diagnosis._jobs == {}
+
+
+async def test_pods_that_were_read_while_the_job_failed_are_read_once_more() -> None:
+    world = await running_unhurriedly()
+    read = world.list
+
+    async def fails_meanwhile(*arguments: Any, **options: Any) -> JsonObject:
+        found = await read(*arguments, **options)
+        if world.reads == 1:
+            world.show_pods(pod(0), failing())
+            assert await world.report(FAILED, failed=1) == RequeueAfter(HELD)
+        return found
+
+    world.list = fails_meanwhile  # type: ignore[method-assign]
+    await world.report(active=1)
+    await world.diagnose()
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
+
+
+async def test_nothing_is_kept_of_an_ended_job_whose_pods_cannot_be_read_any_more() -> None:
+    world = await failed_unhurriedly()
+    await world.clock.advance(HELD)
+    await world.reconcile()
+    world.remove("JobSet")
+    await world.diagnose()
+    assert world.diagnosis._jobs == {}
 
 
 @pytest.mark.parametrize("is_made_again", [False, True])

@@ -12,7 +12,8 @@ Guarantees:
   a JobSet that lacks Jobs which may be refused, a few seconds after it was seen, and ever more rarely from then on.
 - The end of a TrainJob that has failed is held back until its pods were read, for `HELD` seconds at most: whoever
   takes the cause of its end from its conditions finds it there. If that takes longer it is added later.
-- What is found of a job that is deleted meanwhile, or made again under its name, is dropped.
+- What is found of a job that is deleted meanwhile, or made again under its name, is dropped: the UIDs of TrainJob and
+  JobSet count, as the caches show them once the answer is there. So nothing is kept of what is gone.
 - What the status says stays, and is not told again, when another process takes over.
 """
 
@@ -306,28 +307,37 @@ class Diagnosis:
         Returns:
             The seconds until something else is due; None: nothing is.
         """
-        trainjob, jobset = self._trainjobs.get(key), self._jobsets.get(key)
-        if trainjob is None or jobset is None:
-            return None
-        has_read_pods = await self._read_pods(key, trainjob, jobset)
-        if await self._read_events(key, jobset) or has_read_pods:
+        has_read_pods = await self._read_pods(key)
+        if await self._read_events(key) or has_read_pods:
             self.on_finding(key)
         due = self.next_due(key)
         return None if due is None else max(due - self._clock.monotonic(), _BETWEEN_LOOKS)
 
-    async def _read_pods(self, key: str, trainjob: JsonObject, jobset: JsonObject) -> bool:
-        """Read the pods of a JobSet if that is due; tells whether it is the JobSet of the TrainJob still."""
+    def _objects(self, key: str, uid: str) -> tuple[JsonObject, JsonObject] | None:
+        """Return a TrainJob and its JobSet of this UID as they are now; else drop everything about the key."""
+        trainjob, jobset = self._trainjobs.get(key), self._jobsets.get(key)
+        if trainjob is not None and jobset is not None and jobset["metadata"]["uid"] == uid:
+            owners = jobset["metadata"].get("ownerReferences") or ()
+            if any(each["uid"] == trainjob["metadata"]["uid"] for each in owners):
+                return trainjob, jobset
+        self.forget(key)
+        return None
+
+    async def _read_pods(self, key: str) -> bool:
+        """Read the pods of a TrainJob if that is due; tells whether it is the same one still."""
         job = self._jobs.get(key)
-        if job is None or job.uid != jobset["metadata"]["uid"] or not self._is_due(key, job):
+        if job is None or not self._is_due(key, job) or (objects := self._objects(key, job.uid)) is None:
             return False
+        _, jobset = objects
+        attempt, has_ended = (jobset.get("status") or {}).get("restarts") or 0, job.held_until is not None
         pods = await read_failed_pods(self._client, self._clock, jobset)
-        if self._jobs.get(key) is not job:
+        if self._jobs.get(key) is not job or (objects := self._objects(key, job.uid)) is None:
             return False
-        if job.held_until is not None:
+        if has_ended:
             job.was_read_at_end, job.due = True, None
         if pods is None:
             return True
-        attempt = (jobset.get("status") or {}).get("restarts") or 0
+        trainjob, jobset = objects
         if not job.was_read:
             # What has been overcome in the time of another process, that one has told of.
             job.first_failures.skip(each for each in overcome(pods, attempt) if _is_before(each.at, self._started_at))
@@ -340,11 +350,14 @@ class Diagnosis:
             await self._explain(job, trainjob, jobset, [each.shown for each in pods])
         return True
 
-    async def _read_events(self, key: str, jobset: JsonObject) -> bool:
-        """Read why a JobSet lacks Jobs if that is due; tells whether it is the JobSet of the TrainJob still."""
+    async def _read_events(self, key: str) -> bool:
+        """Read why the JobSet of a TrainJob lacks Jobs if that is due; tells whether it is the same one still."""
         look, now = self._looks.get(key), self._clock.monotonic()
-        if look is None or look.uid != jobset["metadata"]["uid"] or now < look.due or not self._take_turn(look):
+        if look is None or now < look.due or not self._take_turn(look):
             return False
+        if (objects := self._objects(key, look.uid)) is None:
+            return False
+        _, jobset = objects
         look.interval = min(2 * look.interval, LONGEST_INTERVAL)
         look.due, look.has_turn = now + look.interval, False
         look.refusal = await read_refused_jobs(self._client, self._clock, jobset, known=look.refusal)
