@@ -316,6 +316,25 @@ async def test_a_finding_that_comes_late_completes_the_end_once() -> None:
     assert world.diagnosis._jobs == {}
 
 
+async def test_a_finding_that_comes_while_the_end_is_written_completes_it() -> None:
+    world = await failed_unhurriedly()
+    await world.clock.advance(HELD)
+    write = world.patch_status
+
+    async def takes_time(*arguments: Any, **options: Any) -> tuple[JsonObject, str]:
+        answer = await write(*arguments, **options)
+        world.patch_status = write  # type: ignore[method-assign]
+        await world.diagnose()
+        return answer
+
+    world.patch_status = takes_time  # type: ignore[method-assign]
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == FAILED["message"]
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
+    assert world.diagnosis._jobs == {}
+
+
 async def test_a_finding_that_comes_twice_changes_nothing() -> None:
     world = await FailingWorld.failed()
     written = len(world.patches)

@@ -14,15 +14,19 @@ from datetime import datetime
 
 from support.sim.server import SimServer
 
+from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL, REPLICATED_JOB_LABEL
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
-from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, GroupResource
+from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, PODS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector as Collector
 from trainmaster.devcluster.controllers.jobset.status import COMPLETED, FAILED, SUSPENDED, set_condition
 from trainmaster.devcluster.controllers.jobset.webhook import jobset_webhook
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+FAILURE = "ValueError: my loss is NaN"
+"""What a container says that fails."""
 
 _JOBSET_OPTIONS = WriteOptions(field_manager="jobset-controller-manager")
 _USER_OPTIONS = WriteOptions(field_manager="user")
@@ -35,6 +39,8 @@ class Fate:
     seconds: float | None = 5.0
     """How long it runs; None: for ever."""
     end: str = COMPLETED
+    unready: float = 0.0
+    """For how many of these seconds, the last, it is not ready."""
 
 
 _ENDS = {
@@ -119,8 +125,10 @@ class JobSetActor:
             _count(spec, status, "active")
             return 1.0
         if fate.seconds is None or now < since + fate.seconds:
-            _count(spec, status, "active", "ready")
-            return None if fate.seconds is None else since + fate.seconds - now
+            left = None if fate.seconds is None else since + fate.seconds - now
+            is_ready = left is None or left > fate.unready
+            _count(spec, status, "active", *(["ready"] if is_ready else []))
+            return left - fate.unready if left is not None and is_ready else left
         _count(spec, status, "succeeded" if fate.end == COMPLETED else "failed")
         status["terminalState"] = fate.end
         set_condition(status, fate.end, *_ENDS[fate.end], now=self._api.clock())
@@ -207,6 +215,25 @@ class User:
     async def patch(self, resource: GroupResource, namespace: str, name: str, patch: JsonObject) -> None:
         """Merge a patch into an object."""
         await self._api.patch(resource, namespace, name, patch, patch_type=PatchType.MERGE, options=_USER_OPTIONS)
+
+    async def fail_pod(self, name: str) -> None:
+        """Show a pod of a JobSet whose container has failed, as the kubelet leaves it."""
+        jobset = self.find(JOBSETS, "default", name) or {}
+        labels = {JOBSET_LABEL: name, JOBSET_UID_LABEL: jobset["metadata"]["uid"], REPLICATED_JOB_LABEL: "node"}
+        container = {"name": "node", "image": "train:1"}
+        pod: JsonObject = {"metadata": {"name": f"{name}-node-0-0", "namespace": "default", "labels": labels}}
+        await self.create(PODS, {"apiVersion": "v1", "kind": "Pod", **pod, "spec": {"containers": [container]}})
+        ended = {"exitCode": 1, "reason": "Error", "message": FAILURE, "finishedAt": "2026-01-01T00:00:05Z"}
+        status = {**container, "imageID": "", "ready": False, "restartCount": 0, "state": {"terminated": ended}}
+        await self._api.patch(
+            PODS,
+            "default",
+            f"{name}-node-0-0",
+            {"status": {"phase": "Failed", "containerStatuses": [status]}},
+            patch_type=PatchType.MERGE,
+            subresource="status",
+            options=_USER_OPTIONS,
+        )
 
     async def delete(self, resource: GroupResource, namespace: str, name: str) -> None:
         """Delete an object."""

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from support.sim.actors import Fate
-from support.sim.faults.lasting import LATE
+from support.sim.actors import FAILURE, Fate
+from support.sim.faults.lasting import LASTING_FAULTS, LATE
+from support.sim.faults.writes import WRITE_FAULTS
 from support.sim.job_scenarios import JOB_SCENARIOS
 from support.sim.scenario import Scenario
 from support.sim.world import World
@@ -87,21 +88,57 @@ async def _fail(world: World) -> None:
     await _ended(world, condition="Failed")
 
 
+async def _submit_failing(world: World, *names: str, pods_take: float = 0.0) -> None:
+    """TrainJobs of which a container has failed, while their JobSets run."""
+    world.server.network.pods_take = pods_take
+    for name in names:
+        await _submit(world, name)
+    for name in names:
+        await _running(world, name)
+        await world.user.fail_pod(name)
+
+
+async def _fail_late(world: World) -> None:
+    """More fail at once than are looked at at once: the causes of the last are found when their ends are told."""
+    names = ("a", "b", "c", "d", "e", "f")
+    await _submit_failing(world, *names, pods_take=2.0)
+    for name in names:
+        await _ended(world, name, condition="Failed")
+    await world.until(lambda: all(_has_cause(world, name) for name in names), "the TrainJobs tell why they failed")
+
+
+async def _fail_twice(world: World) -> None:
+    """The same failure is found when ranks are lost, when all have had time to tell of it, and at the end."""
+    await _submit_failing(world, "job")
+    await _ended(world, condition="Failed")
+    await world.until(lambda: _has_cause(world, "job"), "the TrainJob tells why it failed")
+
+
 async def _fail_and_delete(world: World) -> None:
     """Nobody needs what is found of it any more."""
-    await _submit(world)
+    await _submit_failing(world, "job", pods_take=2.0)
     await world.until(lambda: world.jobset_holds("job", FAILED), "the JobSet fails")
+    await asyncio.sleep(0.5)
     await world.user.delete(TRAINJOBS, "default", "job")
     await _gone(world)
 
 
 async def _fail_and_recreate(world: World) -> None:
     """What is found of the first one says nothing of the second."""
-    await _submit(world)
+    await _submit_failing(world, "job", pods_take=2.0)
     await world.until(lambda: world.jobset_holds("job", FAILED), "the JobSet fails")
+    await asyncio.sleep(0.5)
     await world.user.delete(TRAINJOBS, "default", "job")
     await _submit(world)
     await _ended(world, condition="Failed")
+    if _has_cause(world, "job"):
+        world.violations.append("the second TrainJob tells of a failure of the first")
+
+
+def _has_cause(world: World, name: str) -> bool:
+    status = (world.user.find(TRAINJOBS, "default", name) or {}).get("status") or {}
+    told = {each["type"]: each["message"] for each in status.get("conditions") or ()}
+    return FAILURE in told.get("Failed", "") and FAILURE in told.get("ContainerFailed", "")
 
 
 async def _suspend_and_resume(world: World) -> None:
@@ -302,8 +339,22 @@ SCENARIOS = {
     for scenario in (
         Scenario("complete", _complete),
         Scenario("fail", _fail, {"job": Fate(end=FAILED)}),
-        Scenario("fail-delete", _fail_and_delete, {"job": Fate(end=FAILED)}),
-        Scenario("fail-recreate", _fail_and_recreate, {"job": Fate(end=FAILED)}),
+        Scenario(
+            "fail-late",
+            _fail_late,
+            {name: Fate(seconds=20, end=FAILED) for name in ("a", "b", "c", "d", "e", "f")},
+            # Whoever starts after an end was told does not look for its cause.
+            faults=("none", "duplicates", "coalesced", "short-watches", "no-bookmarks", "conflict", "throttled", LATE),
+        ),
+        Scenario(
+            "fail-twice",
+            _fail_twice,
+            {"job": Fate(seconds=20, end=FAILED, unready=5)},
+            # What is slow does not answer in time, so that nothing is found.
+            faults=tuple(each for each in (*WRITE_FAULTS, *LASTING_FAULTS, LATE) if each != "slow"),
+        ),
+        Scenario("fail-delete", _fail_and_delete, {"job": Fate(seconds=20, end=FAILED)}),
+        Scenario("fail-recreate", _fail_and_recreate, {"job": Fate(seconds=20, end=FAILED)}),
         Scenario("suspend-resume", _suspend_and_resume, {"job": Fate(seconds=300)}),
         Scenario("patch-suspended", _patch_while_suspended),
         Scenario("delete", _delete_in_flight, {"job": Fate(seconds=None)}),

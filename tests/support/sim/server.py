@@ -67,6 +67,9 @@ class Network:
     bookmarks: bool = True
     streaming_lists: bool = True
     page_size: int | None = None
+    pods_take: float = 0.0
+    """Seconds that a list of pods takes besides."""
+
     pages_expire: bool = False
     """Whether the continuation of a list is always 410."""
 
@@ -159,6 +162,8 @@ class SimServer:
             nonlocal outcome
             await asyncio.sleep(self.network.latency(self._chooser))
             answer = await self._perform(process, request)
+            if (request.verb, request.target.resource) == ("list", "pods"):
+                await asyncio.sleep(self.network.pods_take)
             outcome = str(answer.status)
             if answer.status < 300 and request.verb in WRITES:
                 self._on_accepted(process, request)

@@ -253,8 +253,7 @@ class Diagnosis:
         job = self._jobs.get(key)
         if job is None or self._is_unread_at_end(job):
             return NOTHING
-        job.first_failures.reopen()
-        return Findings(job.first_failures) if job.first_failures.told else NOTHING
+        return Findings(job.first_failures)
 
     def refusal(self, key: str, jobset: JsonObject) -> str | None:
         """Take a JobSet that lacks Jobs; return why, if that is known."""
@@ -287,10 +286,13 @@ class Diagnosis:
         if known is not None and known[1] == counts_of(status.get("jobsStatus") or ()):
             del self._counts[key]
 
-    def forget_ended(self, key: str) -> None:
-        """Drop everything about a TrainJob whose end is told, unless its pods are still to be read."""
+    def forget_ended(self, key: str, conditions: list[JsonObject]) -> None:
+        """Drop everything about a TrainJob whose end is told, unless its conditions lack what is found of it."""
         job = self._jobs.get(key)
-        if job is None or not self._is_unread_at_end(job):
+        found = job.first_failures.condition if job is not None else None
+        told = find_condition(conditions, CONTAINER_FAILED)
+        is_told = found is None or (told is not None and told.get("message") == found["message"])
+        if job is None or (is_told and not self._is_unread_at_end(job)):
             self.forget(key)
 
     def forget(self, key: str) -> None:

@@ -227,8 +227,8 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
 
     def _on_status(self, key: str, observed: Observed, decided: Plan, status: JsonObject) -> None:  # noqa: ARG002
         self._diagnosis.note_status(key, status)
-        if finished(status.get("conditions") or []):
-            self._diagnosis.forget_ended(key)
+        if finished(conditions := status.get("conditions") or []):
+            self._diagnosis.forget_ended(key, conditions)
             self._lasting_plans.forget(key)
 
     def _ends(self, observed: Observed, status: JsonObject) -> bool:
