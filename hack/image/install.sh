@@ -10,8 +10,8 @@
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
 #   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is what no
 #   command imports: the client of kubernetes-asyncio, 25 MB, version 1 of pydantic, and what others compile C with.
-# - Shared objects lose their symbols for debuggers, 13 MB. Tests, and what only type checkers and Cython read, 2 MB, are
-#   left out.
+# - Shared objects lose their symbols for debuggers, 13 MB. Tests, what only type checkers and Cython read, and change
+#   logs, 3 MB, are left out.
 # - Twice the same with the same interpreter: SOURCE_DATE_EPOCH is the time of every file.
 set -eu
 python=$1 source=$2 directory=$3
@@ -41,7 +41,7 @@ done
     --find-links "$work/wheel" trainmaster
 
 find "$directory" -type d -name tests -prune -exec rm -rf {} +
-find "$directory/lib" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' \) -delete
+find "$directory/lib" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name CHANGELOG.md \) -delete
 find "$directory" -name '*.so' -exec strip --strip-unneeded {} +
 export PYTHONPYCACHEPREFIX="$directory/pycache"
 compile="$directory/bin/python -m compileall -q --invalidation-mode unchecked-hash"

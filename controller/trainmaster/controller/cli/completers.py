@@ -99,7 +99,7 @@ def _namespaces(parsed_args: argparse.Namespace, **_: object) -> list[str]:
 def _asked(names: Callable[[Any], Awaitable[list[str]]], arguments: argparse.Namespace) -> list[str]:
     """Ask the cluster for names; none if it does not answer, or not in time."""
     # The time for imports, those of credentials included, is no waiting for the cluster.
-    import trainmaster.controller.kube.auth.kubeconfig  # noqa: F401, PLC0415 - as above
+    import trainmaster.controller.kube.auth.kubeconfig_credentials  # noqa: F401, PLC0415 - as above
     from trainmaster.controller.cli.cluster import running_cluster  # noqa: PLC0415 - as above
     from trainmaster.controller.kube.rest.client import KubeClient  # noqa: PLC0415 - as above
     from trainmaster.controller.kube.rest.errors import KubeError  # noqa: PLC0415 - as above

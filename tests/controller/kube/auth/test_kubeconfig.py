@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import ssl
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.authorities import Authority
 from support.kubeconfigs import write_kubeconfig
 from support.virtualtime import VirtualClock
 
@@ -37,6 +40,13 @@ async def test_unknown_context(tmp_path: Path) -> None:
         (
             {"clusters": [{"name": "d", "cluster": {}}]},
             "its context 'main' is of cluster 'c', which is missing; it has: d",
+        ),
+        (
+            {"clusters": [{"name": "c", "cluster": {"tls-server-name": "server"}}]},
+            (
+                "its cluster 'c' names no server; have the tool that made the cluster write it again, or name another "
+                "with --kubeconfig or KUBECONFIG"
+            ),
         ),
         ({"users": []}, "its context 'main' is of user 'u', which is missing; it has: none"),
         ({"contexts": [{"name": "main", "context": {"user": "u"}}]}, "its context 'main' names no cluster; it has: c"),
@@ -195,6 +205,57 @@ async def test_token_that_cannot_be_read_again_stays_until_it_is_refused(tmp_pat
     assert await config.headers() == {"Authorization": "Bearer first"}
     with pytest.raises(ConfigurationError, match=r"kubeconfig .*: No such file or directory \(.*/token\)"):
         await config.credentials.renew()
+
+
+async def test_a_key_of_the_kubeconfig_stays_in_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that is killed removes nothing."""
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    files = dict(zip(("client-certificate", "client-key"), Authority().issue(tmp_path), strict=True))
+    user = {f"{name}-data": base64.b64encode(file.read_bytes()).decode() for name, file in files.items()}
+    config = await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", server="https://one", user=user))
+    assert config.ssl_context is not None
+    assert not list((tmp_path / "temporary").iterdir())
+
+
+async def test_files_are_merged_and_relative_paths_begin_beside_the_one_they_stand_in(tmp_path: Path) -> None:
+    """The first file that names something counts."""
+    (tmp_path / "a").mkdir()
+    certificate, key = Authority().issue(tmp_path / "a")
+    user = {"client-certificate": certificate.name, "client-key": key.name, "tokenFile": "token"}
+    (tmp_path / "a" / "token").write_text("of-the-first")
+    (tmp_path / "a" / "k").write_text(yaml.safe_dump({"users": [{"name": "u", "user": user}]}))
+    second = write_kubeconfig(tmp_path / "b", server="https://one", user={"token": "of-the-second"})
+    config = await load_config(kubeconfig=f"{tmp_path / 'a' / 'k'}:{tmp_path / 'missing'}:{second}")
+    assert await config.headers() == {"Authorization": "Bearer of-the-first"}
+
+
+async def test_the_current_context_is_that_of_the_first_file_that_has_one(tmp_path: Path) -> None:
+    """Otherwise kubectl would be at one cluster, and we at another."""
+    files = [tmp_path / name for name in ("first", "second", "third")]
+    for file, current in zip(files, ("", "main", "other"), strict=True):
+        document = yaml.safe_load(Path(write_kubeconfig(file)).read_text())
+        file.write_text(yaml.safe_dump(document | {"current-context": current}))
+    assert (await load_config(kubeconfig=":".join(map(str, files)))).source.endswith('context "main"')
+    assert (await load_config(kubeconfig=f"{files[1]}:{files[0]}")).source.endswith('context "main"')
+
+
+@pytest.mark.parametrize(
+    ("field", "content", "said"),
+    [
+        ("certificate-authority", "gone", "gone is needed for TLS, but cannot be read: No such file or directory"),
+        ("certificate-authority-data", "abc", r"in .*/k, certificate-authority-data is not base64; have the tool"),
+    ],
+)
+async def test_an_authority_that_cannot_be_read(tmp_path: Path, field: str, content: str, said: str) -> None:
+    path = write_kubeconfig(tmp_path / "k", server="https://one", **{field: content})
+    with pytest.raises(ConfigurationError, match=said):
+        await load_config(kubeconfig=path)
+
+
+async def test_a_user_with_a_password(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "k", user={"username": "me", "password": "secret"})
+    assert await (await load_config(kubeconfig=path)).headers() == {"Authorization": "Basic bWU6c2VjcmV0"}
 
 
 async def test_impersonation_is_asked_for_or_refused(tmp_path: Path) -> None:

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from trainmaster.controller.kube.auth.refresh import RefreshingCredentials
-from trainmaster.controller.kube.auth.tls import TlsFiles, TlsReloader
+from trainmaster.controller.kube.auth.tls import Pem, TlsFiles, tls_context
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 
@@ -24,35 +25,31 @@ class ServiceAccountCredentials(RefreshingCredentials):
     def __init__(self, directory: Path, *, clock: Clock) -> None:
         super().__init__(clock=clock)
         self._directory = directory
-        self._files = TlsFiles(authorities=str(directory / "ca.crt"))
         self._token = self._read_token()
-        try:
-            self._tls = TlsReloader(self._files)
-        except ConfigurationError as error:
-            raise _unusable(error) from error
-        self._config: RestConfig | None = None
+        self._config: RestConfig
 
     def bind(self, config: RestConfig) -> None:
-        """Serve an config: with the credentials, the TLS context and the namespace of the pod."""
+        """Serve a configuration: with the credentials, the TLS context and the namespace of the pod."""
         namespace = self._directory / "namespace"
         config.namespace = (namespace.read_text(encoding="utf-8").strip() if namespace.exists() else "") or "default"
         config.credentials = self
         config.source = f"the service account in {self._directory}"
-        config.ssl_context = self._tls.context
+        config.ssl_context = self._context()
         self._config = config
 
     def _headers(self) -> Mapping[str, str]:
         return {"Authorization": f"Bearer {self._token}"}
 
     async def _reload(self) -> bool:
-        before, self._token = self._token, self._read_token()
+        config, before = self._config, (self._token, self._config.ssl_context)
+        self._token, config.ssl_context = self._read_token(), self._context()
+        return (self._token, config.ssl_context) != before
+
+    def _context(self) -> ssl.SSLContext:
         try:
-            replaced = self._tls.reload(self._files)
+            return tls_context(TlsFiles(Pem.read(self._directory / "ca.crt")))
         except ConfigurationError as error:
             raise _unusable(error) from error
-        if self._config is not None:
-            self._config.ssl_context = self._tls.context
-        return replaced or self._token != before
 
     def _read_token(self) -> str:
         path = self._directory / "token"

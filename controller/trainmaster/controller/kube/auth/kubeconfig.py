@@ -1,256 +1,84 @@
-"""The cluster and the user of a kubeconfig; `loader` states the guarantees.
+"""Kubeconfig files: read, checked and merged as kubectl does it.
 
-kubernetes_asyncio merges the files and knows their fields. It stumbles over files that are empty, and tells of parts
-that are missing in terms of its own: `read_kubeconfig` names the part. What it does without a limit of time, or without
-verifying whom it talks to, is done here instead: token files, exec plugins and identity providers. What it does not
-know, impersonation, is done here or refused, never ignored: it takes rights away.
+kubernetes_asyncio merges the files. It stumbles over files that are empty, takes the last current context for the one
+that counts, and tells of parts that are missing in terms of its own: here the part is named.
+
+Guarantees:
+- A field of a wrong type is refused wherever it is, in words that name file, entry and field, and so is a part that
+  names another which is not there. What is in a field is never shown: it may be a secret.
+- Fields that nobody here reads are passed over.
 """
 
 from __future__ import annotations
 
 import base64
-import copy
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, cast
 
-import yaml
+from trainmaster.controller.kube.auth.kubeconfig_library import ConfigNode, KubeConfigMerger
+from trainmaster.controller.kube.auth.tls import Pem
+from trainmaster.controller.kube.rest.config import ConfigurationError
+from trainmaster.runtime.yamltext import load_yaml
 
-from trainmaster.controller.kube.auth.exec import PLUGIN_TIMEOUT, ExecCredential, run_exec_plugin
-from trainmaster.controller.kube.auth.kubeconfig_fields import WRITE_AGAIN, check_fields
-from trainmaster.controller.kube.auth.kubeconfig_library import (
-    ConfigException,
-    ConfigNode,
-    Configuration,
-    FileOrData,
-    KubeConfigLoader,
-    KubeConfigMerger,
-)
-from trainmaster.controller.kube.auth.oidc import PROVIDER_TIMEOUT, refresh_tokens
-from trainmaster.controller.kube.auth.refresh import REFRESH_PERIOD, RefreshingCredentials
-from trainmaster.controller.kube.auth.tls import TlsFiles, TlsReloader
-from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
-from trainmaster.runtime.jsontext import load_json
-from trainmaster.runtime.yamltext import YamlError, load_yaml
+_Shape = type | list[Any] | dict[str, Any]
+"""A type; a list of one shape; a mapping with the shapes of some fields, or under `""` that of all."""
 
-_EXPIRY_MARGIN: Final = timedelta(seconds=2 * REFRESH_PERIOD)
-"""Tokens are replaced that long before they expire; half of it may pass until the next look."""
+_TEXTS: Final[_Shape] = [str]
 
-_LOAD_TIMEOUT: Final = PLUGIN_TIMEOUT + PROVIDER_TIMEOUT
+_ENTRIES: Final[Mapping[str, tuple[str, _Shape]]] = {
+    "clusters": (
+        "cluster",
+        {
+            "server": str,
+            "tls-server-name": str,
+            "insecure-skip-tls-verify": bool,
+            "certificate-authority": str,
+            "certificate-authority-data": str,
+            "proxy-url": str,
+        },
+    ),
+    "users": (
+        "user",
+        {
+            "client-certificate": str,
+            "client-certificate-data": str,
+            "client-key": str,
+            "client-key-data": str,
+            "token": str,
+            "tokenFile": str,
+            "as": str,
+            "as-uid": str,
+            "as-groups": _TEXTS,
+            "as-user-extra": {"": _TEXTS},
+            "username": str,
+            "password": str,
+            "auth-provider": {"name": str, "config": {"": str}},
+            "exec": {
+                "apiVersion": str,
+                "command": str,
+                "args": _TEXTS,
+                "env": [{"name": str, "value": str}],
+                "installHint": str,
+                "provideClusterInfo": bool,
+                "interactiveMode": str,
+            },
+        },
+    ),
+    "contexts": ("context", {"cluster": str, "user": str, "namespace": str}),
+}
+"""By list: under which name an entry has what it is about, and the shape of that."""
 
+_WORDS: Final = {
+    str: "text",
+    bool: "true or false",
+    list: "a list",
+    dict: "a mapping",
+    int: "a number",
+    float: "a number",
+}
 
-class KubeconfigCredentials(RefreshingCredentials):
-    """Credentials of a kubeconfig; they may come from a file, an exec plugin or an identity provider."""
-
-    def __init__(self, paths: str, *, context: str | None, source: str, clock: Clock) -> None:
-        super().__init__(clock=clock)
-        self.configuration: Configuration
-        self._name = f"kubeconfig {paths} (from {source})"
-        self._paths = paths
-        self._context = context
-        self._loader: _Loader
-        self._config: RestConfig | None = None
-        self._tls: TlsReloader | None = None
-
-    async def load(self) -> None:
-        """Read the files and authenticate, from the start."""
-        with self._naming_the_kubeconfig():
-            await self._authenticate(self._read())
-
-    def bind(self, config: RestConfig) -> None:
-        """Serve a configuration: with the credentials, the namespace of the context and, for https, a TLS context."""
-        config.credentials = self
-        config.source = f'{self._name}, context "{self._loader.name}"'
-        config.namespace = self._loader.context.get("namespace") or "default"
-        self._config = config
-        if config.server.startswith("https:"):
-            with self._naming_the_kubeconfig():
-                self._tls = TlsReloader(self._tls_files())
-            config.ssl_context = self._tls.context
-
-    def _headers(self) -> Mapping[str, str]:
-        headers = dict(self._loader.impersonation)
-        if authorization := self.configuration.api_key.get("BearerToken"):
-            headers["Authorization"] = authorization.strip()
-        return headers
-
-    async def _reload(self) -> bool:
-        before = self._headers()
-        with self._naming_the_kubeconfig():
-            await self._authenticate(self._loader)
-        return self._reload_certificates() or self._headers() != before
-
-    async def _reload_refused(self) -> bool:
-        before = self._headers()
-        with self._naming_the_kubeconfig():
-            loader = self._read()
-            if loader.has_user_of(self._loader):
-                # What the provider gave us since is newer than what the file says, but of no use any more.
-                loader = self._loader
-                loader.forget_id_token()
-            await self._authenticate(loader)
-        return self._reload_certificates() or self._headers() != before
-
-    def _read(self) -> _Loader:
-        merged = read_kubeconfig(self._paths, context=self._context)
-        return _Loader(merged, context=self._context, clock=self._clock)
-
-    async def _authenticate(self, loader: _Loader) -> None:
-        configuration = Configuration()
-        async with self._clock.timeout(_LOAD_TIMEOUT):
-            await loader.load_and_set(configuration)
-        self._loader, self.configuration = loader, configuration
-
-    def _reload_certificates(self) -> bool:
-        if self._tls is None or self._config is None:
-            return False
-        with self._naming_the_kubeconfig():
-            changed = self._tls.reload(self._tls_files())
-        self._config.ssl_context = self._tls.context
-        return changed
-
-    def _tls_files(self) -> TlsFiles:
-        return TlsFiles(
-            authorities=self.configuration.ssl_ca_cert,
-            certificate=self.configuration.cert_file,
-            key=self.configuration.key_file,
-            verify=self.configuration.verify_ssl,
-        )
-
-    @contextmanager
-    def _naming_the_kubeconfig(self) -> Iterator[None]:
-        """Name the kubeconfig in whatever goes wrong with it."""
-        try:
-            yield
-        except (ConfigException, ConfigurationError) as error:
-            raise ConfigurationError(f"{self._name}: {error}") from error
-        except (YamlError, yaml.YAMLError) as error:
-            raise ConfigurationError(f"{self._name} is not YAML: {' '.join(str(error).split())}") from error
-        except TimeoutError as error:
-            raise ConfigurationError(f"{self._name}: no credentials within {_LOAD_TIMEOUT:g} s") from error
-        except OSError as error:
-            raise ConfigurationError(f"{self._name}: {error.strerror or error} ({error.filename})") from error
-        except (AssertionError, AttributeError, KeyError, TypeError, ValueError) as error:
-            # The loader trusts the shape of the file; on a wrong one it stumbles over whatever it meets first.
-            raise ConfigurationError(
-                f"{self._name} is not a valid kubeconfig ({type(error).__name__}: {error}); "
-                "check its clusters, users and contexts, for instance with `kubectl config view`"
-            ) from error
-
-
-class _Loader(KubeConfigLoader):
-    """The loader of the library, with our ways to get credentials; its private names are what it offers to override."""
-
-    cert_file: str | None
-    key_file: str | None
-
-    def __init__(self, merged: Any, *, context: str | None, clock: Clock) -> None:
-        super().__init__(config_dict=merged, config_base_path=None, active_context=context)
-        if self._user is None:  # the library reads from it all the same
-            self._user = ConfigNode("no user", {})
-        self._clock = clock
-        self._plugin: ExecCredential | None = None
-        self._user_as_read = copy.deepcopy(self._user_fields)
-        self.impersonation = _impersonation(self._user_fields)
-
-    @property
-    def name(self) -> str:
-        """The name of the context in use."""
-        return str(cast("Any", self.current_context)["name"])
-
-    @property
-    def context(self) -> Mapping[str, Any]:
-        """The context in use."""
-        context: Mapping[str, Any] = cast("Any", self.current_context)["context"]
-        return context
-
-    @property
-    def _user_fields(self) -> dict[str, Any]:
-        return self._user.value if self._user is not None and isinstance(self._user.value, dict) else {}
-
-    @property
-    def _directory(self) -> Path:
-        """Where the file lies that names the user; its relative paths begin there."""
-        return Path(self._get_base_path(self._user.path if self._user is not None else None))
-
-    def has_user_of(self, other: _Loader) -> bool:
-        """Whether the file says of an OpenID Connect user what it said before."""
-        return self.provider == "oidc" and self._user_as_read == other._user_as_read
-
-    def forget_id_token(self) -> None:
-        """Have the next load ask the identity provider."""
-        self._user_fields["auth-provider"]["config"].pop("id-token", None)
-
-    async def load_from_exec_plugin(self) -> bool:
-        """Run the plugin, unless what it gave is still good; without an expiry it is until the server refuses it."""
-        if self._plugin is None or _expires_soon(self._plugin.expires, self._clock):
-            self._plugin = await run_exec_plugin(
-                self._user_fields["exec"],
-                directory=self._directory,
-                cluster=cast("Any", self._cluster).value,
-                clock=self._clock,
-            )
-            if self._plugin.token:
-                self.token = f"Bearer {self._plugin.token}"
-            if self._plugin.certificate:
-                self.cert_file = _as_file(self._plugin.certificate)
-                self.key_file = _as_file(self._plugin.key)
-        return True
-
-    async def _load_oid_token(self) -> str:
-        config = self._user_fields["auth-provider"].get("config") or {}
-        token = config.get("id-token")
-        if not token or _expires_soon(_expiry_of(token), self._clock):
-            config["id-token"], config["refresh-token"] = await refresh_tokens(config, clock=self._clock)
-        self.token = f"Bearer {config['id-token']}"
-        return self.token
-
-    def _load_user_token(self) -> bool:
-        fields = self._user_fields
-        token = fields.get("token")
-        if file := fields.get("tokenFile"):
-            token = (self._directory / file).read_text(encoding="utf-8").strip()
-        if token:
-            self.token = f"Bearer {token}"
-        return bool(token)
-
-
-def _as_file(content: str) -> str | None:
-    return FileOrData({"content": content}, None, data_key_name="content", base64_file_content=False).as_file()
-
-
-def _expires_soon(expires: datetime | None, clock: Clock) -> bool:
-    return expires is not None and expires - clock.now() < _EXPIRY_MARGIN
-
-
-def _expiry_of(token: str) -> datetime | None:
-    """Read when an id token expires; the server checks its signature."""
-    parts = token.split(".")
-    if len(parts) != 3:
-        raise ConfigurationError("the id-token of the auth provider is not a JSON Web Token")
-    claims = load_json(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    expires = claims.get("exp")
-    return datetime.fromtimestamp(expires, UTC) if expires is not None else None
-
-
-def _impersonation(user: Mapping[str, Any]) -> dict[str, str]:
-    """Return the headers that ask the server to take us for somebody else."""
-    headers = {"Impersonate-User": user.get("as"), "Impersonate-Uid": user.get("as-uid")}
-    lists = {"Impersonate-Group": user.get("as-groups")}
-    for name, values in (user.get("as-user-extra") or {}).items():
-        lists[f"Impersonate-Extra-{name}"] = values
-    for name, values in lists.items():
-        if values and len(values) > 1:
-            raise ConfigurationError(
-                f"impersonation with several values of {name} is not supported; name one, or bind the role to the user"
-            )
-        headers[name] = values[0] if values else None
-    return {name: str(value) for name, value in headers.items() if value}
-
-
+_WRITE_AGAIN: Final = "have the tool that made the file write it again"
 _REMEDY: Final = "have the tool that made the cluster write it again, or name another with --kubeconfig or KUBECONFIG"
 _CHOOSE: Final = "choose one with `kubectl config use-context`"
 
@@ -272,21 +100,47 @@ def read_kubeconfig(paths: str, *, context: str | None) -> ConfigNode:
     return merged
 
 
+def directory_of(entry: ConfigNode) -> Path:
+    """Return where the file lies that an entry stands in; its relative paths begin there."""
+    return Path(entry.path or "").absolute().parent
+
+
+def read_pem(entry: ConfigNode, field: str) -> Pem | None:
+    """Return a certificate or a key: what the field FIELD-data holds, or else the file that FIELD names.
+
+    Raises:
+        ConfigurationError: It cannot be read.
+    """
+    if data := entry.safe_get(f"{field}-data"):
+        try:
+            return Pem(f"{field}-data of {entry.path}", base64.b64decode(data))
+        except ValueError as error:
+            raise ConfigurationError(f"in {entry.path}, {field}-data is not base64; {_WRITE_AGAIN}") from error
+    file = entry.safe_get(field)
+    return Pem.read(directory_of(entry) / file) if file else None
+
+
 class _Merger(KubeConfigMerger):
-    """Takes an empty file for one without entries, as kubectl does, which leaves such files behind."""
+    """Merges as kubectl does, which leaves empty files behind; the first current context counts."""
 
     def load_config(self, path: str) -> None:
         document = load_yaml(Path(path).read_bytes())
         if isinstance(document, dict):
-            check_fields(document, path=path)
+            for fault in _faults(document):
+                raise ConfigurationError(f"in {path}, {fault}; correct it there, or {_WRITE_AGAIN}")
+            current = self.config.value.get("current-context") if self.config else None
             super().load_config(path)
+            if current:
+                cast("ConfigNode", self.config).value["current-context"] = current
         elif document is not None:
             raise ConfigurationError(f"{path} is no kubeconfig, which is a mapping with clusters, users and contexts")
 
 
 def _check(config: Mapping[str, Any], *, context: str | None) -> None:
     """Refuse parts that name others which are not there."""
-    clusters, contexts, users = (_by_name(config[part]) for part in ("clusters", "contexts", "users"))
+    clusters, contexts, users = (
+        {str(entry["name"]): entry for entry in config[part]} for part in ("clusters", "contexts", "users")
+    )
     if not clusters:
         raise ConfigurationError(f"it names no cluster; {_REMEDY}")
     if not contexts:
@@ -311,20 +165,51 @@ def _check(config: Mapping[str, Any], *, context: str | None) -> None:
             )
         if wanted:
             _content(known[wanted], part)
+    if not clusters[chosen["cluster"]]["cluster"].safe_get("server"):
+        raise ConfigurationError(f"its cluster {chosen['cluster']!r} names no server; {_REMEDY}")
 
 
 def _content(entry: Any, kind: str) -> Any:
     """Return what an entry is about."""
     if entry.safe_get(kind) is None:
         raise ConfigurationError(
-            f"in {entry.path}, the entry of {kind} {entry['name']!r} has no field {kind!r}; add it, or {WRITE_AGAIN}"
+            f"in {entry.path}, the entry of {kind} {entry['name']!r} has no field {kind!r}; add it, or {_WRITE_AGAIN}"
         )
     return entry[kind]
 
 
-def _by_name(entries: Sequence[ConfigNode]) -> dict[str, Any]:
-    return {str(entry["name"]): entry for entry in entries}
-
-
 def _listed(names: Mapping[str, Any]) -> str:
     return f"it has: {', '.join(names) or 'none'}"
+
+
+def _faults(document: Mapping[str, Any]) -> Iterator[str]:
+    yield from _mismatches(document.get("current-context"), str, "current-context")
+    for part, (kind, shape) in _ENTRIES.items():
+        entries = document.get(part)
+        yield from _mismatches(entries, [dict], part)
+        for index, entry in enumerate(entries or ()):
+            place = f"{part}[{index}]"
+            name = entry.get("name")
+            if name in (None, ""):
+                yield f"{place} has no name"
+            yield from _mismatches(name, str, f"{place}.name")
+            yield from _mismatches(entry.get(kind), shape, f"{place}.{kind}", of=f" ({kind} {name!r})")
+
+
+def _mismatches(value: object, shape: _Shape, place: str, *, of: str = "") -> Iterator[str]:
+    """Compare a value with a shape; no value has any shape, except in a list."""
+    wanted = shape if isinstance(shape, type) else type(shape)
+    if value is None:
+        return
+    if not isinstance(value, wanted):
+        yield f"{place}{of} must be {_WORDS[wanted]}, but is {_WORDS.get(type(value), 'something else')}"
+    elif isinstance(value, list) and isinstance(shape, list):
+        for index, each in enumerate(value):
+            if each is None:
+                yield f"{place}[{index}]{of} is empty"
+            yield from _mismatches(each, shape[0], f"{place}[{index}]", of=of)
+    elif isinstance(value, dict) and isinstance(shape, dict):
+        for name, each in value.items():
+            below = shape.get("", shape.get(name))
+            if below is not None:
+                yield from _mismatches(each, below, f"{place}.{name}", of=of)

@@ -54,13 +54,11 @@ def _add_package(spec: ModuleSpec | None) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from kubernetes_asyncio.client import Configuration
     from kubernetes_asyncio.config import ConfigException
-    from kubernetes_asyncio.config.kube_config import ConfigNode, FileOrData, KubeConfigLoader, KubeConfigMerger
+    from kubernetes_asyncio.config.kube_config import ConfigNode, KubeConfigLoader, KubeConfigMerger
 else:
     _reader = import_reader()
-    Configuration, ConfigException = _reader.Configuration, _reader.ConfigException
-    ConfigNode, FileOrData = _reader.ConfigNode, _reader.FileOrData
+    ConfigException, ConfigNode = _reader.ConfigException, _reader.ConfigNode
     KubeConfigLoader, KubeConfigMerger = _reader.KubeConfigLoader, _reader.KubeConfigMerger
 
-__all__ = ["ConfigException", "ConfigNode", "Configuration", "FileOrData", "KubeConfigLoader", "KubeConfigMerger"]
+__all__ = ["ConfigException", "ConfigNode", "KubeConfigLoader", "KubeConfigMerger"]

@@ -10,7 +10,7 @@ Guarantees:
   wrong later is logged, and what was good before stays in use until the server refuses it.
 - Everything that runs or answers on our behalf, exec plugins and identity providers, has a limit of time.
 
-Reading and merging kubeconfig files is the work of kubernetes_asyncio; nothing else of it is used.
+kubernetes_asyncio merges kubeconfig files and finds what authenticates a user; nothing else of it is used.
 """
 
 from __future__ import annotations
@@ -66,12 +66,13 @@ async def _from_kubeconfig(paths: str, *, context: str | None, source: str, cloc
     if not _any_exists(paths):
         raise ConfigurationError(f"kubeconfig {paths} (from {source}) does not exist; {_HINT}")
     # Its library is of no use to those who need no kubeconfig, as a manager in a pod.
-    from trainmaster.controller.kube.auth.kubeconfig import KubeconfigCredentials  # noqa: PLC0415 - see above
+    from trainmaster.controller.kube.auth.kubeconfig_credentials import KubeconfigCredentials  # noqa: PLC0415 - see above
 
     credentials = KubeconfigCredentials(paths, context=context, source=source, clock=clock)
-    await credentials.load()
-    found = credentials.configuration
-    config = _rest_config(str(found.host), server_hostname=found.tls_server_name, proxy=found.proxy)
+    cluster = await credentials.load()
+    config = _rest_config(
+        cluster["server"], server_hostname=cluster.get("tls-server-name"), proxy=cluster.get("proxy-url")
+    )
     credentials.bind(config)
     return config
 

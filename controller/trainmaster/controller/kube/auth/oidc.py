@@ -13,11 +13,12 @@ from __future__ import annotations
 import base64
 import ssl
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from trainmaster.controller.kube.auth.proxy import proxy_for
-from trainmaster.controller.kube.auth.tls import client_context
+from trainmaster.controller.kube.auth.tls import Pem, client_context
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import TransportError, describe_body
@@ -100,11 +101,11 @@ async def _request(url: str, config: Mapping[str, Any], *, clock: Clock, form: s
 def _context(config: Mapping[str, Any]) -> ssl.SSLContext:
     data, file = config.get("idp-certificate-authority-data"), config.get("idp-certificate-authority")
     try:
-        return client_context(
-            cafile=None if data else file, cadata=base64.b64decode(data).decode("ascii") if data else None
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"the certificate authority of the identity provider is unusable: {error}") from error
+        if data:
+            return client_context(Pem("idp-certificate-authority-data", base64.b64decode(data)))
+        return client_context(Pem.read(Path(file)) if file else None)
+    except (ConfigurationError, ValueError) as error:
+        raise ConfigurationError(f"for the identity provider, {error}") from error
 
 
 def _decode(url: str, status: int, body: bytes) -> dict[str, Any]:

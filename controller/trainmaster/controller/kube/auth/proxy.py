@@ -42,7 +42,7 @@ def _bypassed(server: str, exceptions: str) -> bool:
     host, port = url.hostname or "", url.port or (443 if url.scheme == "https" else 80)
     if host == "localhost":
         return True
-    address = _address(host)
+    address = _network(host)
     if address is not None and address.is_loopback:
         return True
     for entry in filter(None, (part.strip().lower() for part in exceptions.split(","))):
@@ -50,7 +50,7 @@ def _bypassed(server: str, exceptions: str) -> bool:
         if number not in {None, port}:
             continue
         network = _network(name)
-        if network is not None and address is not None and address in network:
+        if network is not None and address is not None and address.network_address in network:
             return True
         domain = name.removeprefix("*").removeprefix(".")
         if name == "*" or host == domain or (network is None and host.endswith(f".{domain}")):
@@ -67,13 +67,6 @@ def _split_port(entry: str) -> tuple[str, int | None]:
     else:
         name, port = entry, ""
     return name, int(port) if port.isdecimal() else None
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    try:
-        return ipaddress.ip_address(text)
-    except ValueError:
-        return None
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:

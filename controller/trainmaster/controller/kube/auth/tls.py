@@ -7,81 +7,88 @@ Guarantees:
 - A context is made anew when the content of one of its files changes, and is complete: authorities and our own
   certificate together. Connections that were opened under the old one are never used for a new request.
 - A file that does not parse, or a certificate that does not fit its key (as in the middle of their replacement),
-  raises `ConfigurationError` and leaves the old context in use; the next `reload` tries again.
+  raises `ConfigurationError` and leaves the old context in use until the next look.
 """
 
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass
+import tempfile
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from trainmaster.controller.kube.rest.config import ConfigurationError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsFiles:
+class Pem(NamedTuple):
+    """Certificates, or a key."""
+
+    source: str
+    """For errors: the file, or what else it comes from."""
+    content: bytes
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file.
+
+        Raises:
+            ConfigurationError: It cannot be read.
+        """
+        try:
+            return cls(str(path), path.read_bytes())
+        except OSError as error:
+            raise ConfigurationError(f"{path} is needed for TLS, but cannot be read: {error.strerror}") from error
+
+
+class TlsFiles(NamedTuple):
     """What a TLS context is made of; without authorities those of the machine count."""
 
-    authorities: str | None = None
-    certificate: str | None = None
-    key: str | None = None
+    authorities: Pem | None = None
+    certificate: Pem | None = None
+    key: Pem | None = None
     verify: bool = True
 
 
-class TlsReloader:
-    """The TLS context for a set of files, as they are now."""
-
-    def __init__(self, files: TlsFiles) -> None:
-        self._seen = (files, _contents(files))
-        self.context = _context(files)
-
-    def reload(self, files: TlsFiles) -> bool:
-        """Make a new context if the files, or which files they are, have changed; tell whether."""
-        now = (files, _contents(files))
-        if now == self._seen:
-            return False
-        self.context = _context(files)
-        self._seen = now
-        return True
-
-
-def client_context(*, cafile: str | None = None, cadata: str | None = None) -> ssl.SSLContext:
-    """Return a context that trusts these authorities, or those of the machine if there are none.
+def client_context(authorities: Pem | None = None) -> ssl.SSLContext:
+    """Return a context that trusts these authorities, or those of the machine.
 
     Raises:
-        OSError: The file cannot be read, or there is no certificate in it (`ssl.SSLError`).
+        ConfigurationError: There is no certificate in them.
     """
-    context = ssl.create_default_context(cafile=cafile, cadata=cadata)
+    # Certificates are ASCII; what stands around them need not be.
+    text = None if authorities is None else authorities.content.decode("ascii", "ignore") or "empty"
+    try:
+        context = ssl.create_default_context(cadata=text)
+    except ssl.SSLError as error:
+        source = authorities.source if authorities is not None else "of the machine"
+        raise ConfigurationError(f"the certificate authority {source} is unusable: {error}") from error
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 
 
-def _contents(files: TlsFiles) -> tuple[bytes | None, ...]:
-    return tuple(_read(path) for path in (files.authorities, files.certificate, files.key))
+@lru_cache(maxsize=8)
+def tls_context(files: TlsFiles) -> ssl.SSLContext:
+    """Return the context for some files: the same one as long as they are the same.
 
-
-def _read(path: str | None) -> bytes | None:
-    try:
-        return Path(path).read_bytes() if path else None
-    except OSError as error:
-        raise ConfigurationError(f"{path} is needed for TLS, but cannot be read: {error.strerror}") from error
-
-
-def _context(files: TlsFiles) -> ssl.SSLContext:
-    try:
-        context = client_context(cafile=files.authorities)
-    except (OSError, ssl.SSLError) as error:
-        raise ConfigurationError(f"the certificate authority {files.authorities} is unusable: {error}") from error
+    Raises:
+        ConfigurationError: They do not parse, or do not fit each other.
+    """
+    context = client_context(files.authorities)
     if not files.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if files.certificate:
-        try:
-            context.load_cert_chain(files.certificate, files.key)
-        except (OSError, ssl.SSLError) as error:
-            raise ConfigurationError(
-                f"the client certificate {files.certificate} with the key {files.key} is unusable: {error}"
-            ) from error
+    if files.certificate is not None:
+        key = files.key or files.certificate
+        # OpenSSL reads certificates with their keys from files only.
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(files.certificate.content + b"\n" + key.content)
+            file.flush()
+            try:
+                context.load_cert_chain(file.name)
+            except (OSError, ssl.SSLError) as error:
+                raise ConfigurationError(
+                    f"the client certificate {files.certificate.source} with the key {key.source} is unusable: {error}"
+                ) from error
     return context
