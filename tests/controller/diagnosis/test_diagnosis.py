@@ -20,7 +20,7 @@ from support.failing_pods import (
 from support.objects import SUSPENDED, replicated_job, runtime_object, trainjob_object
 from support.world import KEY
 
-from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, HELD, SETTLING
+from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, HELD, INTERVAL, SETTLING
 from trainmaster.controller.kube.rest.errors import ServerError
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter
 from trainmaster.runtime.jsontree import JsonObject
@@ -234,12 +234,18 @@ async def test_another_process_removes_the_condition_when_all_is_ready_again() -
     assert world.conditions == {}
 
 
-async def test_what_was_overcome_before_another_process_took_over_is_not_told_again() -> None:
+@pytest.mark.parametrize("stood_by", [False, True])
+async def test_what_was_overcome_before_another_process_took_over_is_not_told_again(stood_by: bool) -> None:
     """That it was told, and removed when all was ready, the status does not say any more."""
     world = await FailingWorld.failed()
     await world.report(active=1, ready=1)
-    await world.clock.advance(20)
-    world.restart()
+    if stood_by:
+        world.restart()
+        await world.clock.advance(20)
+        world.diagnosis.on_start()
+    else:
+        await world.clock.advance(20)
+        world.restart()
     both = container_status(terminated(1, at=40, message=NAN), last=terminated(1, at=5, message=NAN), restarts=1)
     old = pod(1, terminated(1, at=5), suffix="old", created=0)
     new = pod(1, terminated(1, at=41), suffix="new", created=15)
@@ -422,3 +428,13 @@ async def test_what_is_found_of_a_job_that_is_gone_is_dropped(is_made_again: boo
     assert not await world.diagnose()
     assert world.events == []
     assert not is_made_again or world.conditions == {}
+
+
+async def test_pods_that_cannot_be_read_after_a_restart_are_not_asked_for_again_and_again() -> None:
+    world = await FailingWorld.running()
+    world.unreadable_pods = ServerError(status=500)
+    await world.report(active=1, ready=1, restarts=1)
+    for _ in range(60):
+        await world.clock.advance(INTERVAL)
+        await world.reconcile()
+    assert world.reads <= 2

@@ -181,7 +181,7 @@ class Diagnosis:
         self.on_finding: Callable[[str], object] = lambda _key: None
         """Called with the key of a TrainJob that was looked at."""
 
-        self._started_at = clock.now()
+        self._leads_since = clock.now()
         self._jobs: dict[str, _Job] = {}
         self._counts: dict[str, tuple[str, dict[str, Counts]]] = {}
         """The last state of JobSets, each with its UID, of which the status of the TrainJob does not tell yet."""
@@ -192,6 +192,10 @@ class Diagnosis:
         )
         self._next_turn = 0.0
         """When somebody to whom nothing has happened may look next."""
+
+    def on_start(self) -> None:
+        """Note that this process leads from now on: of what was overcome before, another one has told."""
+        self._leads_since = self._clock.now()
 
     # What reconcilers observe
 
@@ -267,10 +271,10 @@ class Diagnosis:
         """Note that the JobSet of a TrainJob lacks no Jobs, or that this is of no interest."""
         self._looks.pop(key, None)
 
-    def waiting(self, key: str, trainjob: JsonObject) -> JsonObject | None:
+    def waiting(self, key: str, trainjob: JsonObject, jobset: JsonObject | None) -> JsonObject | None:
         """Return the condition that tells why a TrainJob waits; that which is stored, until it has been looked at."""
         job = self._jobs.get(key)
-        if job is None or job.look_due is None:
+        if job is None or job.look_due is None or jobset is None or job.uid != jobset["metadata"]["uid"]:
             return None
         stored = find_condition((trainjob.get("status") or {}).get("conditions") or [], WAITING)
         return job.waiting if job.was_explained else stored
@@ -337,13 +341,14 @@ class Diagnosis:
             return False
         if has_ended:
             job.was_read_at_end, job.due = True, None
+        job.attempt = attempt
         if pods is None:
-            return True
+            return has_ended  # otherwise there is nothing new to tell
         trainjob, jobset = objects
         if not job.was_read:
             # What has been overcome in the time of another process, that one has told of.
-            job.first_failures.skip(each for each in overcome(pods, attempt) if _is_before(each.at, self._started_at))
-        job.was_read, job.attempt = True, attempt
+            job.first_failures.skip(each for each in overcome(pods, attempt) if _is_before(each.at, self._leads_since))
+        job.was_read = True
         failures = [failure for pod in pods for failure in pod.failures]
         for each in job.first_failures.note(failures, replaced(pods)):
             log.info("a container failed", failure=each.text)

@@ -92,7 +92,14 @@ def make_controllers(
         return DONE if due is None else RequeueAfter(due)
 
     controllers = [
-        Controller("trainjob_diagnosis", diagnose, diagnosis_queue, workers=WORKERS, clock=clock),
+        Controller(
+            "trainjob_diagnosis",
+            diagnose,
+            diagnosis_queue,
+            workers=WORKERS,
+            on_start=diagnosis.on_start,
+            clock=clock,
+        ),
         Controller(
             "trainjob_controller",
             trainjobs.reconcile,

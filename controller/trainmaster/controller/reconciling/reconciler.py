@@ -9,7 +9,8 @@
 What is observed and decided, a subclass says: `trainjobs.reconciler`, `jobs.reconciler`.
 
 Guarantees:
-- C-12: a settled job costs no request, and what comes back of its own writes no reconcile (see `expectations`).
+- C-12: a settled job costs no request; what comes back of the own writes of a TrainJob, no reconcile either (see
+  `expectations`).
 - A crash between any two writes changes nothing in the end state: all that is remembered here only saves work.
 - C-1, C-4 (V1-B8): no key is reconciled before the caches have seen its own last writes, all of them, also when its
   object has been deleted and made again in between.
@@ -223,7 +224,8 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         return True
 
     async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
-        """Tell the owner of a job that the API server accepted it, or a part of it, but nobody can read that."""
+        """Tell the owner of a job that the API server accepted it, or a part of it, but nobody can work with that."""
+        problem = self._problem_reporter.keep_wording(key, raw, problem)[0] or problem
         status_due = None
         status = self._status_of_unreadable(raw, problem)
         if status is not None:

@@ -1,6 +1,6 @@
 """What is decided about a job: its writes as data, when to look at it again, what stands in the way. Pure.
 
-`applier` performs the writes of a decision in this order: applies, creations, the status, deletions. So an end is
+Written is in this order: applies and creations (`applier`), the status (`status_writer`), deletions. So an end is
 written before what it lets go, and a restart before its failed pod goes.
 """
 

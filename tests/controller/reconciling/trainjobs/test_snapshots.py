@@ -6,6 +6,8 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.world import World
 
+from trainmaster.controller.kube.rest.errors import TransportError
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime, snapshot_digest
@@ -52,6 +54,27 @@ async def test_a_snapshot_is_immutable_and_its_digest_is_in_the_status() -> None
     written = world.find("ConfigMap", SNAPSHOT)
     assert written["immutable"] is True
     assert bound_to(world) == snapshot_digest(written["data"]["runtime"])
+
+
+async def test_a_snapshot_counts_although_what_follows_has_no_answer_and_the_runtime_changes() -> None:
+    world = World()
+    world.put(trainjob_object(), runtime_object())
+    apply = world.apply
+
+    async def lose(resource: Resource, obj: JsonObject, *, field_manager: str) -> JsonObject:
+        if resource.kind == "JobSet":
+            raise TransportError("no answer")
+        return await apply(resource, obj, field_manager=field_manager)
+
+    world.apply = lose  # type: ignore[method-assign]
+    with pytest.raises(TransportError):
+        await world.reconcile()
+    world.apply = apply  # type: ignore[method-assign]
+    world.put(runtime_object(replicated_job(containers=[{"name": "node", "image": "another"}])))
+    await world.reconcile()
+    await world.reconcile()
+    assert world.conditions == {}
+    assert "another" not in str(world.find("JobSet"))
 
 
 @pytest.mark.parametrize("restarted", [False, True])

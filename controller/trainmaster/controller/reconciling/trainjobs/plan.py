@@ -1,4 +1,4 @@
-"""Plan: which writes bring the cluster to where a TrainJob wants it. Pure; `apply` performs the plan.
+"""Plan: which writes bring the cluster to where a TrainJob wants it. Pure; `applier` performs the plan.
 
 Rules:
 - Nothing is written for a TrainJob that is being deleted, finished, or managed by another controller, with one

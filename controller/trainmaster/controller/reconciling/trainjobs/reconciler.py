@@ -186,6 +186,9 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
                 planned.problem = Problem(JOB_CREATION_FAILED, refusal, retry=False)
         else:
             self._diagnosis.forget_refusal(key)
+        if planned.snapshot_digest and not observed.job.status.runtime_snapshot_digest:
+            # Until a status has it; and before the snapshot is written, since that may be without an answer.
+            self._snapshot_digests[key] = observed.job.metadata.uid, planned.snapshot_digest
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(planned.problem) else None
         planned.look_again(None if exceeded else to_deadline, retry)
         return planned
@@ -205,8 +208,6 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
 
     def _status(self, key: str, observed: Observed, decided: Plan, problem: Problem | None) -> JsonObject:
         job, raw, now = observed.job, observed.raw, self._clock.now()
-        if decided.snapshot_digest and not job.status.runtime_snapshot_digest:
-            self._snapshot_digests[key] = job.metadata.uid, decided.snapshot_digest  # until a status has it
         status = next_status(
             job,
             raw.get("status") or {},
@@ -216,7 +217,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
             unsupported_runtime=unsupported_runtime(job.spec.runtime_ref),
             skipped=self._skipped_plugins.condition(key, raw, decided.skipped),
             first_failures=decided.first_failures,
-            waiting=self._diagnosis.waiting(key, raw),
+            waiting=self._diagnosis.waiting(key, raw, _jobset(observed)),
             snapshot_digest=decided.snapshot_digest or observed.snapshot_digest,
             now=time_text(now),
         )
@@ -255,7 +256,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         """Return what was found of failures, and for how long the end of the job is not to be told."""
         if observed.job.is_finished:
             return self._diagnosis.observe_ended(key)
-        jobset = observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
+        jobset = _jobset(observed)
         if jobset is None or report is None:
             return NOTHING
         return self._diagnosis.observe(key, observed.raw, jobset, report)
@@ -301,3 +302,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
             return None
         set_condition(conditions, problem.condition(), now=time_text(self._clock.now()))
         return {**old, "conditions": conditions}
+
+
+def _jobset(observed: Observed) -> JsonObject | None:
+    return observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
