@@ -161,6 +161,7 @@ async def _run(
     framework = Framework(
         loaded.plugins,
         observer=observer if tracing is None else tracing.plugin_calls(observer),
+        guard=guard,
         failure_policies=configuration.plugins.failure_policy,
         not_loaded=loaded.failed,
     )

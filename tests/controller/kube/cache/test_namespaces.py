@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -353,4 +354,12 @@ def test_what_one_collection_lacks_is_told_by_itself() -> None:
     outages = Outages()
     assert [tells(outages, name, Forbidden(status=403)) for name in "ab"] == [True, True]
     absent = [failure_of(NotFound(status=404), Collection(resource=each), "list") for each in (CONFIGMAPS, PODS)]
+    assert [outages.note(name, failure) for name, failure in zip("ab", absent, strict=True)] == [True, True]
+
+
+def test_a_kind_that_is_absent_in_one_version_is_looked_for_in_another() -> None:
+    """A cluster may come to serve the newer one alone."""
+    outages = Outages()
+    versions = (PODS, replace(PODS, version="v2"))
+    absent = [failure_of(NotFound(status=404), Collection(resource=each), "list") for each in versions]
     assert [outages.note(name, failure) for name, failure in zip("ab", absent, strict=True)] == [True, True]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import orjson
@@ -115,3 +116,13 @@ def test_a_list_with_such_an_item_that_was_cut_is_an_error(cut: int) -> None:
     body = b'{"kind":"PodList","metadata":{"resourceVersion":"5"},"items":[' + odd_pod(0) + b"," + odd_pod(1) + b"]}"
     with pytest.raises(MalformedResponse, match="listing pods"):
         list(ListBody(body[:-cut], PODS_COLLECTION, step=100))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_list_may_have_blanks(indent: int | None) -> None:
+    """As whatever stands between may write it."""
+    listed = pod_list(5, pod("a", 1), pod("b", 2))
+    body = ListBody(json.dumps(listed, indent=indent).encode(), PODS_COLLECTION)
+    (items,) = body
+    assert [each["metadata"]["name"] for each in items] == ["a", "b"]
+    assert body.resource_version == "5"

@@ -203,7 +203,7 @@ class ListWatchFailure:
     def common_reason(self) -> CommonReason | None:
         """What other reflectors may meet alike; None if this collection alone is concerned."""
         if self.is_not_served:
-            return "absent", self.resource.name
+            return "absent", f"{self.resource.api_version} {self.resource.plural}"
         if isinstance(self.error, TransportError):
             return "transport", 0
         if isinstance(self.error, ApiError) and not self.is_refused:

@@ -131,7 +131,9 @@ class ListBody:
                         items, begun = [], end
                 rest = orjson.loads(body[:start] + body[end:])
             else:
-                rest = orjson.loads(body)
+                rest = orjson.loads(body)  # with blanks, as a proxy may write it: in one step
+                if isinstance(rest, dict) and isinstance(rest.get("items"), list):
+                    items, rest["items"] = list(map(self._typed, rest["items"])), []
         except (JsonError, orjson.JSONDecodeError) as error:
             text = body[:200].decode("utf-8", "replace")
             raise MalformedResponse(f"{self._listing}: the answer is not JSON ({error}): {text}") from error
