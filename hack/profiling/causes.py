@@ -58,13 +58,13 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "trainmaster/runtime/strategicpatch/", "trainmaster/controller/plugins/guard.py",
         ),
         "plan and drift": (
-            f"{_TRAINJOBS}/plan.py", f"{_TRAINJOBS}/deleted_workloads.py", f"{_TRAINJOBS}/job_creation.py",
+            f"{_TRAINJOBS}/plan.py", f"{_TRAINJOBS}/deleted_workloads.py",
             f"{_TRAINJOBS}/lasting_plans.py", f"{_RECONCILING}/drift.py", f"{_RECONCILING}/managedfields.py",
             "trainmaster/runtime/validation/",
         ),
         "apply": (f"{_RECONCILING}/applier.py", f"{_RECONCILING}/write_backoff.py"),
         "status": (
-            "trainmaster/plugins/jobset.py:JobSet.status", f"{_RECONCILING}/conditions.py",
+            "trainmaster/plugins/jobset.py:JobSet.status", "trainmaster/controller/conditions.py",
             f"{_RECONCILING}/problems.py", f"{_RECONCILING}/status_writer.py",
             f"{_TRAINJOBS}/deadlines.py", f"{_TRAINJOBS}/plugin_failures.py", f"{_TRAINJOBS}/status.py",
             "trainmaster/controller/diagnosis/",
