@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -30,7 +30,7 @@ from trainmaster.controller.condition_types import CONTAINER_FAILED, WAITING
 from trainmaster.controller.conditions import find_condition, is_true
 from trainmaster.controller.diagnosis.counts import Counts, counts_of, fails, is_ready, lacks_pods, stuck
 from trainmaster.controller.diagnosis.first_failures import FirstFailures, read_condition
-from trainmaster.controller.diagnosis.pods import overcome, read_failed_pods, replaced
+from trainmaster.controller.diagnosis.pods import Reader, overcome, read_failed_pods, replaced
 from trainmaster.controller.diagnosis.refusals import read_refused_jobs, read_refused_pods
 from trainmaster.controller.diagnosis.waiting import waiting_condition
 from trainmaster.controller.explain.explanation import PATIENCE
@@ -38,7 +38,6 @@ from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.runtime.api.constants import COMPLETE, FAILED
 from trainmaster.runtime.framework.interface import StatusReport
@@ -68,22 +67,6 @@ INTERVAL: Final = 10.0
 _BETWEEN_LOOKS: Final = 0.2  # seconds between those of all TrainJobs that nothing has happened to
 _ACTION: Final = "Reconciling"
 _MOST_JOBS: Final = 10_000  # of which the rate is known
-
-
-class Reader(Protocol):
-    """Reads pods and events from the server."""
-
-    async def list(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        *,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int | None,
-        continue_token: str | None = None,
-    ) -> JsonObject:
-        """Read a collection, or a page of it; raises errors of the client."""
 
 
 class Findings(NamedTuple):
@@ -135,7 +118,12 @@ class _Job:
 
     was_read_at_end: bool = False
     was_explained: bool = False
-    """Whether this process has tried to find that out."""
+    """Whether this process has tried to find out why it waits."""
+
+    @property
+    def is_unread_at_end(self) -> bool:
+        """Whether it has failed, and its pods are still to be read for the reason."""
+        return self.held_until is not None and not self.was_read_at_end
 
 
 @dataclass(slots=True)
@@ -143,7 +131,7 @@ class _Look:
     """What is known of one JobSet that lacks Jobs."""
 
     uid: str
-    due: float
+    look_due: float
     interval: float = FIRST_LOOK_FOR_JOBS
     has_turn: bool = False
     refusal: str | None = None
@@ -217,8 +205,8 @@ class Diagnosis:
         if completed and not failed and told is None and key not in self._jobs:
             self._counts.pop(key, None)
             return NOTHING  # and so does an end without any failure
-        before = self._before(key, uid, counts_of(jobs), counts_of(written_jobs))
         counts, restarts = counts_of(jobs), now.get("restarts") or 0
+        before = self._before(key, uid, counts, counts_of(written_jobs))
         job = self._jobs.get(key)
         if job is not None and job.uid != uid:
             job = self._jobs[key] = _Job(uid, restarts)
@@ -248,14 +236,14 @@ class Diagnosis:
         is_due = not rests and (job.due is not None or job.look_due is not None)
         if not failed and not is_due and not job.was_read and not job.first_failures.told:
             del self._jobs[key]  # it was only slow to get ready
-        held_for = job.held_until - self._clock.monotonic() if self._is_unread_at_end(job) and job.held_until else 0.0
-        return Findings(job.first_failures, held_for if held_for > 0 else None)
+        held_for = (job.held_until or 0.0) - self._clock.monotonic()
+        return Findings(job.first_failures, held_for if job.is_unread_at_end and held_for > 0 else None)
 
     def observe_ended(self, key: str) -> Findings:
         """Return what was found about a TrainJob only after its end was told."""
         self._looks.pop(key, None)
         job = self._jobs.get(key)
-        if job is None or self._is_unread_at_end(job):
+        if job is None or job.is_unread_at_end:
             return NOTHING
         return Findings(job.first_failures)
 
@@ -263,7 +251,7 @@ class Diagnosis:
         """Take a JobSet that lacks Jobs; return why, if that is known."""
         uid, look = jobset["metadata"]["uid"], self._looks.get(key)
         if look is None or look.uid != uid:
-            look = self._looks[key] = _Look(uid, due=self._clock.monotonic() + FIRST_LOOK_FOR_JOBS)
+            look = self._looks[key] = _Look(uid, look_due=self._clock.monotonic() + FIRST_LOOK_FOR_JOBS)
             self._ask(key)
         return look.refusal
 
@@ -296,7 +284,7 @@ class Diagnosis:
         found = job.first_failures.condition if job is not None else None
         told = find_condition(conditions, CONTAINER_FAILED)
         is_told = found is None or (told is not None and told.get("message") == found["message"])
-        if job is None or (is_told and not self._is_unread_at_end(job)):
+        if job is None or (is_told and not job.is_unread_at_end):
             self.forget(key)
 
     def forget(self, key: str) -> None:
@@ -360,13 +348,13 @@ class Diagnosis:
     async def _read_events(self, key: str) -> bool:
         """Read why the JobSet of a TrainJob lacks Jobs if that is due; tells whether it is the same one still."""
         look, now = self._looks.get(key), self._clock.monotonic()
-        if look is None or now < look.due or not self._take_turn(look):
+        if look is None or now < look.look_due or not self._take_turn(look):
             return False
         if (objects := self._objects(key, look.uid)) is None:
             return False
         _, jobset = objects
         look.interval = min(2 * look.interval, LONGEST_INTERVAL)
-        look.due, look.has_turn = now + look.interval, False
+        look.look_due, look.has_turn = now + look.interval, False
         look.refusal = await read_refused_jobs(self._client, self._clock, jobset, known=look.refusal)
         return self._looks.get(key) is look
 
@@ -393,14 +381,11 @@ class Diagnosis:
             self._counts[key] = (uid, counts)
         return known[1] if known is not None and known[0] == uid else written
 
-    def _is_unread_at_end(self, job: _Job) -> bool:
-        return job.held_until is not None and not job.was_read_at_end
-
     def next_due(self, key: str) -> float | None:
         """Return when something about a TrainJob is to be read, by the clock; None: nothing is."""
         job, look = self._jobs.get(key), self._looks.get(key)
         dues = [] if job is None else [job.due, job.look_due]
-        dues += [] if look is None else [look.due]
+        dues += [] if look is None else [look.look_due]
         return min((each for each in dues if each is not None), default=None)
 
     def _ask(self, key: str) -> None:
@@ -411,16 +396,12 @@ class Diagnosis:
 
     def _take_turn(self, looking: _Job | _Look) -> bool:
         """Tell whether somebody who is due may look now; all of them take their turns."""
+        if looking.has_turn:
+            return True
         now = self._clock.monotonic()
-        if not looking.has_turn:
-            turn, looking.has_turn = max(now, self._next_turn), True
-            self._next_turn = turn + _BETWEEN_LOOKS
-            if isinstance(looking, _Job):
-                looking.look_due = turn
-            else:
-                looking.due = turn
-            return turn <= now
-        return True
+        looking.look_due, looking.has_turn = max(now, self._next_turn), True
+        self._next_turn = looking.look_due + _BETWEEN_LOOKS
+        return looking.look_due <= now
 
     def _schedule(self, job: _Job, *, fallen: bool, anew: bool, stuck: bool, idle: bool) -> None:
         now = self._clock.monotonic()
@@ -439,7 +420,7 @@ class Diagnosis:
         """Tell whether the pods are to be read now, and note when they are to be next."""
         now = self._clock.monotonic()
         if job.due is not None and now >= job.due:
-            delay = 0.0 if self._is_unread_at_end(job) else self._limiter.try_accept(key)
+            delay = 0.0 if job.is_unread_at_end else self._limiter.try_accept(key)
             if delay:
                 job.due = now + delay
                 return False

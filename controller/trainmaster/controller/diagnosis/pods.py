@@ -54,19 +54,20 @@ PAGE: Final = 100
 TIME_LIMIT: Final = 3.0
 
 
-class PodReader(Protocol):
-    """Reads pods from the server."""
+class Reader(Protocol):
+    """Reads pods and events from the server."""
 
     async def list(
         self,
         resource: Resource,
         namespace: str | None,
         *,
-        label_selector: str | None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
         limit: int | None,
-        continue_token: str | None,
+        continue_token: str | None = None,
     ) -> JsonObject:
-        """Read a page of a collection; raises errors of the client."""
+        """Read a collection, or a page of it; raises errors of the client."""
 
 
 class PodFailures(NamedTuple):
@@ -82,7 +83,7 @@ class PodFailures(NamedTuple):
     """What is kept of what it tells."""
 
 
-async def read_failed_pods(client: PodReader, clock: Clock, jobset: JsonObject) -> list[PodFailures] | None:
+async def read_failed_pods(client: Reader, clock: Clock, jobset: JsonObject) -> list[PodFailures] | None:
     """Return what the pods of a JobSet tell of failures, those without any included; None if nobody says."""
     metadata = jobset["metadata"]
     found: list[PodFailures] = []

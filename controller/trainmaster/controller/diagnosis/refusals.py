@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from trainmaster.controller.condition_types import JOB_CREATION_FAILED
 from trainmaster.controller.conditions import stored_status
 from trainmaster.controller.diagnosis.counts import without_jobs
+from trainmaster.controller.diagnosis.pods import Reader
 from trainmaster.controller.explain.event import Event, parse_event
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
@@ -49,16 +50,7 @@ _NO_POD: Final = "FailedCreate"
 """By which the Job controller tells that it cannot make a pod."""
 
 
-class EventReader(Protocol):
-    """Reads events from the server."""
-
-    async def list(
-        self, resource: Resource, namespace: str | None, *, field_selector: str | None, limit: int | None
-    ) -> JsonObject:
-        """Read a collection; raises errors of the client."""
-
-
-async def read_refused_jobs(client: EventReader, clock: Clock, jobset: JsonObject, *, known: str | None) -> str | None:
+async def read_refused_jobs(client: Reader, clock: Clock, jobset: JsonObject, *, known: str | None) -> str | None:
     """Return why a JobSet without Jobs has none; what is `known` of that if nobody says, None if nothing is wrong."""
     metadata = jobset["metadata"]
     selector = f"involvedObject.uid={metadata['uid']},reason={JOB_CREATION_FAILED}"
@@ -75,7 +67,7 @@ async def read_refused_jobs(client: EventReader, clock: Clock, jobset: JsonObjec
     return None
 
 
-async def read_refused_pods(client: EventReader, clock: Clock, jobset: JsonObject) -> list[Event] | None:
+async def read_refused_pods(client: Reader, clock: Clock, jobset: JsonObject) -> list[Event] | None:
     """Return the events about the first Job of each ReplicatedJob of a JobSet; None if nobody says."""
     namespace, name = jobset["metadata"]["namespace"], jobset["metadata"]["name"]
     found: list[Event] = []

@@ -62,7 +62,8 @@ def make_controllers(
 
     queue = queue_of("trainjob_controller", caches.trainjobs.store)
     diagnosis_queue = queue_of("trainjob_diagnosis", caches.trainjobs.store)
-    _, jobsets = caches.stores().get((JOBSET_API_VERSION, JOBSET_KIND), (JOBSETS, Store()))
+    stores = caches.stores()
+    _, jobsets = stores.get((JOBSET_API_VERSION, JOBSET_KIND), (JOBSETS, Store()))
     diagnosis = Diagnosis(
         client, diagnosis_queue, trainjobs=caches.trainjobs.store, jobsets=jobsets, recorder=recorder, clock=clock
     )
@@ -70,7 +71,7 @@ def make_controllers(
         client=client,
         queue=queue,
         trainjobs=caches.trainjobs.store,
-        stores=caches.stores(),
+        stores=stores,
         workloads=caches.workloads,
         framework=framework,
         recorder=recorder,

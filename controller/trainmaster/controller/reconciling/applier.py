@@ -57,7 +57,6 @@ from trainmaster.controller.reconciling.writes import (
     Create,
     Decision,
     GroupVersionKind,
-    JobEvent,
     Owner,
     name_taken,
 )
@@ -315,8 +314,9 @@ class Applier:
 
     def _event(self, owner: Owner, reason: str, note: str, *, warning: bool = False) -> None:
         if warning or not self._is_quiet:
-            told = JobEvent(reason, note, "Warning" if warning else "Normal")
-            self._recorder.event(owner.raw, type=told.type, reason=reason, action=EVENT_ACTION, note=note)
+            self._recorder.event(
+                owner.raw, type="Warning" if warning else "Normal", reason=reason, action=EVENT_ACTION, note=note
+            )
 
 
 async def _side_by_side(requests: Sequence[Callable[[], Coroutine[Any, Any, None]]]) -> None:
