@@ -35,6 +35,10 @@ from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
     ConcernedKeys,
+    MapFunc,
+    PriorityFunc,
+    enqueue_on_change,
+    own_key,
     owner_values,
     plugin_index,
     priority_of_other,
@@ -61,12 +65,6 @@ from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions
 from trainmaster.runtime.listers import Watch
-
-MapFunc = Callable[[Delta], Iterable[str]]
-"""Maps a change of one object to the keys of the objects to reconcile."""
-
-PriorityFunc = Callable[[Delta], int]
-"""Tells how urgent a change is."""
 
 DelayFunc = Callable[[Sequence[str], Delta], float]
 """Tells how many seconds keys may wait that a change concerns."""
@@ -219,7 +217,7 @@ class Caches:
         """
         self._echoes = echoes = Echoes(queue, Expectations()) if echoes is None else echoes
         self._queues.append(queue)
-        _reconcile_on_change(self.trainjobs, _own_key, echoes, priority_of_own, resync=True)
+        _reconcile_on_change(self.trainjobs, own_key, echoes, priority_of_own, resync=True)
         listers = self.listers()
         owned = dict.fromkeys(informer for informer, watch in self._watches if watch.jobs is None)
         for informer in {**owned, self._config_maps: None}:
@@ -256,7 +254,7 @@ class Caches:
     def add_runtime_handlers(self, resource: Resource, queue: WorkQueue) -> None:
         """Have every change of a runtime put its own key into a queue."""
         self._queues.append(queue)
-        _enqueue_on_change(self.runtimes[resource], _own_key, queue, priority_of_own, resync=True)
+        enqueue_on_change(self.runtimes[resource], own_key, queue, priority_of_own, resync=True)
 
     def _retry_now(self) -> None:
         for queue in self._queues:
@@ -351,21 +349,6 @@ def _store_of(scopes: list[tuple[Scope, Informer]], unread: tuple[Resource, Stor
     if unread is not None and isinstance(unread[1], UnreadStore) and not any(each.hears_of_all for each, _ in parts):
         return WrittenBesideStore(parts, unread[1])
     return parts[0][1] if len(parts) == 1 else JoinedStore(parts)
-
-
-def _own_key(change: Delta) -> Iterable[str]:
-    return (change.key,)
-
-
-def _enqueue_on_change(
-    informer: Informer, keys_of: MapFunc, queue: WorkQueue, priority_of: PriorityFunc, *, resync: bool = False
-) -> None:
-    def enqueue(change: Delta) -> None:
-        priority = priority_of(change)
-        for key in keys_of(change):
-            queue.add(key, priority=priority)
-
-    informer.add_event_handler(enqueue, resync=resync)
 
 
 def _reconcile_mapped(echoes: Echoes, change: Delta, keys: Iterable[str]) -> None:

@@ -26,7 +26,6 @@ import structlog
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.job_metrics.jobs_by_state import JobStates
-from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions, Transform, strip_managed_fields
 from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.clock import Clock
@@ -44,6 +43,8 @@ from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
     ConcernedKeys,
+    enqueue_on_change,
+    own_key,
     owner_values,
     priority_of_own,
     priority_of_owned,
@@ -64,7 +65,6 @@ from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.podgroup import GangScheduler, SchedulerPlugins, Volcano, gang_scheduler
-from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 
 if TYPE_CHECKING:
@@ -277,11 +277,12 @@ class TrainingOperator:
         informer = self._informer(resource, options)
         metrics, exists = WorkQueueMetrics(kind.controller_name), informer.store.__contains__
         queue = WorkQueue(clock=self._clock, metrics=metrics, exists=exists)
-        _enqueue(informer, queue, job_keys(kind), own=True)
+        enqueue_on_change(informer, own_key, queue, priority_of_own, resync=True)
         states = JobStates(kind.framework)
         informer.add_event_handler(states.on_event)
         for child in children:
-            _enqueue(child, queue, job_keys(kind), own=False)
+            concerned = ConcernedKeys(job_keys(kind), usual=_usual_owner)
+            enqueue_on_change(child, concerned, queue, priority_of_owned)
         reconciler = JobReconciler(
             kind,
             resource,
@@ -377,16 +378,3 @@ def _is_ready(informer: Informer, namespace: str | None) -> bool:
 def _usual_owner(key: str) -> str:
     """The key of the job to which an object belongs most often: `job` is the owner of `job-worker-0`."""
     return key.rsplit("-", 2)[0]
-
-
-def _enqueue(informer: Informer, queue: WorkQueue, keys_of: Callable[[JsonObject], list[str]], *, own: bool) -> None:
-    """Have every change put the keys of the jobs that it concerns, before or after it, into a queue."""
-
-    concerned = ConcernedKeys(keys_of, usual=_usual_owner)
-
-    def enqueue(change: Delta) -> None:
-        priority = priority_of_own(change) if own else priority_of_owned(change)
-        for key in (change.key,) if own else concerned(change):
-            queue.add(key, priority=priority)
-
-    informer.add_event_handler(enqueue, resync=own)

@@ -15,16 +15,28 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, TypeAlias
 
 from trainmaster.controller.kube.cache.delta import Delta
+from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import StoreReader
-from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY
-from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, WorkQueue
+from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 OWNER_INDEX: Final = "owner"
 """Index of what jobs own, by `owner_value` of the controller."""
+
+MapFunc: TypeAlias = Callable[[Delta], Iterable[str]]
+"""Maps a change of one object to the keys of the objects to reconcile."""
+
+PriorityFunc: TypeAlias = Callable[[Delta], int]
+"""Tells how urgent a change is."""
+
+_IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata", UNREADABLE})
+_METADATA_IDENTITY: Final = frozenset(
+    {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
+)
 
 _PLUGIN_INDEX: Final = "plugins/"
 _WANTED: Final = ("uid", "generation", "deletionTimestamp")
@@ -43,6 +55,15 @@ def owner_values(obj: JsonObject) -> list[str]:
         for reference in metadata.get("ownerReferences") or []
         if reference.get("controller") and reference.get("uid")
     ]
+
+
+def strip_to_identity(obj: JsonObject, *, metadata: Collection[str] = ()) -> JsonObject:
+    """Strip an object, in place, of all but its identity and its owners, and what is named of its metadata."""
+    for field in obj.keys() - _IDENTITY:
+        del obj[field]
+    for field in obj["metadata"].keys() - _METADATA_IDENTITY - set(metadata):
+        del obj["metadata"][field]
+    return obj
 
 
 def plugin_index(name: str) -> str:
@@ -89,6 +110,24 @@ class ConcernedKeys:
         else:
             self._unusual[key] = after
         return after if after == before else dict.fromkeys((*before, *after))
+
+
+def own_key(change: Delta) -> Iterable[str]:
+    """Return the key of the object that has changed: the one that is reconciled."""
+    return (change.key,)
+
+
+def enqueue_on_change(
+    informer: Informer, keys_of: MapFunc, queue: WorkQueue, priority_of: PriorityFunc, *, resync: bool = False
+) -> None:
+    """Have every change of a collection put the keys that it concerns into a queue."""
+
+    def enqueue(change: Delta) -> None:
+        priority = priority_of(change)
+        for key in keys_of(change):
+            queue.add(key, priority=priority)
+
+    informer.add_event_handler(enqueue, resync=resync)
 
 
 def priority_of_own(change: Delta) -> int:

@@ -12,16 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from trainmaster.controller.reconciling.event_handlers import strip_to_identity
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, MANAGED_BY_TRAINING_OPERATOR, OPERATOR_NAME_LABEL
 from trainmaster.runtime.jobs.interface import JobKind
-from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
+from trainmaster.runtime.jsontree import JsonObject
 
-_IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata", UNREADABLE})
-_METADATA_IDENTITY: Final = frozenset(
-    {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
-)
-_POD_METADATA: Final = _METADATA_IDENTITY | {"labels"}
 _POD_STATUS: Final = ("phase", "reason", "message", "conditions", "initContainerStatuses", "containerStatuses")
 
 
@@ -47,23 +43,15 @@ def job_keys(kind: JobKind) -> Callable[[JsonObject], list[str]]:
 
 def trim_pod(pod: JsonObject) -> JsonObject:
     """Strip a pod of what no decision about its job rests on."""
-    metadata, status = pod["metadata"], pod.get("status") or {}
-    for field in metadata.keys() - _POD_METADATA:
-        del metadata[field]
-    for field in pod.keys() - _IDENTITY - {"status"}:
-        del pod[field]
+    status = pod.get("status") or {}
+    strip_to_identity(pod, metadata=("labels",))
     pod["status"] = {field: status[field] for field in _POD_STATUS if status.get(field)}
     return pod
 
 
 def trim_service(service: JsonObject) -> JsonObject:
     """Strip a Service of all but its identity: it is made once, and never changed."""
-    metadata = service["metadata"]
-    for field in metadata.keys() - _POD_METADATA:
-        del metadata[field]
-    for field in service.keys() - _IDENTITY:
-        del service[field]
-    return service
+    return strip_to_identity(service, metadata=("labels",))
 
 
 def trim_owned(kinds: Iterable[JobKind]) -> Callable[[JsonObject], JsonObject]:
@@ -71,18 +59,13 @@ def trim_owned(kinds: Iterable[JobKind]) -> Callable[[JsonObject], JsonObject]:
     owners = {(kind.group, kind.kind) for kind in kinds}
 
     def trim(obj: JsonObject) -> JsonObject:
-        metadata = obj["metadata"]
-        references = metadata.get("ownerReferences") or []
+        references = obj["metadata"].get("ownerReferences") or []
         if any(
             each.get("controller") and (str(each.get("apiVersion")).partition("/")[0], each.get("kind")) in owners
             for each in references
         ):
             return strip_managed_fields(obj)
-        for field in obj.keys() - _IDENTITY:
-            del obj[field]
-        for field in metadata.keys() - _METADATA_IDENTITY:
-            del metadata[field]
-        return obj
+        return strip_to_identity(obj)
 
     return trim
 

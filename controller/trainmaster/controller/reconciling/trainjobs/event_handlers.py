@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from sys import intern
 
 from trainmaster.controller.kube.cache.store import split_key
+from trainmaster.controller.reconciling.event_handlers import strip_to_identity
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -21,7 +22,7 @@ from trainmaster.runtime.api.constants import (
     TRAINJOB_KIND,
     snapshot_name,
 )
-from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
+from trainmaster.runtime.jsontree import JsonObject
 
 RUNTIME_INDEX = "runtime"
 """Index of TrainJobs by the runtime that they name: `Kind/namespace/name`, with an empty namespace if cluster-
@@ -29,11 +30,6 @@ scoped.
 """
 
 _SNAPSHOT_SUFFIX = snapshot_name("")
-
-_IDENTITY = frozenset({"apiVersion", "kind", "metadata", UNREADABLE})
-_METADATA_IDENTITY = frozenset(
-    {"name", "namespace", "uid", "resourceVersion", "ownerReferences", "creationTimestamp", "deletionTimestamp"}
-)
 
 
 def owner_keys(obj: JsonObject) -> list[str]:
@@ -81,9 +77,4 @@ def strip_foreign_objects(obj: JsonObject) -> JsonObject:
     """Strip an object of a kind that we apply; of one that is no TrainJob's only its identity and its owners stay."""
     if owner_keys(obj):
         return strip_managed_fields(obj)
-    metadata = obj["metadata"]
-    for field in obj.keys() - _IDENTITY:
-        del obj[field]
-    for field in metadata.keys() - _METADATA_IDENTITY:
-        del metadata[field]
-    return obj
+    return strip_to_identity(obj)
