@@ -11,15 +11,17 @@ from support.world import applied_by
 
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound
+from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
 from trainmaster.controller.reconciling.expectations import UnreadStore
+from trainmaster.controller.reconciling.jobs.decider import JobDecider
 from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned, trim_pod, trim_service
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
-from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
+from trainmaster.controller.reconciling.jobs.status import only_counters
 from trainmaster.controller.reconciling.outcomes import Outcome
+from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.resources import job_resource, watched_resource
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.interface import JobKind
@@ -100,6 +102,9 @@ class JobWorld:
         self.refusals: dict[str, KubeError] = {}
         """What the server answers to a request, by the text that `requests` has of it."""
 
+        self._lost: dict[str, bool] = {}
+        """Requests whose next answer is lost, and whether the server performs them."""
+
         self.lagging = False
         self.planner: Executor | None = None
         self._version = 100
@@ -108,16 +113,24 @@ class JobWorld:
 
     def restart(self) -> None:
         """Have another process reconcile, which remembers nothing."""
-        self.reconciler = JobReconciler(
+        decider = JobDecider(
             self.kind,
-            self.resource,
-            client=cast("KubeClient", self),
-            queue=WorkQueue(clock=self.clock),
             stores=self.stores,
             gang=self._scheduler,
             recorder=self,
             clock=self.clock,
             planner=self.planner,
+        )
+        self.reconciler = Reconciler(
+            decider,
+            client=cast("KubeClient", self),
+            resource=self.resource,
+            jobs=self.stores.jobs,
+            stores=self.stores.written(),
+            queue=WorkQueue(clock=self.clock),
+            recorder=self,
+            clock=self.clock,
+            only_counters=only_counters,
         )
 
     @classmethod
@@ -288,7 +301,10 @@ class JobWorld:
             raise NotFound(status=404)
         if any(old["metadata"][field] != value for field, value in patch["metadata"].items()):
             raise Conflict(status=409, reason="Conflict")
+        if self._lost.get("patch status") is False:
+            self._lose("patch status")
         answer = self._store({**old, "status": _merged(old.get("status") or {}, patch["status"])})
+        self._lose("patch status")
         return answer["status"], answer["metadata"]["resourceVersion"]
 
     async def delete(
@@ -314,6 +330,14 @@ class JobWorld:
         else:
             self.remove(resource.kind, name)
         return {}
+
+    def lose_answer(self, request: str, *, performed: bool) -> None:
+        """Have the connection end before the next answer to a request, which the server performs or not."""
+        self._lost[request] = performed
+
+    def _lose(self, request: str) -> None:
+        if self._lost.pop(request, None) is not None:
+            raise TransportError("the connection was closed")
 
     def _ask(self, request: str) -> None:
         self.requests.append(request)

@@ -16,7 +16,7 @@ from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Conflict, KubeError, NotFound, ServerError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, Resource
-from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQueue
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
@@ -29,8 +29,10 @@ from trainmaster.controller.reconciling.outcomes import (
     next_outcome,
     to_requeue,
 )
-from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
-from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.controller.reconciling.reconciler import Reconciler
+from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
+from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.status import only_counters
 from trainmaster.controller.resources import (
     CLUSTER_TRAINING_RUNTIMES,
     JOBSETS,
@@ -127,11 +129,11 @@ class World:
             recorder=cast("EventRecorder", self),
             clock=self.clock,
         )
-        self.reconciler = TrainJobReconciler(
-            client=cast("KubeClient", self),
-            queue=self.queue,
+        stores = {kind: (self.resources[kind], store) for kind, store in self.stores.items()}
+        self.decider = TrainJobDecider(
+            api_reader=self,
             trainjobs=self.trainjobs,
-            stores={kind: (self.resources[kind], store) for kind, store in self.stores.items()},
+            stores=stores,
             workloads=self.workloads,
             framework=self.framework,
             plugin_threads=self._plugin_threads if self._guarded else None,
@@ -140,6 +142,19 @@ class World:
             deleted_workloads=self.deleted_workloads,
             diagnosis=self.diagnosis,
         )
+        self.reconciler = Reconciler(
+            self.decider,
+            client=cast("KubeClient", self),
+            resource=TRAINJOBS,
+            jobs=self.trainjobs,
+            stores=stores,
+            queue=self.queue,
+            recorder=cast("EventRecorder", self),
+            clock=self.clock,
+            only_counters=only_counters,
+            is_quiet=True,
+        )
+        self.diagnosis.on_finding = lambda key: self.reconciler.echoes.add(key, None, priority=CHANGE_PRIORITY)
 
     def close(self) -> None:
         """End the threads of plugins, if there were any."""
@@ -215,7 +230,8 @@ class World:
     def _delay_of(self, change: Delta) -> float:
         """Have the reconciler take note of a change as the manager does, of JobSets."""
         kind = (change.new or change.old or {}).get("kind")
-        return self.reconciler.delay_of([KEY], change) if kind == JOBSETS.kind else 0.0
+        waits = kind == JOBSETS.kind and self.decider.may_wait([KEY], change)
+        return self.reconciler.seconds_to_counters(KEY) if waits else 0.0
 
     def show_as(self, key: str, kind: str) -> JsonObject:
         """Have the cache show an object of ours under another name too, and return it."""

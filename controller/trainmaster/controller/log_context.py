@@ -5,11 +5,15 @@ Most reconciles log nothing at the usual level, and four variables of structlog'
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from typing import Final, TypeAlias
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextvars import ContextVar, copy_context
+from typing import Final, TypeAlias, TypeVar
 
 from structlog.typing import EventDict
 
+T = TypeVar("T")
 Reconciled: TypeAlias = tuple[str, str, int]
 """The name of the controller, the key of the object, and a random number of 32 bits."""
 
@@ -27,3 +31,8 @@ def merge_reconciled(_logger: object, _method: str, line: EventDict) -> EventDic
         for field, value in bound.items():
             line.setdefault(field, value)
     return line
+
+
+async def in_thread(executor: Executor | None, function: Callable[[], T]) -> T:
+    """Call a function in a thread, by default one of the event loop; its log lines and traces say the same."""
+    return await asyncio.get_running_loop().run_in_executor(executor, copy_context().run, function)

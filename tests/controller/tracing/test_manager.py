@@ -26,7 +26,7 @@ from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.kube.rest.transport import Response
 from trainmaster.controller.log_context import merge_reconciled
 from trainmaster.controller.plugins.observer import PluginCallObserver
-from trainmaster.controller.reconciling.trainjobs.reconciler import LARGE
+from trainmaster.controller.reconciling.trainjobs.decider import LARGE
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.tracing import export_queue, tracing
 from trainmaster.controller.tracing.installed import new_tracing

@@ -48,7 +48,6 @@ from trainmaster.controller.reconciling.event_handlers import (
 from trainmaster.controller.reconciling.expectations import Echoes, Expectations, UnreadStore
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.managedfields import strip_managed_fields
-from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
     config_map_keys,
@@ -59,7 +58,7 @@ from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     usual_owner,
 )
 from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper, ThreadedMapper
-from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP
+from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, DeletedWorkloads
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name

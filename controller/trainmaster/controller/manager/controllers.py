@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING
 
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.diagnosis.diagnosis import WORKERS, Diagnosis
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
+from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.kube.workqueue.queue import WorkQueue
+from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQueue
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller, ReconcileTracer
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter
+from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.runtimes import RuntimeReconciler
-from trainmaster.controller.reconciling.trainjobs.reconciler import TrainJobReconciler
+from trainmaster.controller.reconciling.trainjobs.decider import TrainJobDecider
+from trainmaster.controller.reconciling.trainjobs.status import only_counters
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINJOBS
 from trainmaster.metrics.queue import WorkQueueMetrics
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND
@@ -67,9 +70,8 @@ def make_controllers(
     diagnosis = Diagnosis(
         client, diagnosis_queue, trainjobs=caches.trainjobs.store, jobsets=jobsets, recorder=recorder, clock=clock
     )
-    trainjobs = TrainJobReconciler(
-        client=client,
-        queue=queue,
+    decider = TrainJobDecider(
+        api_reader=client,
         trainjobs=caches.trainjobs.store,
         stores=stores,
         workloads=caches.workloads,
@@ -81,7 +83,24 @@ def make_controllers(
         planner=planner,
         plugin_threads=plugin_threads,
     )
-    caches.add_trainjob_handlers(queue, trainjobs.echoes, delay_of=trainjobs.delay_of, plugin_threads=plugin_threads)
+    trainjobs = Reconciler(
+        decider,
+        client=client,
+        resource=TRAINJOBS,
+        jobs=caches.trainjobs.store,
+        stores=stores,
+        queue=queue,
+        recorder=recorder,
+        clock=clock,
+        only_counters=only_counters,
+        is_quiet=True,
+    )
+    diagnosis.on_finding = lambda key: trainjobs.echoes.add(key, None, priority=CHANGE_PRIORITY)
+
+    def delay_of(keys: Sequence[str], change: Delta) -> float:
+        return trainjobs.seconds_to_counters(keys[0]) if decider.may_wait(keys, change) else 0.0
+
+    caches.add_trainjob_handlers(queue, trainjobs.echoes, delay_of=delay_of, plugin_threads=plugin_threads)
     caches.add_observer(observer)
 
     def on_start() -> None:

@@ -50,6 +50,7 @@ from trainmaster.controller.reconciling.event_handlers import (
     priority_of_owned,
 )
 from trainmaster.controller.reconciling.expectations import UnreadStore
+from trainmaster.controller.reconciling.jobs.decider import JobDecider
 from trainmaster.controller.reconciling.jobs.event_handlers import (
     job_keys,
     trim_owned,
@@ -57,7 +58,8 @@ from trainmaster.controller.reconciling.jobs.event_handlers import (
     trim_service,
 )
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
-from trainmaster.controller.reconciling.jobs.reconciler import JobReconciler
+from trainmaster.controller.reconciling.jobs.status import only_counters
+from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import job_resource, watched_resource
 from trainmaster.metrics.queue import WorkQueueMetrics
@@ -283,20 +285,26 @@ class TrainingOperator:
         for child in children:
             concerned = ConcernedKeys(job_keys(kind), usual=_usual_owner)
             enqueue_on_change(child, concerned, queue, priority_of_owned)
-        reconciler = JobReconciler(
-            kind,
-            resource,
+        stores = JobStores(informer.store, pods.store, services.store, others, priorities)
+        recorder = ControllerRecorder(self._recorder, kind.controller_name)
+        decider = JobDecider(
+            kind, stores=stores, gang=self._gang, recorder=recorder, clock=self._clock, planner=self._planner
+        )
+        reconciler = Reconciler(
+            decider,
             client=self._client,
+            resource=resource,
+            jobs=informer.store,
+            stores=stores.written(),
             queue=queue,
-            stores=JobStores(informer.store, pods.store, services.store, others, priorities),
-            gang=self._gang,
-            recorder=ControllerRecorder(self._recorder, kind.controller_name),
+            recorder=recorder,
             clock=self._clock,
-            planner=self._planner,
+            only_counters=only_counters,
         )
 
         def on_start() -> None:
             reconciler.on_start()
+            decider.on_start()
             states.lead()
 
         name, tracing = kind.controller_name, self._tracing

@@ -72,6 +72,12 @@ def unreadable(kind: str, why: str) -> Problem:
     return Problem(f"{kind}Invalid", f"the {kind} cannot be read: {why}", retry=False)
 
 
+def unforeseen(kind: str, error: Exception) -> Problem:
+    """Return that an error which nobody foresaw keeps a job of a kind from being worked on."""
+    whose = f"an error of Trainmaster or of a plugin for {kind}s keeps the job from being worked on"
+    return Problem("InternalError", f"{whose}: {type(error).__name__}: {error}; the log of the manager has more")
+
+
 @dataclass(slots=True)
 class _Report:
     """A problem that was reported."""

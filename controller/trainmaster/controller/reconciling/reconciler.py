@@ -6,7 +6,7 @@
 4. status: one patch, if it has changed (see `status_writer`);
 5. clean up: deletions, and that of the job itself when its time to live is over.
 
-What is observed and decided, a subclass says: `trainjobs.reconciler`, `jobs.reconciler`.
+What is observed and decided of a kind, its `Decider` says: `trainjobs.decider`, `jobs.decider`.
 
 Guarantees:
 - C-12: a settled job costs no request; what comes back of the own writes of a TrainJob, no reconcile either (see
@@ -16,23 +16,23 @@ Guarantees:
   object has been deleted and made again in between.
 - C-9: a conflict drops the work of this reconcile; the next one reads again.
 - F-3: owner references and garbage collection suffice for cleaning up, so there is no finalizer.
+- An unforeseen error, in a kind or a plugin of others for instance, is told by the job that it befell, and hurts no
+  other.
+- The events of a status that was written are recorded at least once, also if the answer to the write was lost.
 """
 
 from __future__ import annotations
 
-import asyncio
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Executor
-from contextvars import copy_context
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Generic, NamedTuple, Protocol, TypeVar, final
 
 from trainmaster.controller.condition_types import NAME_TAKEN
 from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, TooManyRequests
+from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError, Conflict, KubeError, TooManyRequests
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.applier import Applier
@@ -49,7 +49,14 @@ from trainmaster.controller.reconciling.outcomes import (
     next_outcome,
     to_requeue,
 )
-from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter, unreadable
+from trainmaster.controller.reconciling.problems import (
+    EVENT_ACTION,
+    NameTaken,
+    Problem,
+    ProblemReporter,
+    unforeseen,
+    unreadable,
+)
 from trainmaster.controller.reconciling.status_writer import StatusWriter
 from trainmaster.controller.reconciling.write_backoff import WriteBackoff
 from trainmaster.controller.reconciling.writes import Decision, GroupVersionKind, JobEvent, Owner
@@ -60,13 +67,61 @@ from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 Job = TypeVar("Job", bound=ownership.Owner)
 Observed = TypeVar("Observed")
 Decided = TypeVar("Decided", bound=Decision)
-T = TypeVar("T")
 
 
-class Reconciler(ABC, Generic[Job, Observed, Decided]):
+class Decider(Protocol[Job, Observed, Decided]):
+    """What is observed and decided of the jobs of one kind; it knows nothing of the reconciler."""
+
+    def is_ours(self, raw: JsonObject) -> bool:
+        """Return whether a job is not another controller's."""
+
+    def parse(self, raw: JsonObject) -> Job:
+        """Read a job; raises `ApiTypeError` if nobody can."""
+
+    async def observe(self, key: str, raw: JsonObject, job: Job) -> Observed:
+        """Look up everything that the decision rests on; raises `ObjectUnreadable` if a part cannot be read."""
+
+    async def decide(self, key: str, observed: Observed) -> Decided:
+        """Decide what to write and when to look again."""
+
+    def status(self, key: str, observed: Observed, decided: Decided, problem: Problem | None) -> JsonObject:
+        """Return the status that follows, given what stands in the way."""
+
+    def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
+        """Return the status that tells why a job cannot be read; None if it has ended."""
+
+    def note(self, key: str, decided: Decided, status: JsonObject | None) -> None:
+        """Note that all is written that comes before deletions; `status` is None if that still has to wait."""
+
+    def settle(self, key: str, observed: Observed, decided: Decided) -> bool:
+        """Note that nothing is in the way; return whether the events of what was written need no reconcile."""
+
+    def note_expiry(self, raw: JsonObject) -> JobEvent:
+        """Note that a job was deleted at the end of its time to live; return the event of that."""
+
+    def forget_plan(self, key: str) -> None:
+        """Decide anew: something has changed at which `observe` does not look."""
+
+    def forget(self, key: str) -> None:
+        """Drop everything about a key."""
+
+
+class _Unanswered(NamedTuple, Generic[Decided]):
+    """A status that may be written, since no answer says that it is not."""
+
+    raw: JsonObject
+    """The job before."""
+
+    status: JsonObject
+    decided: Decided
+
+
+@final
+class Reconciler(Generic[Job, Observed, Decided]):
     """Reconciles the jobs of one kind.
 
     Args:
+        decider: What is observed and decided of them.
         client: Performs the writes, and reads what the caches lack.
         resource: The kind.
         jobs: The cache of them.
@@ -75,12 +130,12 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         recorder: Where events go.
         clock: The time.
         only_counters: Tells of two statuses whether they differ in nothing but counters.
-        planner: Where what is large is decided; by default in the threads of the event loop.
         is_quiet: Whether of single objects only what fails is told as an event.
     """
 
     def __init__(
         self,
+        decider: Decider[Job, Observed, Decided],
         *,
         client: KubeClient,
         resource: Resource,
@@ -90,18 +145,21 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         recorder: Recorder,
         clock: Clock,
         only_counters: Callable[[JsonObject, JsonObject], bool],
-        planner: Executor | None = None,
         is_quiet: bool = False,
     ) -> None:
+        self._decider = decider
         self._resource = resource
         self._jobs = jobs
         self._recorder = recorder
         self._clock = clock
-        self._planner = planner
         self._expectations = Expectations(clock=clock)
         self.echoes = Echoes(queue, self._expectations)
         """What stands between the events of what belongs to jobs and the queue."""
 
+        self._rests_until: dict[str, float] = {}
+        """Until when a job of many pods is not looked at, by key."""
+
+        self._unanswered: dict[str, _Unanswered[Decided]] = {}
         self._problem_reporter = ProblemReporter(recorder, clock, kind=resource.kind)
         write_backoff = WriteBackoff(clock)
         self._applier = Applier(
@@ -134,10 +192,14 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         """Name the keys that should have been reconciled again after a write of theirs."""
         return self._expectations.unobserved()
 
+    def seconds_to_counters(self, key: str) -> float:
+        """Take it that counters of a key are to be written; return the seconds until they may be."""
+        return self._status_writer.seconds_to_counters(key)
+
     async def reconcile(self, key: str) -> Outcome:
         """Bring one job to its desired state."""
         if self.echoes.begin(key):
-            self._begin_anew(key)
+            self._decider.forget_plan(key)
         try:
             return await self._reconcile(key)
         finally:
@@ -150,42 +212,51 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         if raw is None or raw["metadata"].get("deletionTimestamp"):
             self._forget(key)  # its children go with it, by garbage collection
             return DONE
-        if (seconds := self._seconds_to_look(key)) > 0:
+        if (seconds := self._rests_until.get(key, 0.0) - self._clock.monotonic()) > 0:
             return ExpectationsPending(seconds)
         if (reason := why_unreadable(raw)) is not None:
             # Whatever its status says stays as it is.
             problem = unreadable(self._resource.kind, f"{reason}; correct it")
             self._problem_reporter.report(key, raw, problem)
             return TerminalError(problem.message)
-        if not self._is_ours(raw):
+        if not self._decider.is_ours(raw):
             return DONE
+        self._tell_if_written(key, raw)
         try:
-            job = self._parse(raw)
-        except ApiTypeError as error:
-            return await self._report_unreadable(key, raw, unreadable(self._resource.kind, str(error)))
-        try:
+            try:
+                job = self._decider.parse(raw)
+            except ApiTypeError as error:
+                return await self._report_unreadable(key, raw, unreadable(self._resource.kind, str(error)))
             return await self._move_on(key, raw, job)
         except ObjectUnreadable as error:
             return await self._report_unreadable(key, raw, Problem("ObjectUnreadable", str(error), retry=False))
+        except KubeError:
+            raise
+        except Exception as error:
+            with suppress(KubeError):
+                await self._report_unreadable(key, raw, unforeseen(self._resource.kind, error))
+            raise
 
     async def _move_on(self, key: str, raw: JsonObject, job: Job) -> Outcome:
-        observed = await self._observe(key, raw, job)
-        decided = await self._decide(key, observed)
+        decider, owner = self._decider, Owner(job.metadata, raw)
+        observed = await decider.observe(key, raw, job)
+        decided = await decider.decide(key, observed)
         if decided.held_for is not None:
             return RequeueAfter(decided.held_for)
-        owner = Owner(job.metadata, raw)
+        if decided.rests_for:
+            self._rests_until[key] = self._clock.monotonic() + decided.rests_for
         problem, failure, write_due = await self._build(key, owner, decided)
+        if decided.is_partial and problem is None:
+            self._rests_until.pop(key, None)
         problem, wording_due = self._problem_reporter.keep_wording(key, raw, problem)
-        status = self._status(key, observed, decided, problem)
-        status_due = await self._status_writer.write(key, raw, status)
+        status = decider.status(key, observed, decided, problem)
+        status_due = await self._write_status(key, raw, decided, status)
         self._problem_reporter.report(key, raw, problem)
-        self._record(raw, decided.events)
-        if status_due is None:
-            self._on_status(key, observed, decided, status)
-        if await self._clean_up(key, owner, observed, decided, status_due):
+        self._tell(key, raw, decided, status if status_due is None else None)
+        if await self._clean_up(key, owner, decided, status_due):
             return DONE
-        if problem is None and write_due is None:
-            self._settle(key, observed, decided)
+        if problem is None and write_due is None and decider.settle(key, observed, decided):
+            self.echoes.settle(key)
         waiting = WAITING_INTERVAL if decided.waiting else None
         taken = UNTIL_FREED if problem is not None and problem.reason == NAME_TAKEN else None
         # What a server refuses is asked again by the backoff alone.
@@ -210,24 +281,47 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
         except ApiError as error:
             return Problem("ApplyFailed", str(error)), error, None
 
-    async def _clean_up(
-        self, key: str, owner: Owner, observed: Observed, decided: Decided, status_due: float | None
-    ) -> bool:
+    async def _write_status(self, key: str, raw: JsonObject, decided: Decided, status: JsonObject) -> float | None:
+        """Write the status; returns the seconds until it is due if it has to wait."""
+        try:
+            due = await self._status_writer.write(key, raw, status)
+        except KubeError:
+            self._unanswered[key] = _Unanswered(raw, status, decided)
+            raise
+        self._unanswered.pop(key, None)
+        return due
+
+    def _tell_if_written(self, key: str, raw: JsonObject) -> None:
+        """Tell of the status whose write failed, if the next state of the job shows that it was performed."""
+        last = self._unanswered.get(key)
+        if last is None or raw["metadata"]["resourceVersion"] == last.raw["metadata"]["resourceVersion"]:
+            return
+        del self._unanswered[key]
+        if raw["metadata"]["uid"] == last.raw["metadata"]["uid"] and raw.get("status") == last.status:
+            self._tell(key, raw, last.decided, last.status)
+
+    def _tell(self, key: str, raw: JsonObject, decided: Decided, status: JsonObject | None) -> None:
+        """Tell what has happened, and what the status says once that is written."""
+        self._record(raw, decided.events)
+        if status is not None:
+            self._record(raw, decided.status_events)
+        self._decider.note(key, decided, status)
+
+    async def _clean_up(self, key: str, owner: Owner, decided: Decided, status_due: float | None) -> bool:
         """Delete what is not wanted any more; tells whether that is the job itself."""
         if status_due is None or not decided.status_first:
             await self._applier.delete(key, owner, decided.deletes)
-            self._on_deleted(observed, decided)
         if status_due is not None or not decided.is_expired:
             return False
         if await self._applier.delete_expired(key, owner):
-            self._on_expired(observed)
+            self._record(owner.raw, [self._decider.note_expiry(owner.raw)])
         return True
 
     async def _report_unreadable(self, key: str, raw: JsonObject, problem: Problem) -> Outcome:
         """Tell the owner of a job that the API server accepted it, or a part of it, but nobody can work with that."""
         problem = self._problem_reporter.keep_wording(key, raw, problem)[0] or problem
         status_due = None
-        status = self._status_of_unreadable(raw, problem)
+        status = self._decider.unreadable_status(raw, problem)
         if status is not None:
             status_due = await self._status_writer.write(key, raw, status)
         self._problem_reporter.report(key, raw, problem)
@@ -235,62 +329,15 @@ class Reconciler(ABC, Generic[Job, Observed, Decided]):
             return DONE  # it has ended, and needs nothing more of anybody
         return TerminalError(problem.message) if status_due is None else RequeueAfter(status_due)
 
-    async def _in_thread(self, function: Callable[[], T]) -> T:
-        """Decide what is large where it holds up nobody; what log lines and traces say of the job goes along."""
-        return await asyncio.get_running_loop().run_in_executor(self._planner, copy_context().run, function)
-
     def _record(self, raw: JsonObject, events: Iterable[JobEvent]) -> None:
         for each in events:
             self._recorder.event(raw, type=each.type, reason=each.reason, action=EVENT_ACTION, note=each.note)
 
     def _forget(self, key: str) -> None:
         """Drop everything about a key."""
+        self._rests_until.pop(key, None)
+        self._unanswered.pop(key, None)
         self._problem_reporter.forget(key)
         self._applier.forget(key)
         self._status_writer.forget(key)
-
-    # What a kind says
-
-    def _begin_anew(self, key: str) -> None:
-        """Take nothing for known: something has changed at which a reconcile does not look."""
-
-    def _seconds_to_look(self, key: str) -> float:  # noqa: ARG002 - for those that are looked at less often
-        return 0.0
-
-    @abstractmethod
-    def _is_ours(self, raw: JsonObject) -> bool:
-        """Tell whether a job is not another controller's."""
-
-    @abstractmethod
-    def _parse(self, raw: JsonObject) -> Job:
-        """Read a job; raises `ApiTypeError` if nobody can."""
-
-    @abstractmethod
-    async def _observe(self, key: str, raw: JsonObject, job: Job) -> Observed:
-        """Look up everything that the decision rests on; raises `ObjectUnreadable` if a part cannot be read."""
-
-    @abstractmethod
-    async def _decide(self, key: str, observed: Observed) -> Decided:
-        """Decide, purely, what to write and when to look again."""
-
-    @abstractmethod
-    def _status(self, key: str, observed: Observed, decided: Decided, problem: Problem | None) -> JsonObject:
-        """Return the status that follows, given what stands in the way."""
-
-    @abstractmethod
-    def _status_of_unreadable(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
-        """Return the status that tells why a job cannot be read; None if it has ended."""
-
-    def _on_status(self, key: str, observed: Observed, decided: Decided, status: JsonObject) -> None:
-        """Take note that the status is what it should be."""
-
-    def _on_deleted(self, observed: Observed, decided: Decided) -> None:
-        """Take note that what was to be deleted is."""
-
-    def _on_expired(self, observed: Observed) -> None:
-        """Take note that a job was deleted at the end of its time to live."""
-
-    def _settle(self, key: str, observed: Observed, decided: Decided) -> None:
-        """Take note that nothing is in the way of a job: `Echoes.settle`, if what was written in this reconcile needs
-        no other one.
-        """
+        self._decider.forget(key)

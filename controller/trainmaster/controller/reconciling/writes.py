@@ -77,8 +77,14 @@ class Decision:
     status_first: bool = False
     """Whether nothing may be deleted before the status tells of it."""
 
+    is_partial: bool = False
+    """Whether more is to be created as soon as this is."""
+
     events: list[JobEvent] = field(default_factory=list)
     """What happens beside the status."""
+
+    status_events: list[JobEvent] = field(default_factory=list)
+    """What the status tells, as soon as it is written."""
 
     problem: Problem | None = None
     """What prevents more of it."""
@@ -93,6 +99,9 @@ class Decision:
 
     held_for: float | None = None
     """For how many seconds nothing is to be written at all, since something is about to be known."""
+
+    rests_for: float = 0.0
+    """For how many seconds the job is not looked at again, whatever happens to it."""
 
     expires_in: float | None = None
     """Seconds until a finished job has outlived its time to live; zero or less: it has; None: it never will."""

@@ -14,15 +14,16 @@ from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.configuration.types import TrainingOperator
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.errors import Forbidden
-from trainmaster.controller.reconciling.jobs.objects import MOST_CREATIONS, Plan
-from trainmaster.controller.reconciling.jobs.observe import observe
-from trainmaster.controller.reconciling.jobs.plan import plan
-from trainmaster.controller.reconciling.jobs.reconciler import (
+from trainmaster.controller.reconciling.jobs.decider import (
     BYTES_PER_POD,
     LARGE,
     MANY_PODS,
     SECONDS_PER_POD,
 )
+from trainmaster.controller.reconciling.jobs.objects import MOST_CREATIONS, Plan
+from trainmaster.controller.reconciling.jobs.observe import observe
+from trainmaster.controller.reconciling.jobs.plan import plan
+from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff
 from trainmaster.controller.reconciling.outcomes import ExpectationsPending
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.validation import validate_job
@@ -34,7 +35,8 @@ def planned(count: int) -> Plan:
     """Return the plan of a new job of so many workers."""
     world = JobWorld(pytorchjob(worker=replicas(count)))
     job = parse_job(KINDS["PyTorchJob"], world.job)
-    return plan(observe(job, world.stores), None, now=datetime(2026, 1, 1, tzinfo=UTC), wait=lambda *_: 0.0)
+    now, restarts = datetime(2026, 1, 1, tzinfo=UTC), RestartBackoff(world.clock)
+    return plan(observe(job, world.stores), None, now=now, restarts=restarts)
 
 
 def test_a_plan_holds_the_first_creations_only() -> None:

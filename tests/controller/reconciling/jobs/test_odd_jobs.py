@@ -214,13 +214,15 @@ async def test_the_work_of_a_reconcile_grows_with_the_number_of_types_not_with_i
 def test_what_pods_say_is_told_in_time_that_grows_with_their_number_not_with_its_square() -> None:
     """A job may have as many types as pods."""
 
+    world = JobWorld(pytorchjob(master=replicas(1)))
+
     def work(types: int) -> int:
         obj = job_object("TFJob", {f"t{n}": replicas(1, container="tensorflow") for n in range(types)})
         job = parse_job(KINDS["TFJob"], obj)
         pods = [build_pod(job, replica_type, 0) for replica_type in job.replica_specs]
         for pod in pods:
             pod["metadata"]["uid"] = pod["metadata"]["name"]
-        return calls_of(lambda: list(PodWarnings().events(job, pods)))
+        return calls_of(lambda: PodWarnings(world).tell(job, pods))
 
     assert work(160) < 5 * work(40)
 

@@ -7,7 +7,7 @@ from support.jobworld import JobWorld, job_object, pytorchjob, replicas, request
 
 from trainmaster.controller.condition_types import BLOCKED
 from trainmaster.controller.kube.rest.errors import Conflict, Forbidden, Invalid, RequestTimeout
-from trainmaster.controller.reconciling.jobs.reconciler import MANY_PODS, SECONDS_PER_POD
+from trainmaster.controller.reconciling.jobs.decider import MANY_PODS, SECONDS_PER_POD
 from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError
 from trainmaster.runtime.jsontree import JsonObject
 

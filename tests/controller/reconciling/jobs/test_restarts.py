@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of
+from support.series import value_of
 from support.virtualtime import VirtualClock
 
-from trainmaster.controller.reconciling.jobs.restart_backoff import (
+from trainmaster.controller.kube.rest.errors import Forbidden
+from trainmaster.controller.reconciling.jobs.restarts import (
     FIRST_DELAY,
     FORGOTTEN_AFTER,
     FREE,
@@ -73,19 +75,49 @@ async def test_a_pod_that_fails_at_once_is_not_replaced_a_thousand_times() -> No
     assert len(list(requests_of(world, "delete Pod"))) == FREE + 1
 
 
+def replacements() -> float:
+    """How often failed pods of PyTorchJobs were replaced."""
+    return value_of("training_operator_jobs_restarted_total", {"job_namespace": "team", "framework": "pytorch"}) or 0
+
+
+@pytest.mark.defect("V1-B29")
+@pytest.mark.parametrize("limits", [{}, {"backoffLimit": 5}], ids=["without a limit", "with a limit"])
+async def test_a_replacement_is_counted_once_however_often_the_failed_pod_is_not_deleted(
+    limits: dict[str, int],
+) -> None:
+    world = await running(job("OnFailure", **limits))
+    before = replacements()
+    for number in (1, 2):
+        world.set_phase("demo-worker-0", "Failed", exit_code=1)
+        world.refusals["delete Pod demo-worker-0"] = Forbidden(status=403, reason="Forbidden", message="no right to")
+        for _ in range(3):
+            with pytest.raises(Forbidden):
+                await world.reconcile()
+        world.refusals.clear()
+        await world.settle()
+        assert replacements() == before + number
+        assert sum("is restarting because Worker" in each for each in world.events) == number
+
+
 def test_each_replacement_waits_longer_until_one_lasts() -> None:
     clock = VirtualClock()
     backoff = RestartBackoff(clock)
     waits = []
-    for _ in range(12):
-        waits.append(backoff.wait("uid", "pod"))
-        backoff.record("uid", "pod")
+    for number in range(12):
+        waits.append(backoff.wait("uid", pod(number)))
+        backoff.record("uid", pod(number))
+        assert backoff.wait("uid", pod(number)) == 0.0
     assert waits[: FREE + 2] == [0.0] * FREE + [FIRST_DELAY, 2 * FIRST_DELAY]
     assert waits[-1] == LONGEST_DELAY
-    assert backoff.wait("other", "pod") == 0.0
+    assert backoff.wait("other", pod(0)) == 0.0
     clock.step(FORGOTTEN_AFTER)
-    backoff.record("uid", "pod")
-    assert backoff.wait("uid", "pod") == 0.0
+    backoff.record("uid", pod(12))
+    assert backoff.wait("uid", pod(13)) == 0.0
+
+
+def pod(number: int) -> JsonObject:
+    """The pod that comes so many replacements after the first one."""
+    return {"metadata": {"name": "pod", "uid": f"uid-{number}"}}
 
 
 @pytest.mark.parametrize(("lead", "side", "state"), [(137, 1, "Restarting"), (1, 137, "Failed")])

@@ -9,7 +9,7 @@ import pytest
 from support.jobworld import KINDS, JobWorld, job_object, pytorchjob, replicas
 from support.series import value_of
 
-from trainmaster.controller.kube.rest.errors import Conflict
+from trainmaster.controller.kube.rest.errors import Conflict, TransportError
 
 Counts = Callable[[], dict[str, float]]
 
@@ -37,6 +37,24 @@ async def test_a_job_is_said_to_be_created_in_its_first_status_and_counted_once(
     await world.edit(runPolicy={"cleanPodPolicy": "All"})
     assert counts() == {"created": 1}
     assert world.requests == []
+
+
+@pytest.mark.defect("V1-B29")
+@pytest.mark.parametrize("performed", [True, False])
+async def test_a_status_whose_answer_is_lost_is_told_once(counts: Counts, *, performed: bool) -> None:
+    """Nobody knows whether the server performed it until the cache shows that."""
+    world = await JobWorld.settled(pytorchjob(master=replicas(1)))
+    world.run()
+    await world.settle()
+    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
+    world.lose_answer("patch status", performed=performed)
+    with pytest.raises(TransportError):
+        await world.reconcile()
+    assert "successful" not in counts()
+    world.clock.step(1)
+    await world.settle()
+    assert (world.state, counts()) == ("Succeeded", {"created": 1, "successful": 1})
+    assert sum("successfully completed" in each for each in world.events) == 1
 
 
 @pytest.mark.defect("V1-B29")

@@ -11,7 +11,7 @@ from support.world import World
 
 from trainmaster.controller.kube.rest.errors import Conflict
 from trainmaster.controller.reconciling.outcomes import DONE, LONGEST_REQUEUE, RequeueAfter
-from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
+from trainmaster.controller.reconciling.trainjobs.plan import seconds_to_deadline
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime

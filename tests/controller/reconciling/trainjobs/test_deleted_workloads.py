@@ -10,7 +10,7 @@ from support.world import KEY, World
 
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.reconciling.outcomes import DONE
-from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.runtime.jsontree import JsonObject
 
 ACTIVE = {"name": "node", "ready": 1, "succeeded": 0, "failed": 0, "active": 1, "suspended": 0}

@@ -17,7 +17,7 @@ from trainmaster.controller.reconciling.outcomes import (
     RequeueAfter,
     TerminalError,
 )
-from trainmaster.controller.reconciling.trainjobs.reconciler import LARGE
+from trainmaster.controller.reconciling.trainjobs.decider import LARGE
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject

@@ -13,7 +13,7 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import managers_of, owned_fields_of
 from trainmaster.controller.reconciling.outcomes import DONE, TerminalError
-from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
+from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime

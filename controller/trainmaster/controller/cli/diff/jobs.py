@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
@@ -14,6 +15,7 @@ from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned
 from trainmaster.controller.reconciling.jobs.objects import Plan
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
+from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
@@ -52,7 +54,7 @@ async def plan_of(client: KubeClient, job: Job, gang: GangScheduler | None) -> P
         await _store(client, SERVICES, namespace, label_selector=JOB_NAME_LABEL),
         others,
     )
-    return plan(observe(job, stores), gang, now=datetime.now(UTC), wait=lambda _uid, _name: 0.0)
+    return plan(observe(job, stores), gang, now=datetime.now(UTC), restarts=RestartBackoff(SystemClock()))
 
 
 async def _store(

@@ -20,9 +20,8 @@ from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import without_times
-from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.observe import Observed, observe
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan
+from trainmaster.controller.reconciling.trainjobs.plan import Plan, plan, seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, parse_runtime, parse_trainjob

@@ -48,11 +48,8 @@ class Plan(Decision):
     update: StatusUpdate
     """The status that follows, as long as nothing goes wrong with the writes."""
 
-    is_partial: bool = False
-    """Whether more is to be created as soon as this is: of a large job it has the first `MOST_CREATIONS`."""
-
-    replaced: list[str] = field(default_factory=list)
-    """Names of failed pods that are deleted to be replaced."""
+    replaced: list[list[JsonObject]] = field(default_factory=list)
+    """Failed pods, by replica type, that are replaced, and were not when the job was looked at before."""
 
 
 def plan_pods(observed: Observed, gang: GangScheduler | None, replicas: Iterable[Replicas], planned: Plan) -> None:

@@ -10,6 +10,8 @@ Rules (Training Operator V1):
 - Limits come first: a job that has reached one fails, and is cleaned up when that is written, so that a crash in
   between does not undo it.
 - A failed pod that is replaced is deleted when the status tells of it.
+- Limits are in seconds, by the wall clock as the API has it. A deadline is known beforehand, so that the job can be
+  looked at when it has passed (V1-B1).
 - A Service goes before its pod, by which it is known that it has to go.
 
 Those of what is created and applied are in `objects`.
@@ -17,17 +19,11 @@ Those of what is created and applied are in `objects`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
-from typing import Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
 
 from trainmaster.controller.condition_types import BLOCKED
-from trainmaster.controller.reconciling.jobs.limits import (
-    backoff_limit_reached,
-    count_restarts,
-    seconds_to_deadline,
-    seconds_to_expiry,
-)
 from trainmaster.controller.reconciling.jobs.objects import Plan, plan_objects, plan_pod_group, plan_pods, plan_roles
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import (
@@ -38,6 +34,7 @@ from trainmaster.controller.reconciling.jobs.replicas import (
     phase_of,
     replicas_of,
 )
+from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff, backoff_limit_reached, count_restarts
 from trainmaster.controller.reconciling.jobs.status import StatusUpdate
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.writes import JobEvent
@@ -57,26 +54,23 @@ from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jobs.validation import check_job, excess_of
 from trainmaster.runtime.jsontree import JsonObject
 
-Wait: TypeAlias = Callable[[str, str], float]
-"""Tells the seconds until a failed pod may be replaced, by the UID of the job and the name of the pod."""
-
 _FINAL: Final = (SUCCEEDED, FAILED)
 
 
-def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait: Wait) -> Plan:
+def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, restarts: RestartBackoff) -> Plan:
     """Decide what to write for one job.
 
     Args:
         observed: What is there.
         gang: The gang scheduler, if there is one.
         now: The time.
-        wait: How long failed pods have to wait.
+        restarts: Which failed pods were replaced, and how long others have to wait.
     """
     job = observed.job
     update = StatusUpdate(job, now)
     update.created()
     # A restart is counted before its failed pod goes (V1-B2).
-    planned = Plan(update=update, status_first=job.run_policy.backoff_limit is not None)
+    planned = Plan(update=update, status_events=update.events, status_first=job.run_policy.backoff_limit is not None)
     if job.is_true(SUCCEEDED) or job.is_true(FAILED):
         _clean_up(observed, gang, planned, now)
         if job.is_true(SUCCEEDED):
@@ -94,7 +88,7 @@ def plan(observed: Observed, gang: GangScheduler | None, *, now: datetime, wait:
             planned.events.append(JobEvent(planned.problem.reason, note, "Warning"))
     else:
         update.resumed()
-        _run(observed, gang, planned, now, wait)
+        _run(observed, gang, planned, now, restarts)
     return planned
 
 
@@ -111,12 +105,14 @@ def _is_blocked_by(problem: Problem, job: Job) -> bool:
     return told is not None and (told.get("reason"), told.get("message")) == (problem.reason, problem.message)
 
 
-def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime, wait: Wait) -> None:
+def _run(
+    observed: Observed, gang: GangScheduler | None, planned: Plan, now: datetime, restarts: RestartBackoff
+) -> None:
     job, update = observed.job, planned.update
     pods_by_type = by_replica_type(observed.pods.values())
     services_by_type = by_replica_type(observed.services.values())
     replicas = [replicas_of(job, replica_type, observed.pods, pods_by_type) for replica_type in job.replica_specs]
-    to_deadline = seconds_to_deadline(job, now)
+    to_deadline = _seconds_to_deadline(job, now)
     if backoff_limit_reached(job, replicas):
         update.fail(f"Job {job.name} has failed because it has reached the specified backoff limit")
         return
@@ -141,11 +137,9 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
             message = f'job "{job.name}" is failing because "{each.replica_type}" replica(s) failed.'
             update.fail(message, warning=True)
         elif not ends:
-            _hold_back(each, job, planned, wait)
+            _hold_back(each, job, planned, restarts)
             planned.deletes += [*_surplus_services(services_by_type, each), *each.surplus, *each.restarts]
-            if each.restarts:
-                planned.replaced += [pod["metadata"]["name"] for pod in each.restarts]
-                update.restarting(each.replica_type)
+            _tell_restarts(each, job, planned, restarts)
     there = {pod["metadata"]["uid"] for pod in observed.pods.values()}
     update.replicas(statuses, {each.replica_type: count_restarts(job, each, there) for each in replicas})
     # Either of the two drops the other: as long as a replica waits for being replaced, the job is Restarting.
@@ -157,12 +151,22 @@ def _run(observed: Observed, gang: GangScheduler | None, planned: Plan, now: dat
         update.active_have_succeeded()
 
 
-def _hold_back(replicas: Replicas, job: Job, planned: Plan, wait: Wait) -> None:
+def _hold_back(replicas: Replicas, job: Job, planned: Plan, restarts: RestartBackoff) -> None:
     """Leave failed pods where they are that are to be replaced later."""
-    waits = [wait(job.metadata.uid, pod["metadata"]["name"]) for pod in replicas.restarts]
+    waits = [restarts.wait(job.metadata.uid, pod) for pod in replicas.restarts]
     replicas.restarts = [pod for pod, seconds in zip(replicas.restarts, waits, strict=True) if not seconds]
     later = [seconds for seconds in (*waits, planned.due) if seconds]
     planned.due = min(later, default=planned.due)
+
+
+def _tell_restarts(replicas: Replicas, job: Job, planned: Plan, restarts: RestartBackoff) -> None:
+    """Tell that failed pods are replaced; each time that one cannot be deleted, it is the same replacement."""
+    if not replicas.restarts:
+        return
+    event = planned.update.restarting(replicas.replica_type)
+    if new := [pod for pod in replicas.restarts if not restarts.is_recorded(job.metadata.uid, pod)]:
+        planned.replaced.append(new)
+        planned.events.append(event)
 
 
 def _is_resumed(job: Job) -> bool:
@@ -183,7 +187,7 @@ def _clean_up(observed: Observed, gang: GangScheduler | None, planned: Plan, now
     if policy not in (CLEAN_NONE, CLEAN_RUNNING):
         planned.deletes = [*_present(observed.services.values()), *pods]
     _stop(observed, gang, planned)
-    planned.expires_in = seconds_to_expiry(job, now)
+    planned.expires_in = _seconds_to_expiry(job, now)
 
 
 def _stop(observed: Observed, gang: GangScheduler | None, planned: Plan) -> None:
@@ -215,3 +219,33 @@ def _surplus_services(by_type: Mapping[str, Sequence[JsonObject]], replicas: Rep
 
 def _present(objects: Iterable[JsonObject]) -> Iterator[JsonObject]:
     return (obj for obj in objects if not is_terminating(obj))
+
+
+def _seconds_to_deadline(job: Job, now: datetime) -> float | None:
+    """Return the seconds until a job has been active for too long; None if it never is."""
+    limit, start = job.run_policy.active_deadline_seconds, job.status.get("startTime")
+    if limit is None or not start:
+        return None
+    return _seconds_until(start, limit, now)
+
+
+def _seconds_to_expiry(job: Job, now: datetime) -> float | None:
+    """Return the seconds until a finished job has outlived its time to live; None if it never does.
+
+    A job that the original failed without a `completionTime` (V1-B6) ended when its condition says.
+    """
+    ttl = job.run_policy.ttl_seconds_after_finished
+    if ttl is None:
+        return None
+    ended = job.status.get("completionTime")
+    if not ended:
+        conditions = (job.condition(each) for each in (SUCCEEDED, FAILED) if job.is_true(each))
+        ended = next((each.get("lastTransitionTime") for each in conditions if each is not None), None)
+    return _seconds_until(ended, ttl, now) if ended else None
+
+
+def _seconds_until(start: str, seconds: int, now: datetime) -> float | None:
+    try:
+        return (datetime.fromisoformat(start) + timedelta(seconds=seconds) - now).total_seconds()
+    except (OverflowError, TypeError, ValueError):
+        return None  # further away than dates go, or no date at all

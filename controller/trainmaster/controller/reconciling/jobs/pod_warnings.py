@@ -13,7 +13,9 @@ from typing import Final
 from cachetools import LRUCache
 
 from trainmaster.controller.kube.clock import time_text
+from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.reconciling.jobs.replicas import exit_code, is_terminating, phase_of, trainer_of
+from trainmaster.controller.reconciling.problems import EVENT_ACTION
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
@@ -25,9 +27,14 @@ _ACTIVE: Final = ("Running", "Pending", "Unknown", "")
 
 
 class PodWarnings:
-    """Knows what was told of which pod."""
+    """Tells what is new about pods.
 
-    def __init__(self) -> None:
+    Args:
+        recorder: Where events go.
+    """
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._told: LRUCache[tuple[str, str], str] = LRUCache(_REMEMBERED)
         """By UID of a pod and what it is about: the last note."""
 
@@ -37,8 +44,12 @@ class PodWarnings:
         """Note that this process leads from now on."""
         self._since = now
 
-    def events(self, job: Job, pods: Iterable[JsonObject]) -> Iterator[JobEvent]:
-        """Return what is new about the pods of a job."""
+    def tell(self, job: Job, pods: Iterable[JsonObject]) -> None:
+        """Record what is new about the pods of a job as events of it."""
+        for each in self._events(job, pods):
+            self._recorder.event(job.raw, type=each.type, reason=each.reason, action=EVENT_ACTION, note=each.note)
+
+    def _events(self, job: Job, pods: Iterable[JsonObject]) -> Iterator[JobEvent]:
         # Types and containers may be as many as pods: they are looked through once, not for each pod.
         trainers = {each.lower(): trainer_of(job, each) for each in job.replica_specs}
         for pod in pods:

@@ -30,7 +30,7 @@ class StatusUpdate:
     """
 
     def __init__(self, job: Job, now: datetime) -> None:
-        self._job = job
+        self.job = job
         self._now = time_text(now)
         self._status: JsonObject = copy_tree(job.status)
         self._conditions = Conditions(self._status.get("conditions") or [], self._now)
@@ -38,7 +38,7 @@ class StatusUpdate:
         """What happened, in order."""
 
         self.counts: list[JobCounter] = []
-        """Which counters of jobs go up: `created`, `restarted`, `successful`, `failed`."""
+        """Which counters of jobs go up: `created`, `successful`, `failed`."""
 
     @property
     def has_succeeded(self) -> bool:
@@ -52,7 +52,7 @@ class StatusUpdate:
 
     def created(self) -> None:
         """Note that the job was seen."""
-        job = self._job
+        job = self.job
         if self._conditions.get(CREATED) is None and not self.is_finished:
             self._conditions.set(CREATED, self._reason(CREATED), f"{job.kind.kind} {job.name} is created.")
             self.counts.append("created")
@@ -64,13 +64,13 @@ class StatusUpdate:
 
     def not_started(self) -> None:
         """Note that no pods could be created after all: the time of the job has not begun, unless it goes on."""
-        if not self._job.status.get("startTime"):
+        if not self.job.status.get("startTime"):
             self._status.pop("startTime", None)
             self._status.pop("replicaStatuses", None)
 
     def suspended(self) -> None:
         """Note that the job is suspended."""
-        message = f"{self._job.kind.kind} {self._job.name} is suspended."
+        message = f"{self.job.kind.kind} {self.job.name} is suspended."
         reason = self._reason(SUSPENDED)
         if self._conditions.is_true(RUNNING):
             self._conditions.set(RUNNING, reason, message, status="False")
@@ -83,7 +83,7 @@ class StatusUpdate:
         """Note that the job is not suspended any more, if it was."""
         if not self._conditions.is_true(SUSPENDED):
             return
-        reason, message = self._reason("Resumed"), f"{self._job.kind.kind} {self._job.name} is resumed."
+        reason, message = self._reason("Resumed"), f"{self.job.kind.kind} {self.job.name} is resumed."
         self._conditions.set(SUSPENDED, reason, message, status="False")
         self.events.append(JobEvent(reason, message))
         self.started(again=True)
@@ -110,20 +110,19 @@ class StatusUpdate:
         """Note that the job has failed."""
         self.set(ConditionUpdate(FAILED, message), warning=warning)
 
-    def restarting(self, replica_type: str) -> None:
-        """Note that failed replicas of a type are replaced."""
-        message = f"job {self._job.name} is restarting because {replica_type} replica(s) failed."
+    def restarting(self, replica_type: str) -> JobEvent:
+        """Note that failed replicas of a type are replaced; returns the event of that."""
+        message = f"job {self.job.name} is restarting because {replica_type} replica(s) failed."
         self._conditions.set(RESTARTING, self._reason(RESTARTING), message)
-        self.events.append(JobEvent(self._reason(RESTARTING), message, "Warning"))
-        self.counts.append("restarted")
+        return JobEvent(self._reason(RESTARTING), message, "Warning")
 
     def replicas(self, replicas: Mapping[str, ReplicaStatus], more: Mapping[str, JsonObject]) -> None:
         """Note how many replicas of each type are in which state; `more` are further fields by type."""
-        kind = self._job.kind
+        kind = self.job.kind
         statuses: JsonObject = {}
         for replica_type, status in replicas.items():
             counts = {name: getattr(status, name) for name in _COUNTS}
-            selector = {"selector": replica_selector(self._job, replica_type)} if kind.scale_type else {}
+            selector = {"selector": replica_selector(self.job, replica_type)} if kind.scale_type else {}
             statuses[replica_type] = {
                 **{name: count for name, count in counts.items() if count},
                 **selector,
@@ -152,7 +151,7 @@ class StatusUpdate:
         return {**self._status, "conditions": conditions} if conditions else self._status
 
     def _reason(self, word: str) -> str:
-        return f"{self._job.kind.kind}{word}"
+        return f"{self.job.kind.kind}{word}"
 
 
 def only_counters(old: JsonObject, new: JsonObject) -> bool:

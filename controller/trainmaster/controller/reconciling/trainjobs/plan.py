@@ -11,6 +11,12 @@ Rules:
   again: that would train a second time (B27). Neither is one that plugins would build as another workload by now.
 - What a workload is, plugins declare (`Watch.workload`).
 - What is as it should be is not written (C-12).
+
+When a TrainJob has to end, and when it is deleted:
+- The deadline counts from the creation of the TrainJob, and anew whenever it is resumed (when the controller saw the
+  resume); the clock stands still while the TrainJob is suspended.
+- A finished TrainJob is deleted, with everything that belongs to it, when its time to live has passed since it finished
+  (KEP-2899). What the TrainJob says counts, else what its runtime says; without either it is kept.
 """
 
 from __future__ import annotations
@@ -22,10 +28,10 @@ from datetime import datetime
 from trainmaster.controller.condition_types import RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.first_failures import FirstFailures
+from trainmaster.controller.kube.clock import parse_time
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_expiry, ttl_after_finished
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking
 from trainmaster.controller.reconciling.writes import Apply, Decision, name_taken
@@ -33,9 +39,8 @@ from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, Traini
 from trainmaster.runtime.api.constants import (
     DEADLINE_EXCEEDED_REASON,
     FAILED,
+    FINAL_CONDITIONS,
     GROUP,
-    JOBSET_API_VERSION,
-    JOBSET_KIND,
     SUSPENDED,
     TRAINING_RUNTIME_KIND,
 )
@@ -71,6 +76,9 @@ class Plan(Decision):
     """What there is to tell of containers that failed."""
 
     deadline_exceeded: bool = False
+    unsupported_runtime: str | None = None
+    """The kind and group that `runtimeRef` names, if nobody serves it."""
+
     workload_without_jobs: JsonObject | None = None
     """The JobSet as observed, if it lacks Jobs and something about it may be the reason."""
 
@@ -101,7 +109,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
         by_deadline = deadline_exceeded or _failed_by_deadline(job)
         deletes = _leftover_workloads(observed) if by_deadline else []
         conditions = (observed.raw.get("status") or {}).get("conditions") or ()
-        return Plan(deletes=deletes, expires_in=seconds_to_expiry(conditions, time_to_live(observed), now))
+        return Plan(deletes=deletes, expires_in=_seconds_to_expiry(conditions, time_to_live(observed), now))
     if unsupported_runtime(job.spec.runtime_ref) is not None:
         return Plan()
     planned = Plan()
@@ -137,7 +145,7 @@ def plan(observed: Observed, framework: Framework, *, deadline_exceeded: bool, n
                 break
             _plan_object(desired, resolution.builders[desired.identity], observed, planned)
         _note_lack_of_jobs(resolution, observed, planned)
-        planned.time_to_live = ttl_after_finished(job, runtime)
+        planned.time_to_live = _ttl_after_finished(job, runtime)
         planned.lasts = len(resolution.objects) == 1 and all(
             observed.is_workload(each.identity) and each.when is not ApplyWhen.ALWAYS for each in resolution.objects
         )
@@ -157,16 +165,70 @@ def may_serve(plugin: str, observed: Observed, framework: Framework) -> bool:
         return True
 
 
+def seconds_to_deadline(job: TrainJob, now: datetime) -> float | None:
+    """Compute the seconds until an unfinished TrainJob exceeds its deadline; zero or less: it has; None: it
+    never will.
+    """
+    if not job.spec.active_deadline_seconds or job.spec.suspend or job.is_finished:
+        return None
+    suspended = job.status.condition(SUSPENDED)
+    if suspended and suspended.status == "True":
+        # The resume has not been noted yet: the clock starts when this reconcile notes it.
+        return float(job.spec.active_deadline_seconds)
+    resumed = _moment(suspended.last_transition_time) if suspended else None
+    start = resumed or _moment(job.metadata.creation_timestamp)
+    if start is None:
+        return None
+    # In seconds, because the calendar may end before the deadline does.
+    return job.spec.active_deadline_seconds - (now - start).total_seconds()
+
+
 def time_to_live(observed: Observed) -> int | None:
     """Return how many seconds a TrainJob that was observed is kept after its end; None: for ever."""
     job = observed.job
     # Finished TrainJobs are many, and reading a runtime takes its time.
     runtime = _runtime_in_force(observed) if job.spec.ttl_seconds_after_finished is None else None
-    return ttl_after_finished(job, runtime)
+    return _ttl_after_finished(job, runtime)
+
+
+def _ttl_after_finished(job: TrainJob, runtime: TrainingRuntime | ClusterTrainingRuntime | None) -> int | None:
+    """Return how many seconds a TrainJob is kept after its end; None: for ever."""
+    if job.spec.ttl_seconds_after_finished is not None:
+        return job.spec.ttl_seconds_after_finished
+    policy = runtime.spec.run_policy if runtime else None
+    return policy.ttl_seconds_after_finished if policy else None
+
+
+def _seconds_to_expiry(conditions: Iterable[JsonObject], ttl: int | None, now: datetime) -> float | None:
+    """Compute the seconds until a finished TrainJob, kept for `ttl` of them, may go; zero or less: now; None: never.
+
+    Args:
+        conditions: Those of the TrainJob, which say when it ended.
+        ttl: For how many seconds it is kept; None: for ever.
+        now: The time.
+    """
+    if ttl is None:
+        return None
+    ends = [
+        _moment(condition.get("lastTransitionTime"))
+        for condition in conditions
+        if condition.get("type") in FINAL_CONDITIONS and condition.get("status") == "True"
+    ]
+    end = min((moment for moment in ends if moment is not None), default=None)
+    # In seconds, because the calendar may end before the job does.
+    return None if end is None else ttl - (now - end).total_seconds()
+
+
+def _moment(text: str | None) -> datetime | None:
+    """Read a time of an object; None if it has none there, or something else."""
+    try:
+        return parse_time(text or "")
+    except ValueError:
+        return None
 
 
 def _note_lack_of_jobs(resolution: Resolution, observed: Observed, planned: Plan) -> None:
-    jobset = observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
+    jobset = observed.jobset
     if jobset is None or without_jobs(jobset):
         planned.may_lack_jobs = any(may_lack_jobs(desired.object) for desired in resolution.objects)
         planned.workload_without_jobs = jobset if planned.may_lack_jobs else None

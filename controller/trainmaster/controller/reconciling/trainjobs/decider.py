@@ -1,4 +1,4 @@
-"""The reconciler of TrainJobs: what is observed and decided of one (see `Reconciler`, and the package for the parts).
+"""The decider of TrainJobs: what is observed and decided of one (see `Reconciler`, and the package for the parts).
 
 Guarantees:
 - B27: a TrainJob whose workload had ended when it was deleted has ended; it is not built again.
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, TypeVar, final
 
 from trainmaster.controller.condition_types import JOB_CREATION_FAILED, TIME_TO_LIVE_EXPIRED
 from trainmaster.controller.conditions import set_condition, stored_status
@@ -22,34 +22,31 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import EventRecorder
-from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQueue
+from trainmaster.controller.log_context import in_thread
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
-from trainmaster.controller.reconciling.reconciler import Reconciler
-from trainmaster.controller.reconciling.trainjobs.deadlines import seconds_to_deadline, seconds_to_expiry
-from trainmaster.controller.reconciling.trainjobs.deleted_workloads import DeletedWorkloads
 from trainmaster.controller.reconciling.trainjobs.lasting_plans import LastingPlans, only_counters_change
 from trainmaster.controller.reconciling.trainjobs.observe import (
+    APIReader,
+    DeletedWorkloads,
     Observed,
     RuntimeDenied,
     observe,
     with_live_runtime,
 )
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, may_serve, plan
+from trainmaster.controller.reconciling.trainjobs.plan import Plan, may_serve, plan, seconds_to_deadline
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     RETRY_INTERVAL,
     SkippedPlugins,
     blocking,
     is_for_plugin,
 )
-from trainmaster.controller.reconciling.trainjobs.status import finished, next_status, only_counters
+from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
 from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent
-from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.api import TrainJob, parse_trainjob
-from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, MANAGED_BY_TRAINER
+from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
 from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
@@ -63,12 +60,12 @@ that can be written with these takes 50 to 100 ms.
 """
 
 
-class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
-    """Reconciles TrainJobs.
+@final
+class TrainJobDecider:
+    """Decides about TrainJobs.
 
     Args:
-        client: Performs the writes, and reads what the caches lack.
-        queue: Where its keys wait.
+        api_reader: Reads the runtime that the cache lacks.
         trainjobs: The cache of TrainJobs.
         stores: All other caches, by API version and kind, each with its resource.
         workloads: The kinds of workloads.
@@ -84,8 +81,7 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
     def __init__(
         self,
         *,
-        client: KubeClient,
-        queue: WorkQueue,
+        api_reader: APIReader,
         trainjobs: Store,
         stores: Mapping[GroupVersionKind, tuple[Resource, StoreReader]],
         workloads: Collection[GroupVersionKind],
@@ -97,68 +93,51 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         planner: Executor | None = None,
         plugin_threads: PluginThreads | None = None,
     ) -> None:
-        super().__init__(
-            client=client,
-            resource=TRAINJOBS,
-            jobs=trainjobs,
-            stores=stores,
-            queue=queue,
-            recorder=recorder,
-            clock=clock,
-            only_counters=only_counters,
-            planner=planner,
-            is_quiet=True,
-        )
-        self._client = client
-        self._deleted_workloads = deleted_workloads
+        self._api_reader = api_reader
+        self._trainjobs = trainjobs
         self._listers = StoreListers(stores, workloads=workloads)
         self._framework = framework
+        self._clock = clock
+        self._deleted_workloads = deleted_workloads
+        self._diagnosis = diagnosis
+        self._planner = planner
         self._plugin_threads = plugin_threads
         self._snapshot_digests: dict[str, tuple[str, str]] = {}
         """UIDs of TrainJobs and the digests of their snapshots that no status has yet, by key."""
 
         self._lasting_plans = LastingPlans()
         self._skipped_plugins = SkippedPlugins(recorder, clock)
-        self._diagnosis = diagnosis
-        diagnosis.on_finding = lambda key: self.echoes.add(key, None, priority=CHANGE_PRIORITY)
 
-    def delay_of(self, keys: Sequence[str], change: Delta) -> float:
-        """Take note of a change of a JobSet; return the seconds that the TrainJobs which it concerns may wait for it.
+    def may_wait(self, keys: Sequence[str], change: Delta) -> bool:
+        """Take note of a change of a JobSet; return whether the TrainJobs which it concerns may wait for it.
 
         They may if nothing is to be done but to write counters, some time. What plugins of others make of these nobody
         knows.
         """
         if change.new is None or change.initial or change.resync or len(keys) != 1 or self._plugin_threads is not None:
-            return 0.0
+            return False
         (key,) = keys
         if key not in self._lasting_plans or not only_counters_change(change):
-            return 0.0
+            return False
         self._diagnosis.note_counts(key, change.new)
-        return self._status_writer.seconds_to_counters(key)
+        return True
 
-    def _begin_anew(self, key: str) -> None:
-        self._lasting_plans.forget(key)
-
-    def _forget(self, key: str) -> None:
-        super()._forget(key)
-        self._skipped_plugins.forget(key)
-        self._diagnosis.forget(key)
-        self._lasting_plans.forget(key)
-        self._snapshot_digests.pop(key, None)
-
-    def _is_ours(self, raw: JsonObject) -> bool:
+    def is_ours(self, raw: JsonObject) -> bool:
+        """Return whether a TrainJob is not another controller's."""
         spec = raw.get("spec")
         return not isinstance(spec, dict) or (spec.get("managedBy") or MANAGED_BY_TRAINER) == MANAGED_BY_TRAINER
 
-    def _parse(self, raw: JsonObject) -> TrainJob:
+    def parse(self, raw: JsonObject) -> TrainJob:
+        """Read a TrainJob."""
         return parse_trainjob(raw)
 
-    async def _observe(self, key: str, raw: JsonObject, job: TrainJob) -> Observed:
+    async def observe(self, key: str, raw: JsonObject, job: TrainJob) -> Observed:
+        """Look up everything that the decision rests on."""
         deleted = self._deleted_workloads.last_states(key)
         observed = observe(job, raw, self._listers, deleted_workloads=deleted)
         if observed.snapshot is None and observed.runtime is None and not job.is_finished:
             try:
-                listers = await with_live_runtime(job, observed.listers, self._client)
+                listers = await with_live_runtime(job, observed.listers, self._api_reader)
             except RuntimeDenied as error:
                 return observed._replace(runtime_denied=str(error))
             observed = observe(job, raw, listers, deleted_workloads=deleted)
@@ -169,28 +148,29 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
             observed = observed._replace(snapshot_digest=digest)
         return observed
 
-    async def _decide(self, key: str, observed: Observed) -> Plan:
+    async def decide(self, key: str, observed: Observed) -> Plan:
+        """Decide what to write and when to look again."""
+        job = observed.job
         report, report_problem = await self._report(observed)
         findings = self._findings(key, observed, report)
         if findings.held_for is not None:
             return Plan(held_for=findings.held_for)
         # Nothing is built for a job that ends with this reconcile, and no deadline can overtake it.
-        ends = report is not None and finished(report.conditions) and not observed.job.is_finished
-        to_deadline = None if ends else seconds_to_deadline(observed.job, self._clock.now())
+        ends = report is not None and finished(report.conditions) and not job.is_finished
+        to_deadline = None if ends else seconds_to_deadline(job, self._clock.now())
         exceeded = to_deadline is not None and to_deadline <= 0
         planned = Plan() if ends else await self._plan(key, observed, exceeded)
         planned.report, planned.first_failures, planned.deadline_exceeded = report, findings.first_failures, exceeded
+        planned.unsupported_runtime = unsupported_runtime(job.spec.runtime_ref)
         planned.problem = planned.problem or report_problem
-        if planned.problem is None and planned.workload_without_jobs is not None:
-            if (refusal := self._diagnosis.refusal(key, planned.workload_without_jobs)) is not None:
-                planned.problem = Problem(JOB_CREATION_FAILED, refusal, retry=False)
-        else:
-            self._diagnosis.forget_refusal(key)
-        if planned.snapshot_digest and not observed.job.status.runtime_snapshot_digest:
+        planned.problem = self._refusal(key, planned) or planned.problem
+        if planned.snapshot_digest and not job.status.runtime_snapshot_digest:
             # Until a status has it; and before the snapshot is written, since that may be without an answer.
-            self._snapshot_digests[key] = observed.job.metadata.uid, planned.snapshot_digest
+            self._snapshot_digests[key] = job.metadata.uid, planned.snapshot_digest
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(planned.problem) else None
         planned.look_again(None if exceeded else to_deadline, retry)
+        if ends or (not job.is_finished and (exceeded or planned.unsupported_runtime)):
+            planned.look_again(self._lasting_plans.time_to_live(key, observed))
         return planned
 
     async def _plan(self, key: str, observed: Observed, exceeded: bool) -> Plan:
@@ -203,63 +183,89 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
                 return await self._plugin_threads.run(decide)
             except PluginFailed as error:
                 return Plan(problem=blocking(error))
-        is_large = self._jobs.size(key) + observed.size > LARGE
-        return await self._in_thread(decide) if is_large else decide()
+        is_large = self._trainjobs.size(key) + observed.size > LARGE
+        return await in_thread(self._planner, decide) if is_large else decide()
 
-    def _status(self, key: str, observed: Observed, decided: Plan, problem: Problem | None) -> JsonObject:
-        job, raw, now = observed.job, observed.raw, self._clock.now()
-        status = next_status(
-            job,
+    def status(self, key: str, observed: Observed, decided: Plan, problem: Problem | None) -> JsonObject:
+        """Return the status that follows, given what stands in the way."""
+        raw = observed.raw
+        return next_status(
+            observed.job,
             raw.get("status") or {},
             report=decided.report,
             problem=problem,
             deadline_exceeded=decided.deadline_exceeded,
-            unsupported_runtime=unsupported_runtime(job.spec.runtime_ref),
+            unsupported_runtime=decided.unsupported_runtime,
             skipped=self._skipped_plugins.condition(key, raw, decided.skipped),
             first_failures=decided.first_failures,
-            waiting=self._diagnosis.waiting(key, raw, _jobset(observed)),
+            waiting=self._diagnosis.waiting(key, raw, observed.jobset),
             snapshot_digest=decided.snapshot_digest or observed.snapshot_digest,
-            now=time_text(now),
+            now=time_text(self._clock.now()),
         )
-        if self._ends(observed, status):
-            time_to_live = self._lasting_plans.time_to_live(key, observed)
-            decided.look_again(seconds_to_expiry(status["conditions"], time_to_live, now))
-        return status
 
-    def _on_status(self, key: str, observed: Observed, decided: Plan, status: JsonObject) -> None:  # noqa: ARG002
+    def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
+        """Return the status that tells why a TrainJob cannot be read; None if it has ended."""
+        old = stored_status(raw)
+        conditions: list[JsonObject] = copy_tree(old["conditions"])
+        if finished(conditions):
+            return None
+        set_condition(conditions, problem.condition(), now=time_text(self._clock.now()))
+        return {**old, "conditions": conditions}
+
+    def note(self, key: str, decided: Plan, status: JsonObject | None) -> None:  # noqa: ARG002 - the status says it all
+        """Note what the status tells from now on."""
+        if status is None:
+            return
         self._diagnosis.note_status(key, status)
         if finished(conditions := status.get("conditions") or []):
             self._diagnosis.forget_ended(key, conditions)
             self._lasting_plans.forget(key)
 
-    def _ends(self, observed: Observed, status: JsonObject) -> bool:
-        return not observed.job.is_finished and finished(status.get("conditions") or [])
-
-    def _on_expired(self, observed: Observed) -> None:
-        note = "it had ended, and was deleted because its ttlSecondsAfterFinished was over"
-        self._record(observed.raw, [JobEvent(TIME_TO_LIVE_EXPIRED, note)])
-
-    def _settle(self, key: str, observed: Observed, decided: Plan) -> None:
+    def settle(self, key: str, observed: Observed, decided: Plan) -> bool:
+        """Note that nothing is in the way; return whether the events of what was written need no reconcile."""
         if self._plugin_threads is not None:
-            return  # nobody knows what plugins of others do about their own objects, or about a status
+            return False  # nobody knows what plugins of others do about their own objects, or about a status
         if decided.deletes or decided.waiting or decided.skipped or decided.may_lack_jobs or decided.is_due:
-            return
+            return False
         # What is built a second time meets what is known of the first time.
         rebuilt = bool((observed.raw.get("status") or {}).get("jobsStatus")) or bool(observed.deleted_workloads)
         if rebuilt and any(each.uid is None for each in decided.applies):
-            return
-        self.echoes.settle(key)
+            return False
         if decided.lasts and not any(each.uid for each in decided.applies):
             self._lasting_plans.note(key, observed, time_to_live=decided.time_to_live)
+        return True
+
+    def note_expiry(self, raw: JsonObject) -> JobEvent:  # noqa: ARG002 - all say the same
+        """Return the event of a TrainJob that was deleted at the end of its time to live."""
+        note = "it had ended, and was deleted because its ttlSecondsAfterFinished was over"
+        return JobEvent(TIME_TO_LIVE_EXPIRED, note)
+
+    def forget_plan(self, key: str) -> None:
+        """Have a TrainJob planned again."""
+        self._lasting_plans.forget(key)
+
+    def forget(self, key: str) -> None:
+        """Drop everything about a key."""
+        self._skipped_plugins.forget(key)
+        self._diagnosis.forget(key)
+        self._lasting_plans.forget(key)
+        self._snapshot_digests.pop(key, None)
 
     def _findings(self, key: str, observed: Observed, report: StatusReport | None) -> Findings:
         """Return what was found of failures, and for how long the end of the job is not to be told."""
         if observed.job.is_finished:
             return self._diagnosis.observe_ended(key)
-        jobset = _jobset(observed)
-        if jobset is None or report is None:
+        if observed.jobset is None or report is None:
             return NOTHING
-        return self._diagnosis.observe(key, observed.raw, jobset, report)
+        return self._diagnosis.observe(key, observed.raw, observed.jobset, report)
+
+    def _refusal(self, key: str, planned: Plan) -> Problem | None:
+        """Return why the JobSet of a TrainJob lacks Jobs, if it does and that is known."""
+        if planned.problem is not None or planned.workload_without_jobs is None:
+            self._diagnosis.forget_refusal(key)
+            return None
+        refusal = self._diagnosis.refusal(key, planned.workload_without_jobs)
+        return None if refusal is None else Problem(JOB_CREATION_FAILED, refusal, retry=False)
 
     async def _report(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:
         """Ask plugins for the state of the workload, of those that fail only the ones that serve the TrainJob."""
@@ -294,15 +300,3 @@ class TrainJobReconciler(Reconciler[TrainJob, Observed, Plan]):
         # Our own report what a workload says, and leave it as it is, which others need not; and it is decoded already.
         listers = observed.listers.sharing(observed.workloads.values())
         return self._framework.status(observed.job, listers, without=without) if observed.workloads else None
-
-    def _status_of_unreadable(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
-        old = stored_status(raw)
-        conditions: list[JsonObject] = copy_tree(old["conditions"])
-        if finished(conditions):
-            return None
-        set_condition(conditions, problem.condition(), now=time_text(self._clock.now()))
-        return {**old, "conditions": conditions}
-
-
-def _jobset(observed: Observed) -> JsonObject | None:
-    return observed.workloads.get((JOBSET_API_VERSION, JOBSET_KIND, observed.job.metadata.name))
