@@ -118,8 +118,22 @@ def test_a_change_concerns_what_an_object_belongs_to_and_belonged_to(
             change = store.delete(key, last=_object(name, owners, version) if seen else None)
             del last[key]
             expected = {*before, *owners} if seen else set(before)
-        assert set(concerned(change)) == expected
-    assert len(concerned) == sum({*owners} != {key.removesuffix(suffix)} for key, owners in last.items())
+        found = set(concerned(change))
+        assert found == expected or (change.is_deletion and found == {*expected, key.removesuffix(suffix)})
+    kept = sum(bool(owners) and {*owners} != {key.removesuffix(suffix)} for key, owners in last.items())
+    assert len(concerned) == kept
+
+
+def test_nothing_is_kept_of_objects_that_concern_nobody() -> None:
+    """The pods of all other kinds of jobs, for instance."""
+    store, concerned = Store(), ConcernedKeys(_owners)
+    for version in (1, 2):
+        for name in ("a", "b"):
+            assert list(concerned(store.put(_object(name, [], version)))) == []
+    assert len(concerned) == 0
+    assert set(concerned(store.put(_object("a", ["ns/a", "ns/c"], 3)))) == {"ns/a", "ns/c"}
+    assert set(concerned(store.put(_object("a", [], 4)))) == {"ns/a", "ns/c"}
+    assert len(concerned) == 0
 
 
 def record(**metadata: Any) -> Record:

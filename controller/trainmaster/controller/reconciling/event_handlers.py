@@ -2,9 +2,9 @@
 
 Guarantees:
 - E-4: a change concerns what the object belongs to after it, and what it belonged to before.
-- What it belonged to before is remembered, not read again: the state before is not decoded. A state that cannot be read
-  takes nothing away from those before and after it.
-- P-22: of an object that belongs to what its key says, as most do, nothing is kept in memory.
+- What it belonged to before is remembered, or else read from the state before if it belongs to something else now. A
+  state that cannot be read takes nothing away from those before and after it.
+- Of an object that belongs to what its key says, as most do, or to nothing, nothing is kept in memory.
 - W-22: what was there at the start, and reminders, come after everything else.
 - W-19: what somebody changes of an object that is there already, and what becomes of what was made for it, come before
   objects that are new: in a burst of creations, suspending or deleting an older job, or its failure, waits for none of
@@ -104,10 +104,12 @@ class ConcernedKeys:
             return after
         key = change.key
         usual = (self._usual(key),)
-        before = () if change.is_addition else self._unusual.get(key, usual)
-        if change.is_deletion or after == usual:
-            self._unusual.pop(key, None)
-        else:
+        before = () if change.is_addition else self._unusual.pop(key, None)
+        if before is None:
+            # Nothing is kept of what belongs to nothing: only the state before says whether it belonged to the usual.
+            old = None if change.is_deletion or after == usual else change.old
+            before = usual if old is None else tuple(self._keys_of(old))
+        if not change.is_deletion and after not in ((), usual):
             self._unusual[key] = after
         return after if after == before else dict.fromkeys((*before, *after))
 
