@@ -7,6 +7,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from structlog.testing import capture_logs
@@ -15,6 +16,7 @@ from support.objects import runtime_object, trainjob_object
 from support.virtualtime import VirtualClock
 from support.world import KEY, World, world_with
 
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.write_backoff import (
@@ -26,6 +28,7 @@ from trainmaster.controller.reconciling.write_backoff import (
     WriteBackoff,
     find_field_conflict,
 )
+from trainmaster.controller.resources import JOBSETS
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -228,7 +231,7 @@ def test_what_is_over_is_forgotten(clock: VirtualClock) -> None:
     assert len(write_backoff) <= QUIET + 1
 
 
-def test_a_conflict_names_fields_and_who_set_them() -> None:
+async def test_a_conflict_names_fields_and_who_set_them() -> None:
     ours: JsonObject = {
         "f:metadata": {"f:labels": {"f:gone": {}}},
         "f:spec": {
@@ -257,14 +260,16 @@ def test_a_conflict_names_fields_and_who_set_them() -> None:
         },
     }
     desired = {
-        "metadata": {"labels": {"a": "ours"}},
+        "metadata": {"namespace": "team", "name": "demo", "labels": {"a": "ours"}},
         "spec": {
             "jobs": [{"name": "n", "replicas": 1}, {"name": "m"}],
             "ports": [{"containerPort": 1, "hostPort": 1}],
             "args": ["y"],
         },
     }
-    found = find_field_conflict(live, desired, ours)
+    client = AsyncMock(KubeClient)
+    client.get.return_value = live
+    found = await find_field_conflict(client, JOBSETS, desired)
     assert found.fields == [
         "spec.jobs[name=n].replicas",
         "spec.jobs[name=m]",

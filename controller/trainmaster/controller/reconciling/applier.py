@@ -49,9 +49,8 @@ from trainmaster.controller.kube.rest.errors import (
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.drift import Drift, drift_of_created
 from trainmaster.controller.reconciling.expectations import Expectations, WrittenStore
-from trainmaster.controller.reconciling.managedfields import owned_fields_of
 from trainmaster.controller.reconciling.problems import EVENT_ACTION, NameTaken, Problem, ProblemReporter
-from trainmaster.controller.reconciling.write_backoff import FieldConflict, WriteBackoff, digest, find_field_conflict
+from trainmaster.controller.reconciling.write_backoff import WriteBackoff, digest, find_field_conflict
 from trainmaster.controller.reconciling.writes import (
     Apply,
     Create,
@@ -180,7 +179,8 @@ class Applier:
         delay = self._write_backoff.delay(uid, target, obj)
         if delay is not None:
             if delay.first:
-                self._problem_reporter.report_conflict(raw, what, await self._find_field_conflict(resource, obj))
+                conflict = await find_field_conflict(self._client, resource, obj)
+                self._problem_reporter.report_conflict(raw, what, conflict)
             return delay.seconds
         written_before = self._write_backoff.wrote_recently(uid, target, obj)
         inherited = parse_resource_version(raw["metadata"]["resourceVersion"]) <= self._inherited
@@ -192,10 +192,10 @@ class Applier:
         except TransportError:
             self._uncertain.add(key)
             raise
-        except (AlreadyExists, Conflict) as conflict:
+        except (AlreadyExists, Conflict) as taken:
             if apply.uid is not None:
                 raise
-            hidden = await self._find_hidden(key, owner, obj, conflict)
+            hidden = await self._find_hidden(key, owner, obj, taken)
             if apply.create:
                 return None  # it is there, and its cache will never show it
             return await self._apply(key, owner, apply._replace(uid=hidden))
@@ -300,17 +300,6 @@ class Applier:
         if self._write_backoff.wrote_recently(owner, target, apply.object):
             self._settled[apply.uid] = digest(apply.object)
         return self._settled.get(apply.uid) == digest(apply.object)
-
-    async def _find_field_conflict(self, resource: Resource, obj: JsonObject) -> FieldConflict:
-        """Read what the others made of an object; the caches do not keep who set what."""
-        metadata = obj["metadata"]
-        try:
-            live = await self._client.get(resource, metadata["namespace"], metadata["name"])
-        except NotFound:
-            return FieldConflict(["the whole object, which is deleted"], [])
-        except KubeError as error:
-            return FieldConflict([f"unknown, because it cannot be read: {error}"], [])
-        return find_field_conflict(live, obj, owned_fields_of(live, FIELD_MANAGER) or {})
 
     def _event(self, owner: Owner, reason: str, note: str, *, warning: bool = False) -> None:
         if warning or not self._is_quiet:

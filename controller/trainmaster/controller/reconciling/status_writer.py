@@ -20,12 +20,12 @@ import structlog
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.problems import ProblemReporter
-from trainmaster.controller.reconciling.write_backoff import FieldConflict, WriteBackoff, find_field_conflict
+from trainmaster.controller.reconciling.write_backoff import WriteBackoff, find_field_conflict
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -104,7 +104,10 @@ class StatusWriter:
         delay = self._write_backoff.delay(metadata["uid"], _STATUS, content)
         if delay is not None:
             if delay.first:
-                self._problem_reporter.report_conflict(raw, _STATUS, await self._find_field_conflict(raw, content))
+                wanted = {"metadata": {name: metadata[name] for name in ("namespace", "name")}, "status": content}
+                ours: JsonObject = {"f:status": {f"f:{field}": {} for field in content}}
+                conflict = await find_field_conflict(self._client, self._resource, wanted, owned_fields=ours)
+                self._problem_reporter.report_conflict(raw, _STATUS, conflict)
             return delay.seconds
         patch["metadata"] = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         try:
@@ -132,16 +135,6 @@ class StatusWriter:
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
         self._due.pop(key, None)
-
-    async def _find_field_conflict(self, raw: JsonObject, desired: JsonObject) -> FieldConflict:
-        """Read what the others made of a status; the cache does not keep who set what."""
-        metadata = raw["metadata"]
-        try:
-            live = await self._client.get(self._resource, metadata["namespace"], metadata["name"])
-        except KubeError as error:
-            return FieldConflict([f"unknown, because it cannot be read: {error}"], [])
-        wanted = {"metadata": {}, "status": desired}
-        return find_field_conflict(live, wanted, {"f:status": {f"f:{field}": {} for field in desired}})
 
 
 def status_patch(old: JsonObject, new: JsonObject) -> JsonObject | None:

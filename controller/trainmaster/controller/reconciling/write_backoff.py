@@ -21,8 +21,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import orjson
 
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError, NotFound
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.drift import differences
-from trainmaster.controller.reconciling.managedfields import format_path, managers_of
+from trainmaster.controller.reconciling.managedfields import format_path, managers_of, owned_fields_of
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -138,14 +141,26 @@ class FieldConflict(NamedTuple):
         return f"{fields} (changed by an admission webhook, or by another controller that calls itself {FIELD_MANAGER})"
 
 
-def find_field_conflict(live: JsonObject, desired: JsonObject, owned_fields: JsonObject) -> FieldConflict:
-    """Work out which fields differ from what we want and who set them.
+async def find_field_conflict(
+    client: KubeClient, resource: Resource, desired: JsonObject, *, owned_fields: JsonObject | None = None
+) -> FieldConflict:
+    """Read what the others made of an object, since the caches do not keep who set what.
 
     Args:
-        live: The object as the server has it, with its managedFields.
+        client: Reads it.
+        resource: Its kind.
         desired: What we would write.
-        owned_fields: What of it we own (FieldsV1).
+        owned_fields: What of it we own (FieldsV1); by default what we have applied.
     """
+    metadata = desired["metadata"]
+    try:
+        live = await client.get(resource, metadata["namespace"], metadata["name"])
+    except NotFound:
+        return FieldConflict(["the whole object, which is deleted"], [])
+    except KubeError as error:
+        return FieldConflict([f"unknown, because it cannot be read: {error}"], [])
+    if owned_fields is None:
+        owned_fields = owned_fields_of(live, FIELD_MANAGER) or {}
     paths = [difference.path for difference in differences(desired, live, owned_fields)]
     managers = [manager for path in paths for manager in managers_of(live, path)]
     return FieldConflict([format_path(path) for path in paths], list(dict.fromkeys(managers)))
