@@ -46,7 +46,7 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             f"{_RECONCILING}/outcomes.py",
         ),
         "observe": (
-            f"{_TRAINJOBS}/observe.py", f"{_TRAINJOBS}/reconciler.py", f"{_RECONCILING}/reconciler.py",
+            f"{_TRAINJOBS}/observe.py", f"{_TRAINJOBS}/decider.py", f"{_RECONCILING}/reconciler.py",
             "trainmaster/runtime/snapshot.py",
         ),
         "models": ("pydantic/", "pydantic_core/", "trainmaster/runtime/api/"),
@@ -58,15 +58,14 @@ CAUSES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "trainmaster/runtime/strategicpatch/", "trainmaster/controller/plugins/guard.py",
         ),
         "plan and drift": (
-            f"{_TRAINJOBS}/plan.py", f"{_TRAINJOBS}/deleted_workloads.py",
-            f"{_TRAINJOBS}/lasting_plans.py", f"{_RECONCILING}/drift.py", f"{_RECONCILING}/managedfields.py",
-            "trainmaster/runtime/validation/",
+            f"{_TRAINJOBS}/plan.py", f"{_TRAINJOBS}/lasting_plans.py", f"{_RECONCILING}/drift.py",
+            f"{_RECONCILING}/managedfields.py", "trainmaster/runtime/validation/",
         ),
         "apply": (f"{_RECONCILING}/applier.py", f"{_RECONCILING}/write_backoff.py"),
         "status": (
             "trainmaster/plugins/jobset.py:JobSet.status", "trainmaster/controller/conditions.py",
             f"{_RECONCILING}/problems.py", f"{_RECONCILING}/status_writer.py",
-            f"{_TRAINJOBS}/deadlines.py", f"{_TRAINJOBS}/plugin_failures.py", f"{_TRAINJOBS}/status.py",
+            f"{_TRAINJOBS}/plugin_failures.py", f"{_TRAINJOBS}/status.py",
             "trainmaster/controller/diagnosis/",
             "trainmaster/controller/container_failures.py", "trainmaster/controller/explain/",
         ),

@@ -13,7 +13,7 @@ from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.reconciling import applier
 from trainmaster.controller.reconciling.applier import Applier
 from trainmaster.controller.reconciling.status_writer import StatusWriter
-from trainmaster.controller.reconciling.trainjobs import reconciler
+from trainmaster.controller.reconciling.trainjobs import decider
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def test_a_failure_that_is_taken_for_a_success_is_found(monkeypatch: pytest.Monk
 def test_a_reconcile_without_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eventual stability: a controller that keeps writing never settles."""
     stamps = iter(range(10**6))
-    monkeypatch.setattr(reconciler, "next_status", lambda *_, **__: {"jobsStatus": [], "note": next(stamps)})
+    monkeypatch.setattr(decider, "next_status", lambda *_, **__: {"jobsStatus": [], "note": next(stamps)})
     played = run(Plan(scenario="fail", fault="no-bookmarks", seed=1))
     assert played.violations
 
@@ -80,7 +80,7 @@ def test_an_exception_in_a_reconcile_is_found(monkeypatch: pytest.MonkeyPatch) -
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("put in on purpose")
 
-    monkeypatch.setattr(reconciler, "unsupported_runtime", fail)
+    monkeypatch.setattr(decider, "unsupported_runtime", fail)
     played = run(Plan(scenario="complete", fault="no-bookmarks", seed=1))
     assert any("put in on purpose" in violation for violation in played.violations)
 
