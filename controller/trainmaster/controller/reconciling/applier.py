@@ -165,7 +165,14 @@ class Applier:
         Returns:
             Whether it was there.
         """
-        is_deleted = await delete_owner(self._client, self._resource, owner.raw)
+        name, namespace = owner.metadata.name, owner.metadata.namespace
+        precondition = {"uid": owner.metadata.uid, "resource_version": owner.raw["metadata"]["resourceVersion"]}
+        try:
+            await self._client.delete(self._resource, namespace, name, **precondition)
+            is_deleted = True
+        except NotFound:
+            is_deleted = False
+        log.debug("deleted, its time to live has passed" if is_deleted else "to be deleted, but gone already")
         self._expectations.expect_deletion(key, owner.raw, self._jobs)
         return is_deleted
 
@@ -188,7 +195,7 @@ class Applier:
         if apply.uid is None and is_again and not isinstance(store, WrittenStore):
             await check_owner(self._client, self._resource, raw)
         try:
-            written = await write_owned(self._client, resource, obj, uid=apply.uid, create=apply.create)
+            written = await _write(self._client, resource, obj, uid=apply.uid, create=apply.create)
         except TransportError:
             self._uncertain.add(key)
             raise
@@ -348,11 +355,6 @@ def _word(kind: str) -> str:
 async def check_owner(client: KubeClient, resource: Resource, raw: JsonObject) -> None:
     """Read an owner itself, and refuse to go on if the cache is behind: its event will bring the key back.
 
-    Args:
-        client: Performs the request.
-        resource: The kind of the owner.
-        raw: The owner as the cache shows it.
-
     Raises:
         Conflict: The server has it in another state, or not any more.
     """
@@ -366,23 +368,10 @@ async def check_owner(client: KubeClient, resource: Resource, raw: JsonObject) -
         raise Conflict(status=409, reason="Conflict", message=f"the {resource.kind} has changed, the cache lags")
 
 
-async def write_owned(
+async def _write(
     client: KubeClient, resource: Resource, obj: JsonObject, *, uid: str | None, create: bool
 ) -> JsonObject:
-    """Create or apply an object; returns what the server made of it.
-
-    Args:
-        client: Performs the request.
-        resource: The kind of the object.
-        obj: All of it that is ours.
-        uid: The UID of the object that is brought up to date; None if none was seen.
-        create: Whether it is created, by a request which can do nothing else.
-
-    Raises:
-        AlreadyExists, Conflict: There is one, or another one than was seen.
-        NotFound: Its kind is not served, or its namespace is gone.
-        KubeError: The server refused, or could not be asked.
-    """
+    """Create an object, or apply it to the one of this UID, or to none; returns what the server made of it."""
     try:
         if create:
             return await client.create(resource, obj, field_manager=FIELD_MANAGER)
@@ -395,30 +384,3 @@ async def write_owned(
         # A kind that is not served is answered by a page of the web server, not by a Status.
         missing = f"the cluster does not serve {obj['kind']} ({obj['apiVersion']}); {resource.remedy}"
         raise NotFound(status=404, reason="NotFound", message=missing) from error
-
-
-async def delete_owner(client: KubeClient, resource: Resource, raw: JsonObject) -> bool:
-    """Delete an owner that has outlived its time to live, unless it is another one or has changed.
-
-    Args:
-        client: Performs the request.
-        resource: The kind of the owner.
-        raw: The owner as the cache shows it.
-
-    Returns:
-        Whether it was there.
-    """
-    metadata = raw["metadata"]
-    try:
-        await client.delete(
-            resource,
-            metadata["namespace"],
-            metadata["name"],
-            uid=metadata["uid"],
-            resource_version=metadata["resourceVersion"],
-        )
-    except NotFound:
-        log.debug("to be deleted, but gone already")
-        return False
-    log.debug("deleted, its time to live has passed")
-    return True

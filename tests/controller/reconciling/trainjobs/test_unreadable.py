@@ -13,6 +13,7 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import managers_of, owned_fields_of
 from trainmaster.controller.reconciling.outcomes import DONE, TerminalError
+from trainmaster.controller.reconciling.trainjobs import decider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
@@ -77,6 +78,25 @@ async def test_a_trainjob_that_has_ended_stays_as_it_is_though_its_spec_cannot_b
     assert world.patches == []
     [note] = world.events
     assert 'spec.trainer.numNodes: must be an integer, got "two"' in note
+
+
+async def test_an_error_that_nobody_foresaw_is_told_by_the_trainjob(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("odd")
+
+    world = world_with()
+    with monkeypatch.context() as patched:
+        patched.setattr(decider, "plan", fail)
+        with pytest.raises(ZeroDivisionError):
+            await world.reconcile()
+    reason, message = told(world)
+    assert reason == "InternalError"
+    assert message == (
+        "an error of Trainmaster or of a plugin for TrainJobs keeps the job from being worked on: ZeroDivisionError: odd; "
+        "the log of the manager has more"
+    )
+    await settled(world)
+    assert "Blocked" not in world.conditions
 
 
 async def test_it_goes_on_once_it_can_be_read() -> None:
