@@ -92,8 +92,8 @@ async def test_an_error_that_nobody_foresaw_is_told_by_the_trainjob(monkeypatch:
     reason, message = told(world)
     assert reason == "InternalError"
     assert message == (
-        "an error of Trainmaster or of a plugin for TrainJobs keeps the job from being worked on: ZeroDivisionError: odd; "
-        "the log of the manager has more"
+        "an error of Trainmaster or of a plugin for TrainJobs keeps the job from being worked on: "
+        "ZeroDivisionError: odd; the log of the manager has more"
     )
     await settled(world)
     assert "Blocked" not in world.conditions
