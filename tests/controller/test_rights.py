@@ -24,7 +24,7 @@ from support.web import probed
 
 from trainmaster.controller.condition_types import JOB_CREATION_FAILED
 from trainmaster.controller.configuration import Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
-from trainmaster.controller.diagnosis import diagnosis, refusals
+from trainmaster.controller.diagnosis import diagnosis, reading
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, SECRETS, Resource
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
@@ -225,7 +225,7 @@ async def _refused_jobs(cluster: Enforced) -> None:
         "message": 'Job.batch "imageless-node-0" is invalid: spec.template.spec.containers[0].image: Required value',
         "type": "Warning",
     }
-    await cluster.client.create(refusals.CORE_EVENTS, event)
+    await cluster.client.create(reading.CORE_EVENTS, event)
     await has_condition(cluster, "imageless", "Blocked", text="imageless-node-0")
 
 

@@ -20,8 +20,15 @@ from support.failing_pods import (
 from support.objects import SUSPENDED, replicated_job, runtime_object, trainjob_object
 from support.world import KEY
 
-from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, HELD, INTERVAL, SETTLING
-from trainmaster.controller.kube.rest.errors import ServerError
+from trainmaster.controller.diagnosis.diagnosis import FIRST_LOOK, HELD, INTERVAL, LATELY, READING, SETTLING
+from trainmaster.controller.kube.rest.errors import (
+    Forbidden,
+    KubeError,
+    RequestTimeout,
+    ServerError,
+    StreamBroken,
+    TooManyRequests,
+)
 from trainmaster.controller.reconciling.outcomes import DONE, Outcome, RequeueAfter
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -430,11 +437,126 @@ async def test_what_is_found_of_a_job_that_is_gone_is_dropped(is_made_again: boo
     assert not is_made_again or world.conditions == {}
 
 
-async def test_pods_that_cannot_be_read_after_a_restart_are_not_asked_for_again_and_again() -> None:
+async def test_pods_that_cannot_be_read_are_not_asked_for_again_and_again() -> None:
     world = await FailingWorld.running()
     world.unreadable_pods = ServerError(status=500)
     await world.report(active=1, ready=1, restarts=1)
     for _ in range(60):
         await world.clock.advance(INTERVAL)
         await world.reconcile()
-    assert world.reads <= 2
+    assert world.reads <= 12
+    reads = world.reads
+    await world.clock.advance(INTERVAL)
+    await world.reconcile()
+    assert world.reads == reads
+
+
+# Pods that the server does not show for a while.
+
+
+TRANSIENT = [
+    ServerError(status=503),
+    TooManyRequests(status=429),
+    StreamBroken("connection lost"),
+    RequestTimeout("no answer"),
+]
+
+
+@pytest.mark.parametrize("error", TRANSIENT, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("has_ended", [True, False])
+async def test_an_error_of_the_server_delays_the_cause_and_does_not_lose_it(error: KubeError, has_ended: bool) -> None:
+    world = await FailingWorld.running()
+    world.show_pods(pod(0), failing())
+    world.unreadable_pods = error
+    await world.report(*([FAILED] if has_ended else []), failed=1)
+    for _ in range(5):
+        await world.clock.advance(HELD)
+        await world.reconcile()
+    assert world.told == []
+    world.unreadable_pods = None
+    await world.clock.advance(5 * HELD)
+    await world.reconcile()
+    assert world.told == world.events == [TOLD]
+    written = len(world.patches)
+    await world.clock.advance(READING)
+    await world.reconcile()
+    assert len(world.patches) == written
+    if has_ended:
+        assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
+        assert world.diagnosis._jobs == {}
+
+
+async def test_a_cause_that_cannot_be_read_for_minutes_is_told_to_be_unknown() -> None:
+    world = await FailingWorld.running()
+    world.unreadable_pods = ServerError(status=503, reason="ServiceUnavailable", message="etcd has no leader")
+    await world.report(FAILED, failed=1)
+    for _ in range(int(READING / INTERVAL) + 1):
+        await world.clock.advance(INTERVAL)
+        await world.reconcile()
+    assert world.conditions["Failed"]["message"] == (
+        f"{FAILED['message']}; which container failed first is not known: the pods could not be read for 5 minutes "
+        "(503 ServiceUnavailable: etcd has no leader); look at those that are left and at their logs"
+    )
+    assert world.conditions.keys() == {"Failed"}
+    assert len(world.patches) == len({str(each) for each in world.patches})
+    assert world.diagnosis._jobs == {}
+
+
+async def test_who_may_not_read_pods_asks_once() -> None:
+    world = await FailingWorld.running()
+    world.unreadable_pods = Forbidden(status=403)
+    await world.report(FAILED, failed=1)
+    for _ in range(int(READING / INTERVAL) + 1):
+        await world.clock.advance(INTERVAL)
+        await world.reconcile()
+    assert world.reads == 1
+    assert world.conditions["Failed"]["message"] == FAILED["message"]
+
+
+# Another leader, for a job whose end was told without its cause.
+
+
+async def ended_without_cause() -> FailingWorld:
+    world = await FailingWorld.running()
+    world.show_pods(pod(0), failing())
+    world.unreadable_pods = ServerError(status=503)
+    await world.report(FAILED, failed=1)
+    await world.clock.advance(HELD)
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == FAILED["message"]
+    world.unreadable_pods = None
+    await world.clock.advance(HELD)
+    return world
+
+
+async def test_another_process_completes_an_end_that_was_told_without_its_cause() -> None:
+    world = await ended_without_cause()
+    world.restart()
+    await world.reconcile()
+    assert world.conditions["Failed"]["message"] == f"{FAILED['message']}; {TOLD}"
+    assert world.told == world.events == [TOLD]
+    reads, written = world.reads, len(world.patches)
+    assert await world.reconcile() == DONE
+    world.restart()
+    assert await world.reconcile() == DONE
+    assert (world.reads, len(world.patches)) == (reads, written)
+
+
+async def test_another_process_asks_once_for_a_cause_of_which_no_pod_tells() -> None:
+    world = await ended_without_cause()
+    world.pods = []
+    reads = world.reads
+    world.restart()
+    for _ in range(3):
+        assert await world.reconcile() == DONE
+    assert world.reads == reads + 1
+    assert world.conditions["Failed"]["message"] == FAILED["message"]
+
+
+async def test_another_process_does_not_ask_for_what_ended_long_ago() -> None:
+    world = await ended_without_cause()
+    reads = world.reads
+    await world.clock.advance(LATELY)
+    world.restart()
+    assert await world.reconcile() == DONE
+    assert world.reads == reads

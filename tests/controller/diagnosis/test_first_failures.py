@@ -64,7 +64,7 @@ def test_it_is_said_what_failed_where_when_how_and_why(failure: ContainerFailure
 
 def test_the_condition_tells_of_the_last_attempts_and_is_gone_when_all_is_ready_again() -> None:
     job = FirstFailures()
-    assert (job.condition, job.cause) == (None, None)
+    assert (job.condition, job.cause) == (None, "")
     for attempt in range(7):
         noted(job, replace(NAN, attempt=attempt, reason="OOMKilled" if attempt == 6 else "Error"))
     condition = job.condition
@@ -74,7 +74,7 @@ def test_the_condition_tells_of_the_last_attempts_and_is_gone_when_all_is_ready_
     assert [line.partition(":")[0] for line in lines] == [f"attempt {attempt}" for attempt in range(2, 7)]
     assert job.cause == lines[-1]
     job.close()
-    assert (job.condition, job.cause) == (None, None)
+    assert (job.condition, job.cause) == (None, "")
 
 
 def test_of_two_attempts_of_one_name_the_open_one_is_corrected() -> None:

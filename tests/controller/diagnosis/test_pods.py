@@ -12,10 +12,11 @@ from support.failing_pods import COMPLETED, FAILED, TOLD, FailingWorld, failing,
 from trainmaster.controller.diagnosis.diagnosis import (
     BURST,
     FIRST_LOOK,
+    HELD,
     INTERVAL,
     LONGEST_INTERVAL,
 )
-from trainmaster.controller.diagnosis.pods import MOST_PODS, PAGE, TIME_LIMIT
+from trainmaster.controller.diagnosis.reading import MOST_PODS, PAGE, TIME_LIMIT
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, ServerError
 from trainmaster.controller.reconciling.outcomes import DONE, RequeueAfter
 from trainmaster.runtime.framework.interface import StatusReport
@@ -106,6 +107,8 @@ async def test_who_cannot_read_pods_goes_on(refusal: KubeError) -> None:
     await world.report(active=1)
     assert (world.reads, world.conditions) == (1, {})
     await world.report(FAILED, failed=1)
+    await world.clock.advance(HELD)
+    await world.reconcile()
     assert world.conditions["Failed"]["message"] == FAILED["message"]
 
 
@@ -133,6 +136,7 @@ async def test_a_server_that_does_not_answer_holds_nobody_up() -> None:
     await asyncio.sleep(0)
     await world.clock.advance(TIME_LIMIT)
     await reconciling
+    await world.reconcile()
     assert world.conditions["Failed"]["message"] == FAILED["message"]
 
 

@@ -1,7 +1,7 @@
 """Why a TrainJob waits or fails: what its pods and the events of controllers tell, read beside the reconcilers.
 
 - `diagnosis`: when something is read, by a controller of its own, and what was found, which reconcilers observe;
-- `pods`: reads the pods of a JobSet; `refusals`: reads what controllers say of Jobs and pods that they cannot make;
+- `reading`: reads the pods of a JobSet, and what controllers say of Jobs and pods that they cannot make;
 - `counts`: what the counts of a JobSet say (pure);
 - `first_failures`: the first failure of each attempt, in the words that its owner reads (pure);
 - `waiting`: the condition Waiting (pure).

@@ -12,6 +12,10 @@ Guarantees:
   a JobSet that lacks Jobs which may be refused, a few seconds after it was seen, and ever more rarely from then on.
 - The end of a TrainJob that has failed is held back until its pods were read, for `HELD` seconds at most: whoever
   takes the cause of its end from its conditions finds it there. If that takes longer it is added later.
+- Pods that cannot be read after a failure are read again, ever more rarely, for `READING` seconds. If the job has ended
+  by then, its end says that its cause is not known. Without the right to read pods they are read once.
+- A process that takes over reads once the pods of jobs that have failed in the last `LATELY` seconds and whose end does
+  not say why.
 - What is found of a job that is deleted meanwhile, or made again under its name, is dropped: the UIDs of TrainJob and
   JobSet count, as the caches show them once the answer is there. So nothing is kept of what is gone.
 - What the status says stays, and is not told again, when another process takes over.
@@ -20,26 +24,36 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import structlog
 
 from trainmaster.controller.condition_types import CONTAINER_FAILED, WAITING
-from trainmaster.controller.conditions import find_condition, is_true
+from trainmaster.controller.conditions import find_condition, is_true, stored_status
 from trainmaster.controller.diagnosis.counts import Counts, counts_of, fails, is_ready, lacks_pods, stuck
 from trainmaster.controller.diagnosis.first_failures import FirstFailures, read_condition
-from trainmaster.controller.diagnosis.pods import Reader, overcome, read_failed_pods, replaced
-from trainmaster.controller.diagnosis.refusals import read_refused_jobs, read_refused_pods
+from trainmaster.controller.diagnosis.reading import (
+    PodFailures,
+    Reader,
+    Unread,
+    overcome,
+    read_failed_pods,
+    read_refused_jobs,
+    read_refused_pods,
+    replaced,
+)
 from trainmaster.controller.diagnosis.waiting import waiting_condition
+from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.explanation import PATIENCE
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
-from trainmaster.runtime.api.constants import COMPLETE, FAILED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, JOBSET_FAILED
 from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -53,6 +67,12 @@ HELD: Final = 3.0
 
 SETTLING: Final = 2.0
 """Seconds until the pods are read once more: the nodes of other ranks may tell later what happened earlier."""
+
+READING: Final = 300.0
+"""Seconds for which pods are read again that cannot be read; an API server is away for less, as a rule."""
+
+LATELY: Final = 600.0
+"""Seconds for which a process that takes over looks back: more than the change of a leader takes."""
 
 FIRST_LOOK: Final = 10.0
 FIRST_LOOK_FOR_JOBS: Final = 5.0
@@ -75,11 +95,27 @@ class Findings(NamedTuple):
     first_failures: FirstFailures | None = None
     """What there is to tell of failures; None: nothing new is known of that."""
 
+    waiting: JsonObject | None = None
+    """The condition that tells why it waits, if it does and that is known."""
+
     held_for: float | None = None
     """For how many seconds its end is not to be told yet."""
 
 
 NOTHING: Final = Findings()
+
+
+@dataclass(slots=True)
+class _Look:
+    """When something that waits is looked at next."""
+
+    due: float
+    interval: float
+    has_turn: bool = False
+    """Whether it has its place among all TrainJobs that are looked at."""
+
+    is_idle: bool = False
+    """Whether there are no pods to look at yet."""
 
 
 @dataclass(slots=True)
@@ -89,7 +125,7 @@ class _Job:
     uid: str
     """Of its JobSet."""
 
-    attempt: int
+    attempt: int = 0
     """How often the JobSet had been restarted when its pods were read last, or were ready."""
 
     first_failures: FirstFailures = field(default_factory=FirstFailures)
@@ -100,42 +136,38 @@ class _Job:
     settles: bool = False
     """Whether they are to be read once more after that."""
 
-    look_due: float | None = None
-    """When they are to be looked at because they do not get ready."""
+    unread_since: float | None = None
+    """Since when they cannot be read."""
 
-    interval: float = FIRST_LOOK
-    has_turn: bool = False
-    """Whether it has its place among all TrainJobs that are looked at."""
-
-    is_idle: bool = False
-    """Whether none of its Jobs has had a pod yet."""
+    pods: _Look | None = None
+    """At pods that do not get ready, or of which none is there."""
 
     waiting: JsonObject | None = None
-    """The condition that tells why it waits, if that is known."""
+    """The condition that tells why it waits, if that is known; until it was looked at, what the status says."""
 
-    held_until: float | None = None
-    """Until when its end is not told, so that the reason is told with it; set as soon as it has failed."""
+    jobs: _Look | None = None
+    """At Jobs that are not there."""
+
+    refusal: str | None = None
+    """Why, if that is known."""
+
+    ended_at: float | None = None
+    """When it was seen that it has failed."""
 
     was_read_at_end: bool = False
-    was_explained: bool = False
-    """Whether this process has tried to find out why it waits."""
+    is_taken_over: bool = False
+    """Whether another process told its end, without the cause: it is kept, so that its pods are read once."""
 
     @property
     def is_unread_at_end(self) -> bool:
         """Whether it has failed, and its pods are still to be read for the reason."""
-        return self.held_until is not None and not self.was_read_at_end
+        return self.ended_at is not None and not self.was_read_at_end
 
-
-@dataclass(slots=True)
-class _Look:
-    """What is known of one JobSet that lacks Jobs."""
-
-    uid: str
-    look_due: float
-    interval: float = FIRST_LOOK_FOR_JOBS
-    has_turn: bool = False
-    refusal: str | None = None
-    """Why, if that is known."""
+    @property
+    def earliest(self) -> float | None:
+        """When something of it is to be read next."""
+        dues = [self.due, *(look.due for look in (self.pods, self.jobs) if look is not None)]
+        return min((due for due in dues if due is not None), default=None)
 
 
 class Diagnosis:
@@ -174,7 +206,6 @@ class Diagnosis:
         self._counts: dict[str, tuple[str, dict[str, Counts]]] = {}
         """The last state of JobSets, each with its UID, of which the status of the TrainJob does not tell yet."""
 
-        self._looks: dict[str, _Look] = {}
         self._limiter: KeyedRateLimiter[str] = KeyedRateLimiter(
             qps=1 / INTERVAL, burst=BURST, maxsize=_MOST_JOBS, clock=clock
         )
@@ -191,41 +222,35 @@ class Diagnosis:
         """Take the state of a TrainJob that has not ended, and of its JobSet; return what was found about it."""
         uid, status, now = jobset["metadata"]["uid"], trainjob.get("status") or {}, jobset.get("status") or {}
         told = find_condition(status.get("conditions") or [], CONTAINER_FAILED)
-        jobs, written_jobs = now.get("replicatedJobsStatus") or (), status.get("jobsStatus") or ()
-        if (
-            jobs == written_jobs
-            and told is None
-            and not report.conditions
-            and key not in self._jobs
-            and key not in self._counts
-            and not (stuck(jobs) or lacks_pods(jobs))
-        ):
+        jobs, written = now.get("replicatedJobsStatus") or (), status.get("jobsStatus") or ()
+        job, is_stuck, is_idle = self._jobs.get(key), stuck(jobs), lacks_pods(jobs)
+        is_new = job is None and told is None
+        if is_new and jobs == written and not (report.conditions or key in self._counts or is_stuck or is_idle):
             return NOTHING  # as nearly always, so it has to be quick
         completed, failed = is_true(report.conditions, COMPLETE), is_true(report.conditions, FAILED)
-        if completed and not failed and told is None and key not in self._jobs:
+        if is_new and completed and not failed:
             self._counts.pop(key, None)
             return NOTHING  # and so does an end without any failure
         counts, restarts = counts_of(jobs), now.get("restarts") or 0
-        before = self._before(key, uid, counts, counts_of(written_jobs))
-        job = self._jobs.get(key)
-        if job is not None and job.uid != uid:
-            job = self._jobs[key] = _Job(uid, restarts)
-        if job is None and told is not None and told.get("status") == "True":
-            job = self._jobs[key] = _Job(uid, restarts, read_condition(told))
+        before = self._before(key, uid, counts, counts_of(written))
         rests = completed or any((each.get("spec") or {}).get("suspend") for each in (jobset, trainjob))
         fallen = failed or (not rests and fails(before, counts))
-        starts = not failed and not rests
-        waits, idles = starts and stuck(jobs), starts and lacks_pods(jobs)
-        if job is None:
-            if not fallen and not waits and not idles:
-                return NOTHING
+        waits = (is_stuck or is_idle) and not failed and not rests
+        if job is not None and job.uid != uid:
             job = self._jobs[key] = _Job(uid, restarts)
-        if failed and job.held_until is None:
-            job.held_until, job.was_read_at_end = self._clock.monotonic() + HELD, False
+        elif job is None and told is not None and told.get("status") == "True":
+            job = self._jobs[key] = _Job(uid, restarts, read_condition(told))
+        elif job is None and (fallen or waits):
+            job = self._jobs[key] = _Job(uid, restarts)
+        if job is None:
+            return NOTHING
+        if failed and job.ended_at is None:
+            job.ended_at = self._clock.monotonic()
         elif failed:
             fallen = False  # that is known, and its pods are read, or were
         unseen = restarts - job.attempt > job.first_failures.is_open  # a failure for which it was restarted
-        self._schedule(job, fallen=fallen or unseen, anew=failed or restarts > job.attempt, stuck=waits, idle=idles)
+        self._schedule_read(job, fallen=fallen or unseen, anew=failed or restarts > job.attempt)
+        self._schedule_look(job, trainjob, waits=waits, is_idle=not is_stuck)
         if failed:
             job.first_failures.reopen()
         elif is_ready(jobset, counts) or completed:
@@ -233,39 +258,45 @@ class Diagnosis:
             job.first_failures.close()
         if failed or not rests:
             self._ask(key)
-        is_due = not rests and (job.due is not None or job.look_due is not None)
+        is_due = job.jobs is not None or (not rests and (job.due is not None or job.pods is not None))
         if not failed and not is_due and not job.was_read and not job.first_failures.told:
             del self._jobs[key]  # it was only slow to get ready
-        held_for = (job.held_until or 0.0) - self._clock.monotonic()
-        return Findings(job.first_failures, held_for if job.is_unread_at_end and held_for > 0 else None)
+        held_for = (job.ended_at or 0.0) + HELD - self._clock.monotonic() if job.is_unread_at_end else 0.0
+        return Findings(job.first_failures, job.waiting, held_for if held_for > 0 else None)
 
-    def observe_ended(self, key: str) -> Findings:
+    def observe_ended(self, key: str, trainjob: JsonObject, jobset: JsonObject | None) -> Findings:
         """Return what was found about a TrainJob only after its end was told."""
-        self._looks.pop(key, None)
         job = self._jobs.get(key)
-        if job is None or job.is_unread_at_end:
-            return NOTHING
-        return Findings(job.first_failures)
-
-    def refusal(self, key: str, jobset: JsonObject) -> str | None:
-        """Take a JobSet that lacks Jobs; return why, if that is known."""
-        uid, look = jobset["metadata"]["uid"], self._looks.get(key)
-        if look is None or look.uid != uid:
-            look = self._looks[key] = _Look(uid, look_due=self._clock.monotonic() + FIRST_LOOK_FOR_JOBS)
+        if job is None and jobset is not None and self._lacks_cause(trainjob, jobset):
+            now = self._clock.monotonic()
+            job = self._jobs[key] = _Job(jobset["metadata"]["uid"], due=now, ended_at=now, is_taken_over=True)
             self._ask(key)
-        return look.refusal
+        return NOTHING if job is None or job.is_unread_at_end else Findings(job.first_failures)
 
-    def forget_refusal(self, key: str) -> None:
-        """Note that the JobSet of a TrainJob lacks no Jobs, or that this is of no interest."""
-        self._looks.pop(key, None)
+    def _lacks_cause(self, trainjob: JsonObject, jobset: JsonObject) -> bool:
+        """Tell whether another process has told of the end of a TrainJob, lately and without its cause."""
+        conditions = trainjob["status"]["conditions"]
+        failed = find_condition(conditions, FAILED)
+        if failed is None or find_condition(conditions, CONTAINER_FAILED) is not None:
+            return False
+        at, earliest = str(failed.get("lastTransitionTime")), self._leads_since - timedelta(seconds=LATELY)
+        is_late = time_text(earliest) < at < time_text(self._leads_since)
+        return is_late and is_true(stored_status(jobset)["conditions"], JOBSET_FAILED)
 
-    def waiting(self, key: str, trainjob: JsonObject, jobset: JsonObject | None) -> JsonObject | None:
-        """Return the condition that tells why a TrainJob waits; that which is stored, until it has been looked at."""
+    def refusal(self, key: str, jobset: JsonObject | None) -> str | None:
+        """Take a JobSet that lacks Jobs, None if it lacks none; return why, if that is known."""
         job = self._jobs.get(key)
-        if job is None or job.look_due is None or jobset is None or job.uid != jobset["metadata"]["uid"]:
+        if jobset is None:
+            if job is not None:
+                job.jobs = job.refusal = None
             return None
-        stored = find_condition((trainjob.get("status") or {}).get("conditions") or [], WAITING)
-        return job.waiting if job.was_explained else stored
+        uid = jobset["metadata"]["uid"]
+        if job is None or job.uid != uid:
+            job = self._jobs[key] = _Job(uid, (jobset.get("status") or {}).get("restarts") or 0)
+        if job.jobs is None:
+            job.jobs = _Look(self._clock.monotonic() + FIRST_LOOK_FOR_JOBS, FIRST_LOOK_FOR_JOBS)
+            self._ask(key)
+        return job.refusal
 
     def note_counts(self, key: str, jobset: JsonObject) -> None:
         """Take note of counts of a JobSet which the status of its TrainJob is to tell of later."""
@@ -273,25 +304,21 @@ class Diagnosis:
         self._counts[key] = (jobset["metadata"]["uid"], counts)
 
     def note_status(self, key: str, status: JsonObject) -> None:
-        """Take note of what the status of a TrainJob tells from now on."""
+        """Take note of what the status of a TrainJob tells from now on; once it tells the end, nothing else is kept."""
         known = self._counts.get(key)
         if known is not None and known[1] == counts_of(status.get("jobsStatus") or ()):
             del self._counts[key]
-
-    def forget_ended(self, key: str, conditions: list[JsonObject]) -> None:
-        """Drop everything about a TrainJob whose end is told, unless its conditions lack what is found of it."""
+        conditions = status.get("conditions") or []
+        if not is_true(conditions, COMPLETE) and not is_true(conditions, FAILED):
+            return
         job = self._jobs.get(key)
-        found = job.first_failures.condition if job is not None else None
-        told = find_condition(conditions, CONTAINER_FAILED)
-        is_told = found is None or (told is not None and told.get("message") == found["message"])
-        if job is None or (is_told and not job.is_unread_at_end):
+        if job is None or not (job.is_taken_over or job.is_unread_at_end or job.first_failures.is_untold(conditions)):
             self.forget(key)
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
         self._jobs.pop(key, None)
         self._counts.pop(key, None)
-        self._looks.pop(key, None)
 
     # What a worker does
 
@@ -318,19 +345,28 @@ class Diagnosis:
         return None
 
     async def _read_pods(self, key: str) -> bool:
-        """Read the pods of a TrainJob if that is due; tells whether it is the same one still."""
+        """Read the pods of a TrainJob if that is due; tells whether there is something to tell of it."""
         job = self._jobs.get(key)
-        if job is None or not self._is_due(key, job) or (objects := self._objects(key, job.uid)) is None:
+        if job is None:
+            return False
+        has_fallen = self._takes_read(key, job)
+        if not (has_fallen or self._takes_look(job.pods)) or (objects := self._objects(key, job.uid)) is None:
             return False
         _, jobset = objects
-        attempt, has_ended = (jobset.get("status") or {}).get("restarts") or 0, job.held_until is not None
-        pods = await read_failed_pods(self._client, self._clock, jobset)
+        attempt, has_ended = (jobset.get("status") or {}).get("restarts") or 0, job.ended_at is not None
+        pods: list[PodFailures] | Unread
+        try:
+            pods = await read_failed_pods(self._client, self._clock, jobset)
+        except Unread as error:
+            pods = error
         if self._jobs.get(key) is not job or (objects := self._objects(key, job.uid)) is None:
+            return False
+        if isinstance(pods, Unread) and has_fallen and self._reads_again(job, pods, has_ended=has_ended):
             return False
         if has_ended:
             job.was_read_at_end, job.due = True, None
-        job.attempt = attempt
-        if pods is None:
+        job.attempt, job.unread_since = attempt, None
+        if isinstance(pods, Unread):
             return has_ended  # otherwise there is nothing new to tell
         trainjob, jobset = objects
         if not job.was_read:
@@ -341,33 +377,47 @@ class Diagnosis:
         for each in job.first_failures.note(failures, replaced(pods)):
             log.info("a container failed", failure=each.text)
             self._recorder.event(trainjob, type="Warning", reason=CONTAINER_FAILED, action=_ACTION, note=each.text)
-        if job.look_due is not None:
+        if job.pods is not None:
             await self._explain(job, trainjob, jobset, [each.shown for each in pods])
         return True
 
+    def _reads_again(self, job: _Job, error: Unread, *, has_ended: bool) -> bool:
+        """Have pods that could not be read after a failure read again, each time after twice as long."""
+        if error.is_forbidden:
+            return False
+        now = self._clock.monotonic()
+        job.unread_since = now if job.unread_since is None else job.unread_since
+        tried = now - job.unread_since
+        if tried < READING:
+            job.due = now + min(max(tried, 1.0), READING - tried)
+            return True
+        if has_ended:
+            job.first_failures.unread = (
+                f"which container failed first is not known: the pods could not be read for {READING / 60:.0f} minutes "
+                f"({error}); look at those that are left and at their logs"
+            )
+        return False
+
     async def _read_events(self, key: str) -> bool:
         """Read why the JobSet of a TrainJob lacks Jobs if that is due; tells whether it is the same one still."""
-        look, now = self._looks.get(key), self._clock.monotonic()
-        if look is None or now < look.look_due or not self._take_turn(look):
+        job = self._jobs.get(key)
+        if job is None or not self._takes_look(job.jobs) or (objects := self._objects(key, job.uid)) is None:
             return False
-        if (objects := self._objects(key, look.uid)) is None:
-            return False
-        _, jobset = objects
-        look.interval = min(2 * look.interval, LONGEST_INTERVAL)
-        look.look_due, look.has_turn = now + look.interval, False
-        look.refusal = await read_refused_jobs(self._client, self._clock, jobset, known=look.refusal)
-        return self._looks.get(key) is look
+        with suppress(Unread):
+            job.refusal = await read_refused_jobs(self._client, self._clock, objects[1])
+        return self._jobs.get(key) is job
 
     async def _explain(self, job: _Job, trainjob: JsonObject, jobset: JsonObject, pods: list[JsonObject]) -> None:
         """Find out why a TrainJob waits."""
-        events = None if pods else await read_refused_pods(self._client, self._clock, jobset)
-        job.was_explained = True
+        events: list[Event] | None = None
+        with suppress(Unread):
+            events = None if pods else await read_refused_pods(self._client, self._clock, jobset)
         job.waiting = waiting_condition(
             trainjob,
             jobset,
             pods,
             events,
-            stored=job.waiting or find_condition((trainjob.get("status") or {}).get("conditions") or [], WAITING),
+            stored=job.waiting,
             failure_is_told=job.first_failures.is_open,
             now=self._clock.now(),
         )
@@ -383,10 +433,8 @@ class Diagnosis:
 
     def next_due(self, key: str) -> float | None:
         """Return when something about a TrainJob is to be read, by the clock; None: nothing is."""
-        job, look = self._jobs.get(key), self._looks.get(key)
-        dues = [] if job is None else [job.due, job.look_due]
-        dues += [] if look is None else [look.look_due]
-        return min((each for each in dues if each is not None), default=None)
+        job = self._jobs.get(key)
+        return None if job is None else job.earliest
 
     def _ask(self, key: str) -> None:
         """Have a worker read what is due, when it is."""
@@ -394,43 +442,49 @@ class Diagnosis:
         if due is not None:
             self._queue.add_after(key, max(due - self._clock.monotonic(), 0.0))
 
-    def _take_turn(self, looking: _Job | _Look) -> bool:
-        """Tell whether somebody who is due may look now; all of them take their turns."""
-        if looking.has_turn:
-            return True
-        now = self._clock.monotonic()
-        looking.look_due, looking.has_turn = max(now, self._next_turn), True
-        self._next_turn = looking.look_due + _BETWEEN_LOOKS
-        return looking.look_due <= now
-
-    def _schedule(self, job: _Job, *, fallen: bool, anew: bool, stuck: bool, idle: bool) -> None:
+    def _schedule_read(self, job: _Job, *, fallen: bool, anew: bool) -> None:
         now = self._clock.monotonic()
         if fallen and (anew or not job.first_failures.is_open):
             job.due, job.settles = now, True
         elif fallen:
             # It follows from a failure that is known.
             job.due = now + SETTLING if job.due is None else min(job.due, now + SETTLING)
-        if not stuck and not idle:
-            job.look_due, job.interval, job.has_turn = None, FIRST_LOOK, False
-            job.waiting, job.was_explained = None, False
-        elif job.look_due is None or (stuck and job.is_idle):
-            job.look_due, job.is_idle = now + (FIRST_LOOK if stuck else PATIENCE.total_seconds()), idle
 
-    def _is_due(self, key: str, job: _Job) -> bool:
-        """Tell whether the pods are to be read now, and note when they are to be next."""
+    def _schedule_look(self, job: _Job, trainjob: JsonObject, *, waits: bool, is_idle: bool) -> None:
+        if not waits:
+            job.pods = job.waiting = None
+            return
+        if job.pods is None:
+            job.waiting = find_condition(stored_status(trainjob)["conditions"], WAITING)
+        if job.pods is None or (job.pods.is_idle and not is_idle):
+            first = PATIENCE.total_seconds() if is_idle else FIRST_LOOK
+            interval = FIRST_LOOK if job.pods is None else job.pods.interval
+            job.pods = _Look(self._clock.monotonic() + first, interval, is_idle=is_idle)
+
+    def _takes_read(self, key: str, job: _Job) -> bool:
+        """Tell whether the pods are to be read now because something failed, and note when they are to be next."""
         now = self._clock.monotonic()
-        if job.due is not None and now >= job.due:
-            delay = 0.0 if job.is_unread_at_end else self._limiter.try_accept(key)
-            if delay:
-                job.due = now + delay
-                return False
-            job.due, job.settles = (now + SETTLING if job.settles else None), False
-            return True
-        if job.look_due is None or now < job.look_due or not self._take_turn(job):
+        if job.due is None or now < job.due:
             return False
-        job.has_turn = False
-        job.interval = min(2 * job.interval, LONGEST_INTERVAL)
-        job.look_due = now + job.interval
+        delay = 0.0 if job.is_unread_at_end else self._limiter.try_accept(key)
+        if delay:
+            job.due = now + delay
+            return False
+        job.due, job.settles = (now + SETTLING if job.settles else None), False
+        return True
+
+    def _takes_look(self, look: _Look | None) -> bool:
+        """Tell whether something is to be looked at now, and note when it is to be next; all TrainJobs take turns."""
+        now = self._clock.monotonic()
+        if look is None or now < look.due:
+            return False
+        if not look.has_turn:
+            look.due, look.has_turn = max(now, self._next_turn), True
+            self._next_turn = look.due + _BETWEEN_LOOKS
+            if look.due > now:
+                return False
+        look.interval = min(2 * look.interval, LONGEST_INTERVAL)
+        look.due, look.has_turn = now + look.interval, False
         return True
 
 

@@ -66,6 +66,9 @@ class FirstFailures:
     is_open: bool = False
     """Whether the workload is not ready since."""
 
+    unread: str = ""
+    """Why the first failure is not known, if the pods could not be read."""
+
     _open_attempts: set[str] = field(default_factory=set)
     _over: set[Identity] = field(default_factory=set)
     """Failures of attempts that are over, as far as pods still tell of them."""
@@ -125,9 +128,17 @@ class FirstFailures:
         return {"type": CONTAINER_FAILED, "status": "True", "reason": self.told[-1].reason, "message": message}
 
     @property
-    def cause(self) -> str | None:
-        """The first failure of the last attempt, which is why the workload has failed if it has."""
-        return self.told[-1].text if self.is_open and self.told else None
+    def cause(self) -> str:
+        """The first failure of the last attempt, which is why the workload has failed if it has; or why none is known.
+
+        It is empty if there is nothing to tell.
+        """
+        return self.told[-1].text if self.is_open and self.told else self.unread
+
+    def is_untold(self, conditions: Iterable[JsonObject]) -> bool:
+        """Tell whether the conditions of a TrainJob lack what there is to tell."""
+        text = (self.condition or {}).get("message") or self.unread
+        return not any(text in str(each.get("message")) for each in conditions)
 
 
 def read_condition(condition: JsonObject) -> FirstFailures:

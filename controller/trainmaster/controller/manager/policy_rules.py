@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from trainmaster.controller.certificates import webhook_names as certificates
 from trainmaster.controller.configuration import OFF, Configuration, manages_certificates
-from trainmaster.controller.diagnosis import pods, refusals
+from trainmaster.controller.diagnosis import reading
 from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
@@ -60,8 +60,7 @@ def _policy_rules(
     yield from rights.trainjob_rules(watches)
     yield from observe.POLICY_RULES
     yield from status_writer.policy_rules(TRAINJOBS, "trainjob_controller")
-    yield from refusals.policy_rules(watches)
-    yield from pods.policy_rules(watches)
+    yield from reading.policy_rules(watches)
     yield from runtimes.POLICY_RULES
     yield from recorder.policy_rules(namespace)
     election = configuration.leader_election

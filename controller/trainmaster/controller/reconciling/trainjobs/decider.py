@@ -160,7 +160,7 @@ class TrainJobDecider:
         to_deadline = None if ends else seconds_to_deadline(job, self._clock.now())
         exceeded = to_deadline is not None and to_deadline <= 0
         planned = Plan() if ends else await self._plan(key, observed, exceeded)
-        planned.report, planned.first_failures, planned.deadline_exceeded = report, findings.first_failures, exceeded
+        planned.report, planned.findings, planned.deadline_exceeded = report, findings, exceeded
         planned.unsupported_runtime = unsupported_runtime(job.spec.runtime_ref)
         planned.problem = planned.problem or report_problem
         planned.problem = self._refusal(key, planned) or planned.problem
@@ -197,8 +197,8 @@ class TrainJobDecider:
             deadline_exceeded=decided.deadline_exceeded,
             unsupported_runtime=decided.unsupported_runtime,
             skipped=self._skipped_plugins.condition(key, raw, decided.skipped),
-            first_failures=decided.first_failures,
-            waiting=self._diagnosis.waiting(key, raw, observed.jobset),
+            first_failures=decided.findings.first_failures,
+            waiting=decided.findings.waiting,
             snapshot_digest=decided.snapshot_digest or observed.snapshot_digest,
             now=time_text(self._clock.now()),
         )
@@ -217,8 +217,7 @@ class TrainJobDecider:
         if status is None:
             return
         self._diagnosis.note_status(key, status)
-        if finished(conditions := status.get("conditions") or []):
-            self._diagnosis.forget_ended(key, conditions)
+        if finished(status.get("conditions") or []):
             self._lasting_plans.forget(key)
 
     def settle(self, key: str, observed: Observed, decided: Plan) -> bool:
@@ -254,17 +253,15 @@ class TrainJobDecider:
     def _findings(self, key: str, observed: Observed, report: StatusReport | None) -> Findings:
         """Return what was found of failures, and for how long the end of the job is not to be told."""
         if observed.job.is_finished:
-            return self._diagnosis.observe_ended(key)
+            return self._diagnosis.observe_ended(key, observed.raw, observed.jobset)
         if observed.jobset is None or report is None:
             return NOTHING
         return self._diagnosis.observe(key, observed.raw, observed.jobset, report)
 
     def _refusal(self, key: str, planned: Plan) -> Problem | None:
         """Return why the JobSet of a TrainJob lacks Jobs, if it does and that is known."""
-        if planned.problem is not None or planned.workload_without_jobs is None:
-            self._diagnosis.forget_refusal(key)
-            return None
-        refusal = self._diagnosis.refusal(key, planned.workload_without_jobs)
+        lacks_jobs = planned.workload_without_jobs if planned.problem is None else None
+        refusal = self._diagnosis.refusal(key, lacks_jobs)
         return None if refusal is None else Problem(JOB_CREATION_FAILED, refusal, retry=False)
 
     async def _report(self, observed: Observed) -> tuple[StatusReport | None, Problem | None]:

@@ -27,7 +27,7 @@ from datetime import datetime
 
 from trainmaster.controller.condition_types import RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.diagnosis.counts import without_jobs
-from trainmaster.controller.diagnosis.first_failures import FirstFailures
+from trainmaster.controller.diagnosis.diagnosis import NOTHING, Findings
 from trainmaster.controller.kube.clock import parse_time
 from trainmaster.controller.reconciling.drift import Drift, drift
 from trainmaster.controller.reconciling.managedfields import owned_fields
@@ -72,8 +72,8 @@ class Plan(Decision):
     report: StatusReport | None = None
     """What the workload says."""
 
-    first_failures: FirstFailures | None = None
-    """What there is to tell of containers that failed."""
+    findings: Findings = NOTHING
+    """What was found of why it fails or waits."""
 
     deadline_exceeded: bool = False
     unsupported_runtime: str | None = None
