@@ -105,6 +105,25 @@ class Running:
         return colour
 
 
+class Own(Painter):
+    __module__ = "trainmaster.plugins.painter"
+
+
+class OwnPoint(EntryPoint):
+    def load(self) -> Any:
+        return Own
+
+
+def test_one_that_has_the_name_of_a_plugin_of_trainmaster_does_not_come_in_by_new_options() -> None:
+    """It was left out when the manager started, as `onLoadError: skip` says."""
+    own = OwnPoint("painter", "trainmaster.plugins.painter:Painter", "trainmaster.plugins")
+    framework = Framework(load_plugins([own], options={}))
+    PluginOptions(framework, {}, points=[own, *POINTS]).reload({"painter": {"colour": "green"}})
+    assert [type(each) for each in framework.plugins()] == [Own]
+    (built,) = resolve(trainjob(), runtime(), framework).objects
+    assert built.object["data"]["colour"] == "green"
+
+
 @pytest.fixture
 def running(tmp_path: Path) -> Running:
     return Running(tmp_path)

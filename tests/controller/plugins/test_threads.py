@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from contextvars import ContextVar, copy_context
 from functools import partial
 
@@ -15,7 +15,6 @@ from support.series import value_of
 from support.vandal import FOREVER, TIME, sleep, sleepers
 
 from trainmaster.controller.plugins.guard import CURRENT, PluginGuard, Work
-from trainmaster.controller.plugins.quarantine import Quarantine
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.runtime.framework.calls import Calls, PluginFailed, PluginQuarantined, TimeLimitExceeded
 
@@ -123,87 +122,139 @@ async def test_where_jobs_go_on_without_the_plugin_the_work_is_done_again_withou
         assert tried == ["plugin acme took longer than 0.1 s in build"]
 
 
-def failing(
-    quarantine: Quarantine, *jobs: str, phase: str = "build", exceeded: bool = False, now: float = 0.0
-) -> list[bool]:
-    """Let calls fail; tells of each whether it was the one that counted."""
-    return [
-        quarantine.failed("acme", phase, job, why="KeyError: 'region'", exceeded=exceeded, now=now) is not None
-        for job in jobs
-    ]
+class Guarded:
+    """A guard, and the time; the plugin is `acme`."""
+
+    def __init__(self, *, failures: int = 3) -> None:
+        self.now = 0.0
+        self.guard = PluginGuard(time_limit=5.0, failures=failures, period=60.0, now=lambda: self.now)
+
+    def fail(self, *jobs: str, phase: str = "build", exceeded: bool = False) -> list[bool]:
+        """Let calls fail; tells after each whether the plugin is quarantined."""
+
+        def make() -> None:
+            if not exceeded:
+                raise KeyError("region")
+            self.now += 5.1
+
+        told = []
+        for job in jobs:
+            with suppress(KeyError, PluginQuarantined):
+                self.guard("acme", phase, job, make)
+            told.append(bool(self.guard.quarantined()))
+        return told
+
+    def succeed(self, phase: str = "build", *, plugin: str = "acme") -> bool:
+        """Let a call succeed; tells whether it was made."""
+        try:
+            self.guard(plugin, phase, "job", lambda: None)
+        except PluginQuarantined:
+            return False
+        return True
+
+    def hang(self, phase: str = "build") -> Callable[[], None]:
+        """Let a call hang until it is given up; returns what lets it come back."""
+        work, started, release = Work(), threading.Event(), threading.Event()
+
+        def make() -> None:
+            started.set()
+            release.wait(FOREVER)
+
+        def run() -> None:
+            CURRENT.set(work)
+            with suppress(TimeLimitExceeded):
+                self.guard("acme", phase, "odd", make)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        started.wait(FOREVER)
+        self.now += 5.1
+        assert self.guard.give_up(work)
+
+        def come_back() -> None:
+            release.set()
+            thread.join()
+
+        return come_back
 
 
-def quarantined() -> Quarantine:
-    quarantine = Quarantine(failures=3, period=60.0)
-    assert failing(quarantine, "a", "b", "c") == [False, False, True]
-    return quarantine
+def quarantined() -> Guarded:
+    guarded = Guarded()
+    assert guarded.fail("a", "b", "c") == [False, False, True]
+    return guarded
 
 
 def test_so_many_failures_of_different_trainjobs_in_a_row_quarantine_a_plugin() -> None:
-    quarantine = quarantined()
-    (found,) = quarantine.list()
-    assert (found.plugin, found.phase, found.failures, found.why) == ("acme", "build", 3, "KeyError: 'region'")
-    assert quarantine.enter("acme", "build", now=59.9) == found
-    assert quarantine.enter("acme", "validate", now=59.9) == found
-    assert quarantine.enter("other", "build", now=59.9) is None
+    guarded = quarantined()
+    (found,) = guarded.guard.quarantined()
+    assert (found.plugin, found.phase, found.failures, found.why) == ("acme", "build", 3, "KeyError")
+    guarded.now = 59.9
+    assert not guarded.succeed("build")
+    assert not guarded.succeed("validate")
+    assert guarded.succeed(plugin="other")
 
 
 def test_what_counts_as_failures_in_a_row() -> None:
     """Whoever always fails in `build` comes through `enforce_ml_policy` before."""
-    quarantine = Quarantine(failures=3, period=60.0)
-    assert failing(quarantine, *["a"] * 50, *["b"] * 50) == [False] * 100, "one TrainJob counts once"
-    quarantine.succeeded("acme", "build")
-    assert failing(quarantine, "c", "d") == [False, False], "success in the same phase ends the row"
-    quarantine.succeeded("acme", "enforce_ml_policy")
-    assert failing(quarantine, "e") == [True], "success in another phase does not"
-    quarantine = Quarantine(failures=3, period=60.0)
-    assert failing(quarantine, "a", "a", "a", exceeded=True) == [False, False, True], "each limit counts"
+    guarded = Guarded()
+    assert guarded.fail(*["a"] * 50, *["b"] * 50) == [False] * 100, "one TrainJob counts once"
+    guarded.succeed("build")
+    assert guarded.fail("c", "d") == [False, False], "success in the same phase ends the row"
+    guarded.succeed("enforce_ml_policy")
+    assert guarded.fail("e") == [True], "success in another phase does not"
+    assert Guarded().fail("a", "a", "a", exceeded=True) == [False, False, True], "each limit counts"
 
 
 def test_after_the_period_one_call_is_let_through_and_success_ends_the_quarantine() -> None:
-    quarantine = quarantined()
-    assert quarantine.enter("acme", "enforce_ml_policy", now=60.0) is None
-    assert not quarantine.succeeded("acme", "enforce_ml_policy")
-    assert quarantine.enter("acme", "build", now=60.0) is None
-    assert quarantine.enter("acme", "build", now=60.0) is not None  # another job's
-    assert quarantine.succeeded("acme", "build")
-    assert quarantine.list() == []
-    assert quarantine.enter("acme", "build", now=60.0) is None
+    guarded = quarantined()
+    guarded.now = 60.0
+    assert guarded.succeed("enforce_ml_policy")
+    assert guarded.guard.quarantined()
+
+    def meanwhile() -> None:
+        assert not guarded.succeed("build"), "another job's"
+
+    guarded.guard("acme", "build", "job", meanwhile)
+    assert guarded.guard.quarantined() == []
+    assert guarded.succeed("build")
 
 
 def test_a_failure_of_that_call_begins_the_quarantine_anew() -> None:
-    quarantine = quarantined()
-    assert quarantine.enter("acme", "build", now=60.0) is None
-    assert failing(quarantine, "z", now=61.0) == [False]  # it is no news
-    assert quarantine.enter("acme", "build", now=120.9) is not None
-    assert quarantine.enter("acme", "build", now=121.0) is None
+    guarded = quarantined()
+    guarded.now = 61.0
+    assert guarded.fail("z") == [True]
+    guarded.now = 120.9
+    assert not guarded.succeed()
+    guarded.now = 121.0
+    assert guarded.succeed()
 
 
 def test_a_call_that_began_before_and_succeeds_does_not_end_it() -> None:
-    quarantine = quarantined()
-    assert not quarantine.succeeded("acme", "build")
-    assert quarantine.enter("acme", "build", now=1.0) is not None
+    guarded = Guarded()
+    guarded.guard("acme", "build", "job", lambda: guarded.fail("a", "b", "c"))
+    assert not guarded.succeed()
 
 
 def test_while_a_call_does_not_come_back_none_is_let_through() -> None:
-    quarantine = quarantined()
-    quarantine.gave_up("acme", "build")
-    assert quarantine.enter("acme", "build", now=600.0) is not None
-    quarantine.came_back("acme", "build")
-    assert quarantine.enter("acme", "build", now=600.0) is None
+    guarded = Guarded(failures=1)
+    come_back = guarded.hang()
+    guarded.now = 600.0
+    assert not guarded.succeed()
+    come_back()
+    assert guarded.succeed()
 
 
 def test_calls_that_do_not_come_back_count_although_others_succeed_in_between() -> None:
     """It does not return for one TrainJob: each try would take another thread for ever."""
-    quarantine = Quarantine(failures=3, period=60.0)
-    for news in (False, False, True):
-        quarantine.gave_up("acme", "build")
-        assert failing(quarantine, "odd", exceeded=True) == [news]
-        quarantine.succeeded("acme", "build")
-    assert quarantine.enter("acme", "build", now=600.0) is not None
-    for _ in range(3):
-        quarantine.came_back("acme", "build")
-    assert quarantine.enter("acme", "build", now=600.0) is None
+    guarded, stuck = Guarded(), list[Callable[[], None]]()
+    for made in (True, True, False):
+        stuck.append(guarded.hang())
+        assert guarded.succeed() is made
+    guarded.now = 600.0
+    assert not guarded.succeed()
+    for come_back in stuck:
+        come_back()
+    assert guarded.succeed()
 
 
 def test_of_a_plugin_that_is_quarantined_for_something_else_no_more_calls_hang_than_of_others() -> None:
@@ -232,17 +283,67 @@ def test_of_a_plugin_that_is_quarantined_for_something_else_no_more_calls_hang_t
     assert Calls(guard=guard).run("acme", "Watch.jobs", lambda: "it has come back") == "it has come back"
 
 
+async def test_a_call_within_a_call_that_does_not_come_back_is_the_only_one_that_counts(guard: PluginGuard) -> None:
+    """A plugin may look at objects of which the index function of another plugin is called."""
+    calls = Calls(guard=guard)
+
+    def stuck(plugin: str) -> float:
+        return value_of("trainmaster_plugin_stuck_calls", {"plugin": plugin}) or 0.0
+
+    def build() -> None:
+        calls.run("inner", "Watch.index", list)
+        calls.run("inner", "Watch.index", sleep)
+
+    before = stuck("inner"), stuck("outer")
+    with threads() as pool:
+        with sleepers():
+            with pytest.raises(PluginFailed, match=r"^plugin inner took longer"):
+                await pool.run(partial(calls.run, "outer", "build", build))
+            assert (stuck("inner"), stuck("outer")) == (before[0] + 1, before[1])
+        await eventually(lambda: (stuck("inner"), stuck("outer")) == before)
+
+
+async def test_a_call_is_given_up_also_after_another_call_within_it(guard: PluginGuard) -> None:
+    calls = Calls(guard=guard)
+
+    def build() -> None:
+        calls.run("inner", "Watch.index", list)
+        sleep()
+
+    with threads() as pool, sleepers(), pytest.raises(PluginFailed, match=r"^plugin outer took longer"):
+        await pool.run(partial(calls.run, "outer", "build", build))
+
+
+def test_a_plugin_is_tried_again_although_a_call_within_its_try_did_not_come_back() -> None:
+    now = [0.0]
+    guard = PluginGuard(time_limit=5.0, failures=1, period=60.0, now=lambda: now[0])
+    calls, work = Calls(guard=guard), Work()
+    with pytest.raises(PluginFailed):
+        calls.run("outer", "build", lambda: 1 // 0)
+
+    def hang() -> None:
+        now[0] += 5.1
+        assert guard.give_up(work)
+
+    now[0] = 60.0
+    context = copy_context()
+    context.run(CURRENT.set, work)
+    with pytest.raises(PluginFailed):
+        context.run(calls.run, "outer", "build", partial(guard, "inner", "Watch.index", "", hang))
+    assert calls.run("outer", "build", lambda: "built") == "built"
+
+
 def test_whom_a_plugin_serves_is_asked_however_many_other_calls_do_not_come_back() -> None:
-    quarantine = quarantined()
-    for _ in range(9):
-        quarantine.gave_up("acme", "build")
+    guarded = Guarded()
+    stuck = [guarded.hang() for _ in range(3)]
     for _ in range(3):
-        assert quarantine.enter("acme", "applies_to", now=1.0) is None
-        quarantine.gave_up("acme", "applies_to")
-    assert quarantine.enter("acme", "applies_to", now=1.0) is not None
+        assert guarded.succeed("applies_to")
+        stuck.append(guarded.hang("applies_to"))
+    assert not guarded.succeed("applies_to")
+    for come_back in stuck:
+        come_back()
 
 
 @pytest.mark.parametrize("failures", [1, 2])
 def test_the_number_of_failures_is_a_choice(failures: int) -> None:
-    quarantine = Quarantine(failures=failures, period=60.0)
-    assert failing(quarantine, "a", "b")[:failures] == [False] * (failures - 1) + [True]
+    assert Guarded(failures=failures).fail("a", "b")[:failures] == [False] * (failures - 1) + [True]

@@ -1,10 +1,24 @@
 """The guard: stands around each call of a plugin of others (`runtime.framework.calls.CallGuard`).
 
 Guarantees:
-- A call of a plugin that is quarantined fails without being made.
+- A call of a plugin that is quarantined, because it kept failing, fails without being made.
 - A call that takes longer than the time limit counts as failed. `threads` waits for it no longer, and the thread is
   left to the plugin: nothing ends a call from outside.
+- A call may be made within another one: the inner one is looked at while it lasts, and alone counts as stuck.
 - That a plugin is quarantined, and that it works again, is a line in the log, a metric and a detail of readiness.
+
+Rules of the quarantine:
+- A plugin is quarantined after so many failures in a row in one phase. Those of one TrainJob count once: it may be the
+  job that is odd, and it is tried again and again. A call that takes too long counts each time: each costs everybody.
+- After the period one call in the phase that failed is let through, while others wait for how it ends. Success ends
+  the quarantine, failure begins it anew. Other phases are called meanwhile: the one call may depend on them.
+- While a call that was given up has not come back, no further one is let through: each would take a thread. As many as
+  it takes failures quarantine the plugin, whatever succeeded in between: it may be one TrainJob for which it hangs.
+- A plugin is never quarantined for `applies_to`, and is asked that also while it is quarantined: nobody else knows
+  which TrainJobs it does not serve, and those go on.
+- The phases that take in events are refused only if they are what keeps failing: an event that a plugin is not called
+  with is lost to it.
+- A phase of which so many calls have not come back is called no more, `applies_to` and events among them.
 
 The framework calls Trainmaster's own plugins without it: they are tested with everything else, and a plugin that all
 TrainJobs need must not be lost to them because some of them are odd.
@@ -14,6 +28,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,14 +37,39 @@ from typing import Final, TypeVar
 import structlog
 
 from trainmaster.controller.configuration import Plugins, seconds
-from trainmaster.controller.plugins.quarantine import Quarantine, Quarantined
 from trainmaster.metrics.plugins import QUARANTINED, STUCK, count_refused_call
 from trainmaster.runtime.framework.calls import PluginQuarantined, TimeLimitExceeded, text_of
+from trainmaster.runtime.framework.framework import INDEXING, MAPPING
 from trainmaster.runtime.framework.interface import Rejected
 
 T = TypeVar("T")
 
 log = structlog.get_logger(__name__)
+
+DECIDING: Final = "applies_to"
+EVENTS: Final = (MAPPING, INDEXING)
+
+
+@dataclass(slots=True)
+class Quarantined:
+    """A plugin that is not called."""
+
+    plugin: str
+    phase: str
+    """The phase in which it kept failing."""
+
+    failures: int
+    why: str
+    """Its last failure there, in words that everybody may read."""
+
+    until: float = float("inf")
+    is_tried: bool = False
+    """Whether the one call has been let through."""
+
+    def __str__(self) -> str:
+        """Say so in words that follow the name of the plugin."""
+        times = "a failure" if self.failures == 1 else f"{self.failures} failures in a row"
+        return f"is quarantined after {times} in {self.phase}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +100,8 @@ class Work:
     """Plugins that are not called, with the reason: the work is being done again because of them."""
 
     call: Call | None = None
-    given_up: TimeLimitExceeded | None = None
-    """Why nobody waits for it any more."""
+    given_up: Call | None = None
+    """The call for which nobody waits any more, nor for the rest of the work."""
 
 
 CURRENT: Final = ContextVar[Work | None]("plugin_work", default=None)
@@ -82,10 +122,18 @@ class PluginGuard:
         self, *, time_limit: float, failures: int, period: float, now: Callable[[], float] = time.monotonic
     ) -> None:
         self._time_limit = time_limit
-        self._quarantine = Quarantine(failures=failures, period=period)
+        self._limit = failures
+        self._period = period
         self._now = now
         self._lock = threading.Lock()
-        """Held around each look at the quarantine and change of `Work.given_up`: calls end in any thread."""
+        """Held around each look at what follows, and each change of `Work.given_up`: calls end in any thread."""
+
+        self._failures: dict[tuple[str, str], set[object]] = {}
+        """The failures in a row by plugin and phase: the TrainJob, or an object of its own where each time counts."""
+
+        self._quarantined: dict[str, Quarantined] = {}
+        self._stuck = Counter[tuple[str, str]]()
+        """Calls that were given up and have not come back, by plugin and phase."""
 
     def __call__(self, plugin: str, phase: str, job: str, make: Callable[[], T]) -> T:
         """Make a call, unless it is refused, and draw the conclusions from how it ends.
@@ -95,15 +143,17 @@ class PluginGuard:
             TimeLimitExceeded: The same work exceeded the limit in this plugin before, or nobody waits for it any more.
         """
         work = CURRENT.get() or Work()
-        if (reason := work.given_up or work.refused.get(plugin)) is not None:
-            raise reason
+        if work.given_up is not None:
+            raise work.given_up.error
+        if plugin in work.refused:
+            raise work.refused[plugin]
         with self._lock:
-            quarantined = self._quarantine.enter(plugin, phase, now=self._now())
-        if quarantined is not None:
+            refusal = self._refusal(plugin, phase)
+        if refusal is not None:
             count_refused_call(plugin, phase)
-            period = self._quarantine.period
-            raise PluginQuarantined(f"{quarantined} ({quarantined.why}); it is tried again every {period:g} s")
-        call = work.call = Call(self, plugin, phase, job, self._now(), min(self._time_limit, work.time_limit))
+            raise PluginQuarantined(f"{refusal} ({refusal.why}); it is tried again every {self._period:g} s")
+        call = Call(self, plugin, phase, job, self._now(), min(self._time_limit, work.time_limit))
+        outer, work.call = work.call, call
         failure: BaseException | None = None
         try:
             return make()
@@ -111,7 +161,7 @@ class PluginGuard:
             failure = None if isinstance(error, Rejected) else error  # a plugin that rejects has answered
             raise
         finally:
-            self._end(work, call, failure)
+            self._end(work, call, outer, failure)
 
     def give_up(self, work: Work) -> bool:
         """Give up work in which a call takes too long; returns whether that is so."""
@@ -119,8 +169,8 @@ class PluginGuard:
             call = work.call
             if call is None or self._now() - call.started <= call.limit:
                 return False
-            work.given_up = call.error
-            self._quarantine.gave_up(call.plugin, call.phase)
+            work.given_up = call
+            self._stuck[call.plugin, call.phase] += 1
         STUCK.labels(call.plugin).inc()
         log.error(
             "a call of a plugin takes too long; its thread is left to it, and another one takes its place",
@@ -135,7 +185,7 @@ class PluginGuard:
     def quarantined(self) -> list[Quarantined]:
         """Return the plugins that are not called, by name."""
         with self._lock:
-            return self._quarantine.list()
+            return [found for _, found in sorted(self._quarantined.items())]
 
     def detail(self, failed: Collection[str] = ()) -> str | None:
         """Say to everybody who reads probes which plugins did not load, and which are not called.
@@ -145,45 +195,81 @@ class PluginGuard:
         left_out = [f"{', '.join(failed)} did not load"] if failed else []
         return "; ".join([*left_out, *(f"{each.plugin} {each}" for each in self.quarantined())]) or None
 
-    def _end(self, work: Work, call: Call, failure: BaseException | None) -> None:
+    def _refusal(self, plugin: str, phase: str) -> Quarantined | None:
+        """Return why a plugin must not be called now; None: it may be, and how the call ends has to be noted."""
+        found = self._quarantined.get(plugin)
+        if found is not None and (phase == DECIDING or (phase in EVENTS and phase != found.phase)):
+            found = None
+        stuck = self._stuck[plugin, phase]
+        if stuck >= self._limit and (found is None or found.phase != phase):
+            return Quarantined(plugin, phase, stuck, "it does not return")
+        if found is None:
+            return None
+        is_stuck = any(calls for (name, _), calls in self._stuck.items() if name == plugin)
+        if self._now() < found.until or is_stuck or (phase == found.phase and found.is_tried):
+            return found
+        found.is_tried = phase == found.phase or found.is_tried
+        return None
+
+    def _end(self, work: Work, call: Call, outer: Call | None, failure: BaseException | None) -> None:
         with self._lock:
-            work.call = None
-            if work.given_up is not None:
-                self._quarantine.came_back(call.plugin, call.phase)
-        if work.given_up is not None:
-            STUCK.labels(call.plugin).dec()
-            raise work.given_up
+            work.call, given_up = outer, work.given_up
+            if given_up is call:
+                self._stuck[call.plugin, call.phase] -= 1
+            elif given_up is not None and (tried := self._tried(call)) is not None:
+                tried.is_tried = False  # nobody knows how it would have ended
+        if given_up is not None:
+            if given_up is call:
+                STUCK.labels(call.plugin).dec()
+            raise given_up.error
         if self._now() - call.started > call.limit:
             failure = call.error
         if failure is not None:
             self._failed(call, failure)
             return
         with self._lock:
-            ended = self._quarantine.succeeded(call.plugin, call.phase)
-        if ended:
+            self._failures.pop((call.plugin, call.phase), None)
+            if (ended := self._tried(call)) is not None:
+                del self._quarantined[call.plugin]
+        if ended is not None:
             QUARANTINED.labels(call.plugin).set(0)
             log.info("a plugin works again and is called as before", plugin=call.plugin, phase=call.phase)
 
+    def _tried(self, call: Call) -> Quarantined | None:
+        """Return the quarantine that ends when a call succeeds."""
+        found = self._quarantined.get(call.plugin)
+        return found if found is not None and found.phase == call.phase and found.is_tried else None
+
     def _failed(self, call: Call, error: BaseException) -> None:
+        if call.phase == DECIDING:
+            return
         text, exceeded = text_of(error), isinstance(error, TimeLimitExceeded)
         # Owners of other TrainJobs get to read it: not what an error quotes of this one.
         why = f"it {text}" if exceeded else type(error).__name__
+        place, until = (call.plugin, call.phase), self._now() + self._period
         with self._lock:
-            quarantined = self._quarantine.failed(
-                call.plugin, call.phase, call.job, why=why, exceeded=exceeded, now=self._now()
-            )
-        if quarantined is not None:
-            QUARANTINED.labels(call.plugin).set(1)
-            log.error(
-                "a plugin kept failing and is quarantined: it is not called for a while",
-                plugin=call.plugin,
-                phase=call.phase,
-                failures=quarantined.failures,
-                last=f"{type(error).__name__}: {text}",
-                tried_again_after=f"{self._quarantine.period:g} s",
-                hint="see its errors above; until it is mended, leave it out by plugins.disabled of the configuration, "
-                "or let TrainJobs go on without it by plugins.failurePolicy",
-            )
+            if (found := self._quarantined.get(call.plugin)) is not None:
+                # Also by a call that began before: what is known of the plugin has not become better.
+                if found.phase == call.phase:
+                    found.why, found.is_tried, found.until = why, False, until
+                return
+            failures = self._failures.setdefault(place, set())
+            failures.add(object() if exceeded else call.job)
+            if max(len(failures), self._stuck[place]) < self._limit:
+                return
+            del self._failures[place]
+            self._quarantined[call.plugin] = Quarantined(call.plugin, call.phase, self._limit, why, until)
+        QUARANTINED.labels(call.plugin).set(1)
+        log.error(
+            "a plugin kept failing and is quarantined: it is not called for a while",
+            plugin=call.plugin,
+            phase=call.phase,
+            failures=self._limit,
+            last=f"{type(error).__name__}: {text}",
+            tried_again_after=f"{self._period:g} s",
+            hint="see its errors above; until it is mended, leave it out by plugins.disabled of the configuration, "
+            "or let TrainJobs go on without it by plugins.failurePolicy",
+        )
 
 
 def guard_of(settings: Plugins, *, now: Callable[[], float] = time.monotonic) -> PluginGuard:

@@ -154,12 +154,14 @@ class PluginOptions:
         Raises:
             ConfigurationInvalid: They do not fit; nothing has changed then.
         """
-        names = self._framework.names()
-        changed = {name for name in names if options.get(name, {}) != self._options.get(name, {})}
+        is_own_by_name = {plugin.name: is_own(plugin) for plugin in self._framework.plugins()}
+        changed = {name for name in is_own_by_name if options.get(name, {}) != self._options.get(name, {})}
         points = [
             point
             for point in (discover() if self._points is None else self._points)
             if point.name in changed and self.reloads(f"{OPTIONS}.{point.name}")
+            # One of others that has the name of an own one was left out at the start.
+            if is_own(point) == is_own_by_name[point.name]
         ]
         try:
             made = [make_plugin(point, import_plugin(point), options.get(point.name, {})) for point in points]

@@ -66,7 +66,7 @@ class PluginThreads:
             except PluginFailed as error:
                 if work.given_up is None or error.plugin in refused or not self._skips(error.plugin):
                     raise
-                refused[error.plugin] = work.given_up
+                refused[error.plugin] = work.given_up.error
 
     def close(self) -> None:
         """End the threads that are idle, and each other one when it has done what it is at."""
