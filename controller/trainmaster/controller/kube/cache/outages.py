@@ -5,7 +5,7 @@ Guarantees:
   reflector logs, its end as well; the others do at debug level. What a collection alone lacks, its definition or a
   permission, it logs itself.
 - E-7: a kind that the server does not serve is looked for by one reflector, whatever the number of namespaces; the
-  others wait until that one has found something else.
+  others wait until that one has found something else, for instance that its request is accepted.
 - R-27: a reflector that waits because the server was away tries at once when another one is answered again; one that
   was told to wait does wait.
 """
@@ -52,10 +52,7 @@ class Outages:
     def note(self, who: object, failure: ListWatchFailure | None) -> bool:
         """Record how a collection fares; returns whether `who` is the one that logs it."""
         reason = failure.common_reason if failure is not None else None
-        for known, outage in list(self._outages.items()):
-            if outage.first == who and known != reason:
-                del self._outages[known]
-                outage.over.set()
+        self.end(who, but=reason)
         if failure is not None and failure.is_outage:
             self._away.add(who)
         elif who in self._away:
@@ -64,6 +61,13 @@ class Outages:
                 self.server_returned()
         is_first = reason is None or self._outages.setdefault(reason, _Outage(who)).first == who
         return is_first and self._logs
+
+    def end(self, who: object, *, but: CommonReason | None = None) -> None:
+        """Have those try who wait for what `who` finds out of a reason that it does not meet any more."""
+        for known, outage in list(self._outages.items()):
+            if outage.first == who and known != but:
+                del self._outages[known]
+                outage.over.set()
 
     def server_returned(self) -> None:
         """Have everybody who waits because the server was away try at once."""

@@ -209,6 +209,8 @@ class Reflector:
         try:
             async with self._watch("" if self._version_unusable else self._version, send_initial_events=True) as stream:
                 self._accepted = True
+                if self.failure is not None and self.failure.is_not_served:
+                    self._outages.end(self)  # it is served now; the snapshot may take its time
                 events = aiter(stream)
                 snapshot = await collect_initial_events(
                     events, self._collection, self._store.to_entry, clock=self._clock, warn=self._warn_of_silence
