@@ -129,7 +129,7 @@ def of_kubernetes(name: str) -> Schema:
 def _structural(node: Schema) -> Schema:
     if "$ref" in node:
         return of_kubernetes(node["$ref"])
-    result = {keyword: node[keyword] for keyword in _KEPT if keyword in node}
+    result: Schema = {keyword: node[keyword] for keyword in _KEPT if keyword in node}
     if "properties" in node:
         result["properties"] = {name: _structural(child) for name, child in node["properties"].items()}
     if node.get("required"):
@@ -161,7 +161,8 @@ def of_model(model: type[BaseModel]) -> Schema:
         required += [json_name] if must else []
     node = {"type": "object", **_described(vars(model).get("__doc__")), "properties": properties}
     node |= {"required": sorted(required)} if required else {}
-    return _said(node, [model.__schema__] if "__schema__" in vars(model) else [])
+    own = vars(model).get("__schema__")
+    return _said(node, [own] if own else [])
 
 
 def _described(docstring: str | None) -> Schema:

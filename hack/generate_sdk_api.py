@@ -149,7 +149,7 @@ def _type(annotation: str) -> str:
 
 
 class _Plain(ast.NodeTransformer):
-    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:  # noqa: N802 - named by ast
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
         """Take away what is annotated."""
         self.generic_visit(node)
         annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"

@@ -29,7 +29,7 @@ PATH: Final = "spec.elasticPolicy"
 class RendezvousConfig(ApiModel):
     """A setting of torchrun's rendezvous."""
 
-    __schema__: ClassVar = Schema(description=None)
+    __schema__: ClassVar[Schema] = Schema(description=None)
 
     key: Annotated[str, NullIsDefault] = ""
     """Name of the option."""

@@ -125,7 +125,7 @@ class VolumeRetentionPolicy(ApiModel):
 class VolumeClaimPolicy(ApiModel):
     """Volumes that all Jobs share."""
 
-    __schema__: ClassVar = Schema(
+    __schema__: ClassVar[Schema] = Schema(
         (
             "self.templates.all(t, !has(t.metadata.namespace) || size(t.metadata.namespace) == 0)",
             "namespace cannot be set for VolumeClaimPolicies templates",
@@ -143,7 +143,7 @@ class VolumeClaimPolicy(ApiModel):
 class JobSetSpec(ApiModel):
     """What the JobSet consists of."""
 
-    __schema__: ClassVar = Schema(
+    __schema__: ClassVar[Schema] = Schema(
         (
             (
                 "!(has(self.startupPolicy) && self.startupPolicy.startupPolicyOrder == 'InOrder'"
@@ -218,7 +218,7 @@ class JobSetStatus(ApiModel):
 class JobSet(ApiModel):
     """A group of Jobs that run and fail together."""
 
-    __definition__: ClassVar = Definition(
+    __definition__: ClassVar[Definition] = Definition(
         constants.JOBSET_GROUP,
         constants.JOBSET_VERSION,
         columns=(

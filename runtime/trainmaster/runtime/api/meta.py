@@ -46,11 +46,11 @@ class Schema:
         descriptions: Mapping[str, str] | None = None,
         **keywords: Any,
     ) -> None:
-        self.rules = rules
-        self.required = required
-        self.ref = ref
-        self.descriptions = descriptions or {}
-        self.keywords = keywords
+        self.rules: tuple[tuple[str, str], ...] = rules
+        self.required: bool | None = required
+        self.ref: str = ref
+        self.descriptions: Mapping[str, str] = descriptions or {}
+        self.keywords: dict[str, Any] = keywords
 
 
 class Definition(NamedTuple):
@@ -64,7 +64,7 @@ class Definition(NamedTuple):
     """Of `kubectl get`: names and paths."""
 
 
-IMMUTABLE: Final = ("self == oldSelf", "field is immutable")
+IMMUTABLE: Final[tuple[str, str]] = ("self == oldSelf", "field is immutable")
 """The rule that a value which is there before and after an update does not change."""
 
 SUBDOMAIN: Final = 253
@@ -74,7 +74,7 @@ NAME: Final = Schema(minLength=1, maxLength=SUBDOMAIN)
 """Something that is named: neither empty nor longer than the name of any object."""
 
 DATE_TIME: Final = Schema(format="date-time")
-AGE: Final = ("Age", ".metadata.creationTimestamp")
+AGE: Final[tuple[str, str]] = ("Age", ".metadata.creationTimestamp")
 
 
 class ApiModel(BaseModel):
@@ -87,6 +87,7 @@ class ApiModel(BaseModel):
         extra="allow",
         frozen=True,
         strict=True,
+        defer_build=True,  # whoever reads no TrainJob does not pay for its validator
     )
 
     def to_json(self) -> JsonObject:

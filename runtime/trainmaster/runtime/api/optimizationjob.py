@@ -46,7 +46,7 @@ class Categorical(ApiModel):
 class SearchSpace(ApiModel):
     """The values that the parameter may take."""
 
-    __schema__: ClassVar = _exactly_one("uniform", "logUniform", "categorical")
+    __schema__: ClassVar[Schema] = _exactly_one("uniform", "logUniform", "categorical")
 
     uniform: Annotated[_Interval | None, Schema(_ORDERED)] = None
     """Every value of the interval is as likely."""
@@ -85,7 +85,7 @@ class GridSearch(ApiModel):
 class SearchAlgorithm(ApiModel):
     """How values are chosen."""
 
-    __schema__: ClassVar = _exactly_one("random", "grid")
+    __schema__: ClassVar[Schema] = _exactly_one("random", "grid")
 
     random: RandomSearch | None = None
     grid: GridSearch | None = None
@@ -105,7 +105,7 @@ class TrainJobTemplate(ApiModel):
 class OptimizationJobSpec(ApiModel):
     """What to optimize, and over which parameters."""
 
-    __schema__: ClassVar = Schema(
+    __schema__: ClassVar[Schema] = Schema(
         ("self == oldSelf", "OptimizationJobSpec is immutable and cannot be updated after creation"),
         ("self.parallelTrials <= self.numTrials", "parallelTrials cannot exceed numTrials"),
         (
@@ -153,7 +153,7 @@ class OptimizationJobStatus(ApiModel):
 class OptimizationJob(ApiModel):
     """A search for the best parameters of a TrainJob. No controller acts on it yet."""
 
-    __definition__: ClassVar = Definition(constants.GROUP, constants.VERSION)
+    __definition__: ClassVar[Definition] = Definition(constants.GROUP, constants.VERSION)
 
     spec: OptimizationJobSpec
     status: OptimizationJobStatus | None = None

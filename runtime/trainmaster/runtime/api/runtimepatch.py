@@ -12,7 +12,7 @@ from trainmaster.runtime.api.shapes import NamedObjects
 from trainmaster.runtime.api.trainjob import ONE_SOURCE
 
 
-def _pod_field(name: str, *rules: tuple[str, str], **limits: int) -> Schema:
+def _pod_field(name: str, *rules: tuple[str, str], **limits: Any) -> Schema:
     return Schema(*rules, ref=f"core.v1.PodSpec.{name}", **limits)
 
 
@@ -30,7 +30,7 @@ class _ContainerPatch(ApiModel):
 
 
 class _ResourceClaimPatch(ApiModel):
-    __schema__: ClassVar = ONE_SOURCE
+    __schema__: ClassVar[Schema] = ONE_SOURCE
 
     name: Annotated[str, Schema(minLength=1, maxLength=63)]
     """Name by which containers use the claim."""

@@ -18,7 +18,7 @@ from trainmaster.runtime.jsontree import JsonObject
 class EnvInjectionTarget(ApiModel):
     """Containers of one ReplicatedJob that get the variables of torchrun as well."""
 
-    __schema__: ClassVar = Schema(description=None)
+    __schema__: ClassVar[Schema] = Schema(description=None)
 
     job_name: Annotated[str, NAME]
     """A ReplicatedJob of the template."""
@@ -131,7 +131,7 @@ _ONLY_ONE: Final = "Only one of the policy can be configured"
 class MLPolicy(ApiModel):
     """The machine learning framework and its settings; at most one framework can be given."""
 
-    __schema__: ClassVar = Schema(
+    __schema__: ClassVar[Schema] = Schema(
         (
             (
                 "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux), has(self.custom)]"
@@ -186,7 +186,9 @@ class PodGroupPolicy(ApiModel):
     """How the pods of a TrainJob are scheduled together."""
 
     # The two that the original has may both be set, there as here.
-    __schema__: ClassVar = Schema(("!has(self.custom) || !(has(self.coscheduling) || has(self.volcano))", _ONLY_ONE))
+    __schema__: ClassVar[Schema] = Schema(
+        ("!has(self.custom) || !(has(self.coscheduling) || has(self.volcano))", _ONLY_ONE)
+    )
 
     coscheduling: CoschedulingPolicy | None = None
 
@@ -203,11 +205,12 @@ class JobSetTemplate(ApiModel):
     Its spec stays a JSON tree, because it is merged and not read.
     """
 
-    __schema__: ClassVar = Schema(minProperties=1)
+    __schema__: ClassVar[Schema] = Schema(minProperties=1)
 
     metadata: Annotated[ObjectMeta, NullIsDefault] = Field(default_factory=ObjectMeta)
 
     spec: Annotated[JobSetSpec, NullIsDefault] = Field(default_factory=dict)
+    """What the JobSet consists of."""
 
     @functools.cached_property
     def spec_text(self) -> bytes:
@@ -232,7 +235,7 @@ class RunPolicy(ApiModel):
 class TrainingRuntimeSpec(ApiModel):
     """What TrainJobs that name this runtime start from."""
 
-    __schema__: ClassVar = Schema(minProperties=1)
+    __schema__: ClassVar[Schema] = Schema(minProperties=1)
 
     ml_policy: MLPolicy | None = None
 
@@ -246,7 +249,7 @@ class TrainingRuntimeSpec(ApiModel):
 class TrainingRuntime(ApiModel):
     """A blueprint for the TrainJobs of its namespace."""
 
-    __definition__: ClassVar = Definition(constants.GROUP, constants.VERSION)
+    __definition__: ClassVar[Definition] = Definition(constants.GROUP, constants.VERSION)
 
     api_version: Literal["trainer.kubeflow.org/v1alpha1"] = constants.API_VERSION
     """Of the API."""
@@ -263,7 +266,7 @@ class TrainingRuntime(ApiModel):
 class ClusterTrainingRuntime(ApiModel):
     """A blueprint for TrainJobs of any namespace."""
 
-    __definition__: ClassVar = Definition(constants.GROUP, constants.VERSION, namespaced=False)
+    __definition__: ClassVar[Definition] = Definition(constants.GROUP, constants.VERSION, namespaced=False)
 
     api_version: Literal["trainer.kubeflow.org/v1alpha1"] = constants.API_VERSION
     """Of the API."""

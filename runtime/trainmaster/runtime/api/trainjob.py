@@ -104,7 +104,7 @@ ONE_SOURCE: Final = Schema(
 class ResourceClaim(ApiModel):
     """Devices that each node claims (KEP-2782): a claim that exists, or one made for each pod from a template."""
 
-    __schema__: ClassVar = ONE_SOURCE
+    __schema__: ClassVar[Schema] = ONE_SOURCE
 
     name: Annotated[str, Schema(minLength=1, maxLength=63)]
     """Name by which containers use the claim."""
@@ -250,7 +250,7 @@ class JobStatus(ApiModel):
 class TrainerMetric(ApiModel):
     """One number that the training reported, as text."""
 
-    __schema__: ClassVar = Schema(description=None)
+    __schema__: ClassVar[Schema] = Schema(description=None)
 
     name: Annotated[str, Schema(minLength=1, maxLength=64)]
     """What was measured."""
@@ -262,7 +262,7 @@ class TrainerMetric(ApiModel):
 class TrainerStatus(ApiModel):
     """What the training reported about itself."""
 
-    __schema__: ClassVar = Schema(
+    __schema__: ClassVar[Schema] = Schema(
         ("has(self.lastUpdatedTime)", "lastUpdatedTime is required when trainerStatus is present")
     )
 
@@ -284,7 +284,7 @@ class TrainerStatus(ApiModel):
 class TrainJobStatus(ApiModel):
     """What has been observed."""
 
-    __schema__: ClassVar = Schema(minProperties=1)
+    __schema__: ClassVar[Schema] = Schema(minProperties=1)
 
     conditions: Annotated[list[Condition], NullIsDefault, Schema(keys=["type"], maxItems=8)] = Field(
         default_factory=list
@@ -315,7 +315,7 @@ class TrainJobStatus(ApiModel):
 class TrainJob(ApiModel):
     """A training job: what to train, and on which runtime."""
 
-    __definition__: ClassVar = Definition(
+    __definition__: ClassVar[Definition] = Definition(
         constants.GROUP,
         constants.VERSION,
         columns=(
@@ -325,7 +325,7 @@ class TrainJob(ApiModel):
             AGE,
         ),
     )
-    __schema__: ClassVar = Schema(
+    __schema__: ClassVar[Schema] = Schema(
         (
             "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
             "metadata.name must match RFC 1035 DNS label format",
