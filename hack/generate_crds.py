@@ -1,9 +1,9 @@
 """Write the custom resource definitions, or check with --check that those in the repository are up to date.
 
 The definitions of the Trainer API and of the Training Operator's go to deploy/crds; JobSet's, which real clusters get
-from JobSet itself, to the embedded cluster. What they say is in hack/crds. For the embedded cluster, which is to start
-at once, and for `trainmaster render` and `validate`, all of them exist as JSON too, and so do those of the gang
-schedulers, which are written by hand: that is read fifty times as fast as YAML.
+from JobSet itself, to the embedded cluster. They are made from the models (`crds`). For the embedded cluster, which is
+to start at once, and for `trainmaster render` and `validate`, all of them exist as JSON too, and so do those of the
+gang schedulers, which are written by hand: that is read fifty times as fast as YAML.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from typing import Any
 import yaml
 
 import generator
-from crds.jobset import jobset
-from crds.kubernetes import KUBERNETES_VERSION
-from crds.optimizationjob import optimization_job
-from crds.trainingoperator import jobs
-from crds.trainingruntime import cluster_training_runtime, training_runtime
-from crds.trainjob import train_job
+from crds import KUBERNETES_VERSION, of_jobs, of_kind
+from trainmaster.runtime.api import ClusterTrainingRuntime, TrainingRuntime, TrainJob
+from trainmaster.runtime.api.jobset import JobSet
+from trainmaster.runtime.api.optimizationjob import OptimizationJob
 
 ROOT = Path(__file__).resolve().parent.parent
 DEPLOYED = ROOT / "deploy/crds"
@@ -38,12 +36,14 @@ def render(definition: dict[str, Any]) -> str:
 
 def files() -> dict[Path, str]:
     """Return the text of each generated file."""
-    deployed = [train_job(), training_runtime(), cluster_training_runtime(), optimization_job(), *jobs()]
-    definitions = [*((DEPLOYED, definition) for definition in deployed), (EMBEDDED, jobset())]
+    kinds = (TrainJob, TrainingRuntime, ClusterTrainingRuntime, OptimizationJob)
+    deployed = [*map(of_kind, kinds), *of_jobs()]
+    jobset = of_kind(JobSet)
+    definitions = [*((DEPLOYED, definition) for definition in deployed), (EMBEDDED, jobset)]
     gangs = [yaml.safe_load(path.read_text(encoding="utf-8")) for path in sorted(EMBEDDED.glob("scheduling.*.yaml"))]
     return {folder / f"{_stem(definition)}.yaml": render(definition) for folder, definition in definitions} | {
         OFFLINE / f"{_stem(definition)}.json": json.dumps(definition, separators=(",", ":")) + "\n"
-        for definition in [*deployed, jobset(), *gangs]
+        for definition in [*deployed, jobset, *gangs]
     }
 
 

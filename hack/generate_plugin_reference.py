@@ -5,14 +5,11 @@ python hack/generate_plugin_reference.py [--check]
 
 from __future__ import annotations
 
-import ast
 import inspect
 import sys
 from collections.abc import Iterator
-from enum import Enum
-from textwrap import dedent
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from pydantic import BaseModel
 
@@ -73,8 +70,17 @@ def _classes(described: dict[str, Any], *, models: bool) -> Iterator[str]:
 
 def _members(thing: type) -> str:
     lines = list(_methods(thing)) if not issubclass(thing, BaseModel) else []
-    fields = [f"- `{name}`: {about}" if about else f"- `{name}`" for name, about in _fields(thing).items()]
+    texts = {name: " ".join(text.split()) for name, text in generator.field_docstrings(thing).items()}
+    if issubclass(thing, BaseModel):
+        texts = {name: text or _of_class(thing.model_fields[name].annotation) for name, text in texts.items()}
+    fields = [f"- `{name}`: {about}" if about else f"- `{name}`" for name, about in texts.items()]
     return "\n" + "\n".join([*fields, *lines]) if fields or lines else ""
+
+
+def _of_class(annotation: Any) -> str:
+    """Return what the class of a field says, which has no docstring of its own."""
+    classes = [each for each in (annotation, *get_args(annotation)) if inspect.isclass(each)]
+    return inspect.cleandoc(classes[0].__doc__ or "").partition("\n")[0] if issubclass(classes[0], BaseModel) else ""
 
 
 def _methods(thing: type) -> Iterator[str]:
@@ -85,31 +91,6 @@ def _methods(thing: type) -> Iterator[str]:
             yield f"- `{name}`: {_first(member)}"
         elif inspect.isfunction(member):
             yield f"- `{name}{_arguments(member, skip=1)}`: {_first(member)}"
-
-
-def _fields(thing: type) -> dict[str, str]:
-    """Return the fields of a class with the docstrings that follow them."""
-    try:
-        tree = ast.parse(dedent(inspect.getsource(thing)))
-    except OSError:
-        return {}
-    (definition,) = tree.body
-    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - that is what was parsed
-    fields: dict[str, str] = {}
-    last = ""
-    for node in definition.body:
-        match node:
-            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_") and name != "model_config":
-                fields[name] = ""
-                last = name
-            case ast.Assign(targets=[ast.Name(id=name)]) if issubclass(thing, Enum) and not name.startswith("_"):
-                fields[name] = ""
-                last = name
-            case ast.Expr(value=ast.Constant(value=str(text))) if last:
-                fields[last] = " ".join(inspect.cleandoc(text).split())
-            case _:
-                last = ""
-    return fields
 
 
 def _functions(described: dict[str, Any]) -> Iterator[str]:

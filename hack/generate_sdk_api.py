@@ -10,6 +10,7 @@ been released, so nobody relies on it.
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import sys
@@ -129,7 +130,7 @@ def _members(name: str, thing: Any) -> Iterator[str]:
         yield from _signature(name, thing.__init__, skip=1)
     for field, annotation in vars(thing).get("__annotations__", {}).items():
         if not field.startswith("_") and field != "model_config":
-            yield f"{name}.{field}: {annotation}"
+            yield f"{name}.{field}: {_type(annotation)}"
     for member, value in vars(thing).items():
         if member.startswith("_"):
             continue
@@ -140,6 +141,19 @@ def _members(name: str, thing: Any) -> Iterator[str]:
             function = value.__func__ if isinstance(value, classmethod) else value
             yield f"def {name}.{member}"
             yield from _signature(f"{name}.{member}", function, skip=1)
+
+
+def _type(annotation: str) -> str:
+    """Return a type without what is said of it beyond that: `Annotated[str, NullIsDefault]` is `str`."""
+    return ast.unparse(_Plain().visit(ast.parse(annotation, mode="eval")))
+
+
+class _Plain(ast.NodeTransformer):
+    def visit_Subscript(self, node: ast.Subscript) -> ast.AST:
+        """Take away what is annotated."""
+        self.generic_visit(node)
+        annotated = isinstance(node.value, ast.Name) and node.value.id == "Annotated"
+        return node.slice.elts[0] if annotated and isinstance(node.slice, ast.Tuple) else node
 
 
 def _signature(name: str, function: Any, *, skip: int = 0) -> Iterator[str]:

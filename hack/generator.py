@@ -1,13 +1,17 @@
 """What generators share: their command line, which writes files or with --check only compares; pages, of which they
-write a part; and their YAML."""
+write a part; docstrings of fields; and their YAML."""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import inspect
 import re
 import sys
 from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, Final
 
 import yaml
@@ -65,6 +69,31 @@ def spliced(text: str, begin: str, content: str, end: str) -> str:
     if not (begun and ended):
         raise PlaceUnknown(f"it has lost its markers: {begin.strip()} and {end.strip()}")
     return f"{before}{begin}{content}{end}{after}"
+
+
+def field_docstrings(thing: type) -> dict[str, str]:
+    """Return the fields of a class with the docstrings that follow them, empty where there is none."""
+    try:
+        tree = ast.parse(dedent(inspect.getsource(thing)))
+    except OSError:
+        return {}
+    (definition,) = tree.body
+    assert isinstance(definition, ast.ClassDef)  # noqa: S101 - that is what was parsed
+    fields: dict[str, str] = {}
+    last = ""
+    for node in definition.body:
+        match node:
+            case ast.AnnAssign(target=ast.Name(id=name)) if not name.startswith("_") and name != "model_config":
+                fields[name] = ""
+                last = name
+            case ast.Assign(targets=[ast.Name(id=name)]) if issubclass(thing, Enum) and not name.startswith("_"):
+                fields[name] = ""
+                last = name
+            case ast.Expr(value=ast.Constant(value=str(text))) if last:
+                fields[last] = inspect.cleandoc(text)
+            case _:
+                last = ""
+    return fields
 
 
 class Dumper(yaml.CSafeDumper):

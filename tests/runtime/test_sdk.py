@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+from pydantic import BaseModel
 
 from trainmaster.runtime import sdk
 from trainmaster.runtime.framework import interface
@@ -92,7 +93,7 @@ def test_what_is_raised_is_told() -> None:
 
 def _functions() -> Iterator[tuple[str, Any]]:
     for name, thing in _exported():
-        members = vars(thing).items() if inspect.isclass(thing) else [("", thing)]
+        members = list(vars(thing).items()) if inspect.isclass(thing) else [("", thing)]
         for member, value in members:
             function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
             if not member.startswith("_") and inspect.isfunction(function):
@@ -105,7 +106,7 @@ def _tree(function: Any) -> ast.Module:
 
 def _undocumented(thing: type) -> Iterator[str]:
     """The public methods and fields of a class that no docstring tells of."""
-    for member, value in vars(thing).items():
+    for member, value in list(vars(thing).items()):
         function = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
         if not member.startswith("_") and inspect.isfunction(function) and not inspect.getdoc(function):
             yield member
@@ -118,7 +119,14 @@ def _undocumented(thing: type) -> Iterator[str]:
     for statement, following in zip(node.body, [*node.body[1:], None], strict=True):
         names = _fields(statement, enum=issubclass(thing, Enum))
         told = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+        names = [each for each in names if not _documented_by_its_class(thing, each)]
         yield from (each for each in names if not told and f"`{each}`" not in documented_by_class)
+
+
+def _documented_by_its_class(thing: Any, field: str) -> bool:
+    """A field of a model that is a model itself."""
+    annotation = thing.model_fields[field].annotation if issubclass(thing, BaseModel) else None
+    return any(inspect.isclass(each) and issubclass(each, BaseModel) for each in (annotation, *get_args(annotation)))
 
 
 def _fields(statement: ast.stmt, *, enum: bool) -> list[str]:

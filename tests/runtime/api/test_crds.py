@@ -1,18 +1,12 @@
-"""The custom resource definitions: up to date, acceptable to an API server, and what the models say as well."""
+"""The custom resource definitions: made from the models, acceptable to an API server, explained."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import pytest
-from pydantic.fields import FieldInfo
-from support.original_crds import KINDS, ROOT, at, definition, nodes, root_of, rules_at
-
-from trainmaster.runtime.api import ApiModel, ClusterTrainingRuntime, TrainingRuntime, TrainJob
+from support.original_crds import KINDS, ROOT, at, definition, nodes, root_of
 
 ALLOWED_KEYWORDS = {
     "additionalProperties", "anyOf", "default", "description", "enum", "format", "items", "maxItems", "maxLength",
@@ -29,7 +23,7 @@ CONFIGS = ("spec.mlPolicy.custom.config", "spec.podGroupPolicy.custom.config")
 
 @pytest.mark.nightly
 def test_files_are_generated() -> None:
-    """Editing a CRD by hand, or its source without generating, would be lost or forgotten."""
+    """Editing a CRD by hand, or a model without generating, would be lost or forgotten."""
     pytest.importorskip("kubernetes_validate")
     command = [sys.executable, str(ROOT / "hack/generate_crds.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -126,100 +120,6 @@ def test_both_runtimes_and_jobset_share_their_schema() -> None:
     assert at("TrainingRuntime", "spec.template.spec") == at("JobSet", "spec")
     assert at("JobSet", "status.replicatedJobsStatus")["x-kubernetes-list-map-keys"] == ["name"]
     assert at("JobSet", "status.restarts")["type"] == "integer"
-
-
-ORDERED = ("double(self.min) < double(self.max)", "min must be strictly less than max")
-ONE_OF = "exactly one of the fields in [{}] must be set"
-
-
-def test_rules_of_optimization_jobs() -> None:
-    """Messages of rules are what users and their tools see, so they are part of the API."""
-    root = root_of("OptimizationJob")
-    found = {
-        path: rules_at("OptimizationJob", path) for path, node in nodes(root) if "x-kubernetes-validations" in node
-    }
-    of_trainjobs = {
-        f"spec.trainJobTemplate.{path}": rules_at("TrainJob", path)
-        for path, node in nodes(root_of("TrainJob"))
-        if path.startswith("spec.") and "x-kubernetes-validations" in node
-    }
-    assert found == of_trainjobs | {
-        "spec": [
-            ("self == oldSelf", "OptimizationJobSpec is immutable and cannot be updated after creation"),
-            ("self.parallelTrials <= self.numTrials", "parallelTrials cannot exceed numTrials"),
-            (
-                "!has(self.searchAlgorithm.grid) || self.parameters.all(p, has(p.searchSpace.categorical))",
-                "Grid search requires all parameters to be Categorical; Uniform and LogUniform are not supported.",
-            ),
-        ],
-        "spec.searchAlgorithm": [
-            ("[has(self.random),has(self.grid)].filter(x,x==true).size() == 1", ONE_OF.format("random grid"))
-        ],
-        "spec.parameters[].searchSpace": [
-            (
-                "[has(self.uniform),has(self.logUniform),has(self.categorical)].filter(x,x==true).size() == 1",
-                ONE_OF.format("uniform logUniform categorical"),
-            )
-        ],
-        "spec.parameters[].searchSpace.uniform": [ORDERED],
-        "spec.parameters[].searchSpace.logUniform": [
-            ("double(self.min) > 0.0", "min must be strictly greater than 0"),
-            ORDERED,
-        ],
-        "spec.trainJobTemplate.metadata": [
-            ("!has(self.name) && !has(self.namespace)", "name and namespace cannot be set in a template.")
-        ],
-    }
-
-
-def models_in(annotation: Any) -> list[type[ApiModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, ApiModel):
-        return [annotation]
-    if get_origin(annotation) in {Annotated, Union, UnionType, list}:
-        return [model for argument in get_args(annotation) for model in models_in(argument)]
-    return []
-
-
-def json_type(annotation: Any) -> str:
-    if get_origin(annotation) is Annotated:
-        return json_type(get_args(annotation)[0])
-    if get_origin(annotation) in {Union, UnionType}:
-        types = {json_type(argument) for argument in get_args(annotation) if argument is not type(None)}
-        return "int-or-string" if types == {"integer", "string"} else types.pop()
-    if get_origin(annotation) is Literal:
-        return "string"
-    plain = get_origin(annotation) or annotation
-    return {str: "string", int: "integer", bool: "boolean", list: "array", dict: "object"}.get(plain, "object")
-
-
-def modelled(model: type[ApiModel], schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, FieldInfo, Any]]:
-    """Walk models and schema together; metadata, and kind and apiVersion of the object, are Kubernetes' business."""
-    fields = {field.alias or name: field for name, field in model.model_fields.items()}
-    common = {"apiVersion", "kind", "metadata"} if not path else {"metadata"}
-    assert fields.keys() - common == schema.get("properties", {}).keys() - common, f"{model.__name__} at {path or '/'}"
-    for name, field in fields.items():
-        if name in common:
-            continue
-        node = schema["properties"][name]
-        yield f"{path}.{name}", field, node
-        for nested in models_in(field.annotation):
-            yield from modelled(nested, node.get("items", node), f"{path}.{name}")
-
-
-@pytest.mark.parametrize("model", [TrainJob, TrainingRuntime, ClusterTrainingRuntime])
-def test_models_and_crds_agree(model: type[ApiModel]) -> None:
-    """What the API server lets through is what Python sees: same fields, same types, same defaults."""
-    count = 0
-    for path, field, node in modelled(model, root_of(model.__name__)):
-        count += 1
-        kind = "int-or-string" if node.get("x-kubernetes-int-or-string") else node["type"]
-        assert json_type(field.annotation) == kind, path
-        if "default" in node:
-            assert field.default == node["default"], path
-        elif not field.is_required():
-            assert field.get_default(call_default_factory=True) in (None, "", 0) or field.default_factory, path
-        assert node["description"], f"{path}: `kubectl explain` has nothing to say"
-    assert count > 20
 
 
 def test_pod_fields_are_not_explained_again() -> None:

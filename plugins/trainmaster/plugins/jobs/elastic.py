@@ -6,7 +6,7 @@ Its workers meet by torchrun's dynamic rendezvous, by default at the first of th
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Final, Self
+from typing import Annotated, ClassVar, Final, Self
 
 from trainmaster.runtime.api.constants import (
     PET_NNODES,
@@ -15,7 +15,7 @@ from trainmaster.runtime.api.constants import (
     PET_RDZV_ENDPOINT,
     PET_RDZV_ID,
 )
-from trainmaster.runtime.api.meta import ApiModel, NullIsDefault
+from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, Schema
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.jobs.constants import WORKER
 from trainmaster.runtime.jobs.interface import Job
@@ -29,26 +29,54 @@ PATH: Final = "spec.elasticPolicy"
 class RendezvousConfig(ApiModel):
     """A setting of torchrun's rendezvous."""
 
+    __schema__: ClassVar[Schema] = Schema(description=None)
+
     key: Annotated[str, NullIsDefault] = ""
+    """Name of the option."""
+
     value: Annotated[str, NullIsDefault] = ""
+    """Its value."""
 
 
-class ElasticPolicy(ApiModel):
-    """`spec.elasticPolicy`."""
+class ElasticLimits(ApiModel):
+    """How many workers there are."""
 
     min_replicas: int | None = None
-    max_replicas: int | None = None
-    max_restarts: int | None = None
-    rdzv_backend: str | None = None
-    rdzv_port: int | None = None
-    rdzv_host: str | None = None
-    rdzv_id: str | None = None
-    rdzv_conf: list[RendezvousConfig] | None = None
-    standalone: bool | None = None
-    n_proc_per_node: int | None = None
+    """The fewest workers; as many as maxReplicas if absent."""
 
-    metrics: list[JsonObject] | None = None
-    """Metrics of autoscaling/v2 by which the workers are scaled; None: they are not."""
+    max_replicas: int | None = None
+    """The most workers; as many as minReplicas if absent."""
+
+    max_restarts: int | None = None
+    """How often workers are started anew."""
+
+    metrics: list[Annotated[JsonObject, Schema(ref="autoscaling.v2.MetricSpec")]] | None = None
+    """What a HorizontalPodAutoscaler scales the workers by; without it there is none."""
+
+
+class ElasticPolicy(ElasticLimits):
+    """The number of workers may change while the job runs."""
+
+    rdzv_backend: str | None = None
+    """Rendezvous backend of torchrun: c10d (the default), etcd or etcd-v2."""
+
+    rdzv_port: int | None = None
+    """Port of the rendezvous."""
+
+    rdzv_host: str | None = None
+    """Host of the rendezvous; the first worker if absent."""
+
+    rdzv_id: str | None = None
+    """Name by which the workers of a job find each other."""
+
+    rdzv_conf: list[RendezvousConfig] | None = None
+    """More options of the rendezvous backend."""
+
+    standalone: bool | None = None
+    """Whether each pod trains on its own, with a rendezvous of its own."""
+
+    n_proc_per_node: int | None = None
+    """Deprecated: nprocPerNode of the spec."""
 
     def with_limits(self, workers: int | None) -> Self:
         """Fill in the limits: each is the other one if that alone is given, both are the number of workers otherwise.

@@ -51,10 +51,13 @@ class MPIJobSpec(ApiModel):
     """What only the spec of an MPIJob has."""
 
     slots_per_worker: int | None = None
+    """How many processes run on each worker; 1 if absent."""
+
     clean_pod_policy: str | None = None
-    """What it was before runPolicy had one; that of runPolicy counts."""
+    """Which pods are deleted when the job has finished: All, Running or None (the default). That of runPolicy wins."""
 
     main_container: str | None = None
+    """Container of the workers in which processes are started."""
 
 
 class MPIJob(JobKind):

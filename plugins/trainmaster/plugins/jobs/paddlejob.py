@@ -8,12 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainmaster.plugins.jobs.elastic import ElasticLimits
+from trainmaster.runtime.api.meta import ApiModel
 from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.jobs.constants import MASTER, ON_FAILURE, WORKER
 from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jobs.pods import training_port
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspec import append_env_of_all, env_field, env_value
+
+
+class PaddleJobSpec(ApiModel):
+    """What only the spec of a PaddleJob has; nothing comes of it."""
+
+    elastic_policy: ElasticLimits | None = None
+    """How many workers there may be."""
 
 
 class PaddleJob(JobKind):

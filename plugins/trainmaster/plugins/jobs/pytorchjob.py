@@ -45,7 +45,9 @@ class PyTorchJobSpec(ApiModel):
     """What only the spec of a PyTorchJob has."""
 
     elastic_policy: ElasticPolicy | None = None
+
     nproc_per_node: str | None = None
+    """How many processes train on each node: auto, cpu, gpu, or a number."""
 
 
 class PyTorchJob(JobKind):

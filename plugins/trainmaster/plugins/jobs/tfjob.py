@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Annotated, Final
 
 from trainmaster.runtime.api.decoding import parse_part
-from trainmaster.runtime.api.meta import ApiModel, NullIsDefault
+from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, Schema
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.jobs.constants import FAILED, MASTER, NEVER, REPLICA_INDEX_LABEL, RESTARTING, WORKER
 from trainmaster.runtime.jobs.interface import ConditionUpdate, Job, JobKind
@@ -33,10 +33,13 @@ class TFJobSpec(ApiModel):
     """What only the spec of a TFJob has."""
 
     success_policy: Annotated[str, NullIsDefault] = _DEFAULT
-    """`AllWorkers`, or empty: the first worker is enough."""
+    """AllWorkers: the job succeeds when all workers have; if empty, when the chief or the first worker has."""
 
-    enable_dynamic_worker: Annotated[bool, NullIsDefault] = False
-    """Whether workers come and go: each knows itself and the parameter servers only, and may fail."""
+    enable_dynamic_worker: Annotated[bool, NullIsDefault, Schema(default=None)] = False
+    """Whether workers may come and go, and fail, while the job runs.
+
+    Each knows itself and the parameter servers only.
+    """
 
 
 class TFJob(JobKind):

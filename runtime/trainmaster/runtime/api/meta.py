@@ -4,19 +4,77 @@
   the API server does that from the CRD, and an object that it accepted must always be readable.
 - Fields that this version does not know are kept and written out again by `to_json`.
 - In fields of models `null` means the same as absent, as it does for the API server.
+- The custom resource definitions are made from the models: what one says of a field beyond type and default is a
+  `Schema` in its annotation, and the first paragraph of its docstring, or else of its class, is the description.
 - Models are frozen, because objects of a cache are shared; `model_copy(update=...)` makes a changed one. The lists and
   maps in them are not: whoever hands a model to somebody who may change them gives `model_copy(deep=True)`.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Final, NamedTuple, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticUseDefault
 
 from trainmaster.runtime.jsontree import SCALARS, JsonObject
+
+
+class Schema:
+    """What the definition of a field, or as `__schema__` that of a model, says beyond types and defaults.
+
+    It means nothing to pydantic.
+
+    Args:
+        rules: Expressions in CEL, with messages; they see the value as `self`, the one before an update as `oldSelf`.
+        required: Whether the field must be there; None: if the model has no default.
+        ref: The type that a JSON tree has: of Kubernetes, like `core.v1.EnvVar` or the field `core.v1.PodSpec.volumes`,
+            or the model `JobSetSpec` or `RuntimePatchSpec`.
+        descriptions: Of fields below, by name, in place of those of their class.
+        keywords: Of the OpenAPI schema, `x-kubernetes-` left out; None takes one away.
+    """
+
+    __slots__ = ("descriptions", "keywords", "ref", "required", "rules")
+
+    def __init__(
+        self,
+        *rules: tuple[str, str],
+        required: bool | None = None,
+        ref: str = "",
+        descriptions: Mapping[str, str] | None = None,
+        **keywords: Any,
+    ) -> None:
+        self.rules: tuple[tuple[str, str], ...] = rules
+        self.required: bool | None = required
+        self.ref: str = ref
+        self.descriptions: Mapping[str, str] = descriptions or {}
+        self.keywords: dict[str, Any] = keywords
+
+
+class Definition(NamedTuple):
+    """What the definition of a kind says beyond its schema."""
+
+    group: str
+    version: str
+    namespaced: bool = True
+
+    columns: tuple[tuple[str, str], ...] = ()
+    """Of `kubectl get`: names and paths."""
+
+
+IMMUTABLE: Final[tuple[str, str]] = ("self == oldSelf", "field is immutable")
+"""The rule that a value which is there before and after an update does not change."""
+
+SUBDOMAIN: Final = 253
+"""Longest DNS subdomain (RFC 1123): names of most objects."""
+
+NAME: Final = Schema(minLength=1, maxLength=SUBDOMAIN)
+"""Something that is named: neither empty nor longer than the name of any object."""
+
+DATE_TIME: Final = Schema(format="date-time")
+AGE: Final[tuple[str, str]] = ("Age", ".metadata.creationTimestamp")
 
 
 class ApiModel(BaseModel):
@@ -29,6 +87,7 @@ class ApiModel(BaseModel):
         extra="allow",
         frozen=True,
         strict=True,
+        defer_build=True,  # whoever reads no TrainJob does not pay for its validator
     )
 
     def to_json(self) -> JsonObject:
@@ -131,25 +190,36 @@ class ObjectMeta(ApiModel):
 
 
 class Condition(ApiModel):
-    """One aspect of an object's state; `status` is "True", "False" or "Unknown"."""
+    """One aspect of the object's state."""
 
-    type: str
-    """What it is about, in CamelCase."""
+    type: Annotated[
+        str,
+        Schema(
+            maxLength=316,
+            pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?"
+            r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$",
+        ),
+    ]
+    """What the condition is about, for instance Failed."""
 
-    status: str
-    """"True", "False" or "Unknown"."""
+    status: Annotated[str, Schema(enum=["True", "False", "Unknown"])]
+    """Whether it holds."""
 
-    reason: Annotated[str, NullIsDefault] = ""
-    """Why, in one word in CamelCase."""
+    reason: Annotated[
+        str,
+        NullIsDefault,
+        Schema(required=True, minLength=1, maxLength=1024, pattern=r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"),
+    ] = ""
+    """Why, as a word for programs."""
 
-    message: Annotated[str, NullIsDefault] = ""
-    """Why, for people."""
+    message: Annotated[str, NullIsDefault, Schema(required=True, maxLength=32768)] = ""
+    """Why, as a sentence for people."""
 
-    last_transition_time: str | None = None
-    """When `status` changed last, in RFC 3339."""
+    last_transition_time: Annotated[str | None, Schema(required=True, format="date-time")] = None
+    """When status last changed."""
 
-    observed_generation: int | None = None
-    """The generation of the object that it is about."""
+    observed_generation: Annotated[int | None, Schema(minimum=0, format="int64")] = None
+    """The metadata.generation that this is about."""
 
     @property
     def is_true(self) -> bool:

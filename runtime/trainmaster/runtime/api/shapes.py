@@ -12,7 +12,7 @@ from pydantic import ConfigDict, GetPydanticSchema
 from pydantic_core import core_schema
 from typing_extensions import TypedDict  # pydantic cannot use the one of `typing` before Python 3.12
 
-from trainmaster.runtime.api.meta import NullIsDefault
+from trainmaster.runtime.api.meta import NullIsDefault, Schema
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -109,17 +109,21 @@ class _Resources(_Shape, total=False):
     claims: list[_Named]
 
 
-NamedObjects: TypeAlias = Annotated[list[Annotated[JsonObject, _shaped_like(_Named)]], NullIsDefault]
-"""A list that Kubernetes keys by name, for instance environment variables."""
+NamedObjects: TypeAlias = Annotated[
+    list[Annotated[JsonObject, _shaped_like(_Named), Schema(ref="core.v1.EnvVar")]],
+    NullIsDefault,
+    Schema(keys=["name"], maxItems=128),
+]
+"""Environment variables, which Kubernetes keys by name."""
 
-Resources: TypeAlias = Annotated[JsonObject, _shaped_like(_Resources)]
+Resources: TypeAlias = Annotated[JsonObject, _shaped_like(_Resources), Schema(ref="core.v1.ResourceRequirements")]
 """ResourceRequirements of a container: `limits` and `requests` map resource names to quantities."""
 
 PodTemplate: TypeAlias = Annotated[JsonObject, _shaped_like(_PodTemplate), NullIsDefault]
 """A PodTemplateSpec (core/v1)."""
 
-JobSetSpec: TypeAlias = Annotated[JsonObject, _shaped_like(_JobSetSpec)]
+JobSetSpec: TypeAlias = Annotated[JsonObject, _shaped_like(_JobSetSpec), Schema(ref="JobSetSpec")]
 """Spec of a JobSet (JobSet API v1alpha2)."""
 
-RuntimePatchSpec: TypeAlias = Annotated[JsonObject, _shaped_like(_RuntimePatchSpec)]
+RuntimePatchSpec: TypeAlias = Annotated[JsonObject, _shaped_like(_RuntimePatchSpec), Schema(ref="RuntimePatchSpec")]
 """The part of a runtime that a TrainJob may patch: template, a partial JobSet."""

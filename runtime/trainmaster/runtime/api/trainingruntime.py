@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 import orjson
 from pydantic import Field
 
 from trainmaster.runtime.api import constants
-from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, ObjectMeta, Strings
+from trainmaster.runtime.api.meta import NAME, ApiModel, Definition, NullIsDefault, ObjectMeta, Schema
 from trainmaster.runtime.api.shapes import JobSetSpec, ProcessCount
 from trainmaster.runtime.canonical import without_blanks
 from trainmaster.runtime.jsontree import JsonObject
@@ -18,140 +18,199 @@ from trainmaster.runtime.jsontree import JsonObject
 class EnvInjectionTarget(ApiModel):
     """Containers of one ReplicatedJob that get the variables of torchrun as well."""
 
-    job_name: str
-    """Of the ReplicatedJob."""
+    __schema__: ClassVar[Schema] = Schema(description=None)
 
-    container_names: Strings = Field(default_factory=list)
-    """Of its containers, init containers included."""
+    job_name: Annotated[str, NAME]
+    """A ReplicatedJob of the template."""
+
+    container_names: Annotated[
+        list[Annotated[str, Schema(maxLength=63)]],
+        NullIsDefault,
+        Schema(
+            (
+                "!self.exists(c, c == 'node')",
+                (
+                    "containerNames must not include the main node container because PET_* envs are always injected"
+                    " into it"
+                ),
+            ),
+            required=True,
+            list_type="set",
+            minItems=1,
+            maxItems=8,
+        ),
+    ] = Field(default_factory=list)
+    """Containers of that ReplicatedJob, other than the main one.
+
+    Init containers are among them.
+    """
 
 
 class EnvInjection(ApiModel):
-    """Where else the variables of torchrun go, beyond the main container."""
+    """Further containers that get the PET_* variables of torchrun."""
 
-    targets: Annotated[list[EnvInjectionTarget], NullIsDefault] = Field(default_factory=list)
-    """One for each ReplicatedJob."""
+    targets: Annotated[list[EnvInjectionTarget], NullIsDefault, Schema(keys=["jobName"], maxItems=16)] = Field(
+        default_factory=list
+    )
+    """Containers by ReplicatedJob."""
 
 
 class TorchPolicy(ApiModel):
     """Training with PyTorch's torchrun."""
 
-    num_proc_per_node: ProcessCount | None = None
-    """Processes on each node: a number, or `auto`, `cpu` or `gpu`; None is `auto`."""
+    num_proc_per_node: Annotated[
+        ProcessCount | None,
+        Schema(
+            (
+                "type(self) == int ? self >= 1 : self in ['auto', 'cpu', 'gpu']",
+                "NumProcPerNode in torchPolicy must be auto, cpu, gpu or an integer >= 1",
+            )
+        ),
+    ] = None
+    """Processes on each node unless the TrainJob says otherwise: a number, gpu (one for each GPU that torchrun finds),
+    cpu (one for each CPU of the container), or auto, the default (gpu where the container has GPUs, one for each other
+    accelerator, else cpu)."""
 
     env_injection: EnvInjection | None = None
-    """None: nowhere."""
 
 
 class MPIPolicy(ApiModel):
-    """Training with MPI: a launcher that reaches the nodes by SSH."""
+    """Training with MPI.
 
-    num_proc_per_node: Annotated[int, NullIsDefault] = 1
-    """Slots of each node."""
+    A launcher reaches the nodes by SSH.
+    """
 
-    mpi_implementation: Annotated[str, NullIsDefault] = constants.OPEN_MPI
-    """`OpenMPI`, `IntelMPI` or `MPICH`."""
+    num_proc_per_node: Annotated[
+        int, NullIsDefault, Schema(("self >= 1", "NumProcPerNode in mpiPolicy must be >= 1"))
+    ] = 1
+    """Slots of each node in the hostfile."""
 
-    ssh_auth_mount_path: Annotated[str, NullIsDefault] = "/root/.ssh"
-    """The directory in containers in which the keys are."""
+    mpi_implementation: Annotated[str, NullIsDefault, Schema(enum=[*constants.MPI_IMPLEMENTATIONS, ""])] = (
+        constants.OPEN_MPI
+    )
+    """The MPI that the image contains."""
+
+    ssh_auth_mount_path: Annotated[str, NullIsDefault, Schema(maxLength=4096)] = "/root/.ssh"
+    """Directory in which the nodes find their SSH keys."""
 
     run_launcher_as_node: Annotated[bool, NullIsDefault] = False
-    """Whether the launcher trains, too."""
+    """Whether the launcher trains as well."""
 
 
 class FluxPolicy(ApiModel):
     """Training under the Flux resource manager."""
 
-    num_proc_per_node: Annotated[int, NullIsDefault] = 1
-    """Tasks on each node."""
+    num_proc_per_node: Annotated[
+        int, NullIsDefault, Schema(("self >= 1", "NumProcPerNode in fluxPolicy must be >= 1"))
+    ] = 1
+    """Processes on each node."""
 
 
 class JAXPolicy(ApiModel):
-    """Training with JAX; there is nothing to set."""
+    """Training with JAX."""
 
 
 class XGBoostPolicy(ApiModel):
-    """Training with XGBoost; there is nothing to set."""
+    """Training with XGBoost."""
 
 
 class CustomPolicy(ApiModel):
     """A policy that a plugin serves which the API does not know: the plugin's model says what is in `config`."""
 
-    name: str
-    """The plugin."""
+    name: Annotated[str, NAME, Schema(pattern="^[A-Za-z0-9_.-]+$")]
+    """The plugin, by the name of its entry point: trainmaster plugins list shows those that there are."""
 
-    config: Annotated[JsonObject, NullIsDefault] = Field(default_factory=dict)
+    config: Annotated[JsonObject, NullIsDefault, Schema(preserve_unknown_fields=True)] = Field(default_factory=dict)
+    """The settings of the plugin, whatever they are. Fields that it does not know, and values that it does not take,
+    are refused when the runtime is written; a plugin that is not there judges nothing."""
+
+
+_ONLY_ONE: Final = "Only one of the policy can be configured"
 
 
 class MLPolicy(ApiModel):
-    """The framework of the runtime (at most one is set) and its default number of nodes."""
+    """The machine learning framework and its settings; at most one framework can be given."""
+
+    __schema__: ClassVar[Schema] = Schema(
+        (
+            (
+                "[has(self.torch), has(self.mpi), has(self.jax), has(self.xgboost),has(self.flux), has(self.custom)]"
+                ".filter(x, x).size() <= 1"
+            ),
+            _ONLY_ONE,
+        )
+    )
 
     num_nodes: int | None = None
-    """How many pods train if the TrainJob does not say; None: what the template has."""
+    """How many nodes train unless the TrainJob says otherwise; 1 if absent."""
 
     torch: TorchPolicy | None = None
-    """PyTorch."""
 
     mpi: MPIPolicy | None = None
-    """MPI."""
 
     jax: JAXPolicy | None = None
-    """JAX."""
 
     xgboost: XGBoostPolicy | None = None
-    """XGBoost."""
 
     flux: FluxPolicy | None = None
-    """Flux."""
 
     custom: CustomPolicy | None = None
-    """A framework that the plugin of this name knows."""
+    """Training with a framework that is served by a plugin that is installed beside Trainmaster's own. TrainJobs of a
+    runtime whose plugin is not there wait for it."""
 
 
 class CoschedulingPolicy(ApiModel):
-    """Gang scheduling with the coscheduling plugin of scheduler-plugins."""
+    """Gang scheduling by the coscheduling plugin of scheduler-plugins."""
 
     schedule_timeout_seconds: Annotated[int, NullIsDefault] = 60
-    """Seconds that a gang waits for its last pod."""
+    """How long the scheduler waits until all pods of the group fit."""
 
 
 class NetworkTopology(ApiModel):
-    """How close to each other Volcano places the pods."""
+    """How close to each other the pods are placed."""
 
-    mode: Annotated[str, NullIsDefault] = "hard"
-    """`hard` or `soft`."""
+    mode: Annotated[str, NullIsDefault, Schema(enum=["hard", "soft"])] = "hard"
+    """Whether the tier is a must (hard) or a wish (soft)."""
 
-    highest_tier_allowed: Annotated[int, NullIsDefault] = 1
-    """The tier that pods may be apart; `hard` never goes beyond."""
+    highest_tier_allowed: Annotated[int, NullIsDefault, Schema(format=None)] = 1
+    """Highest tier of the network that the pods may span."""
 
 
 class VolcanoPolicy(ApiModel):
-    """Gang scheduling with Volcano."""
+    """Gang scheduling by Volcano."""
 
     network_topology: NetworkTopology | None = None
-    """None: anywhere."""
 
 
 class PodGroupPolicy(ApiModel):
-    """How the pods are scheduled together."""
+    """How the pods of a TrainJob are scheduled together."""
+
+    # The two that the original has may both be set, there as here.
+    __schema__: ClassVar[Schema] = Schema(
+        ("!has(self.custom) || !(has(self.coscheduling) || has(self.volcano))", _ONLY_ONE)
+    )
 
     coscheduling: CoschedulingPolicy | None = None
-    """The coscheduling plugin of scheduler-plugins."""
 
     volcano: VolcanoPolicy | None = None
-    """Volcano."""
 
     custom: CustomPolicy | None = None
-    """A gang scheduler that the plugin of this name knows."""
+    """Gang scheduling by a scheduler that is served by a plugin that is installed beside Trainmaster's own. TrainJobs
+    of a runtime whose plugin is not there wait for it."""
 
 
 class JobSetTemplate(ApiModel):
-    """The JobSet that a TrainJob starts from; its spec stays a JSON tree, because it is merged and not read."""
+    """The JobSet from which a TrainJob starts.
+
+    Its spec stays a JSON tree, because it is merged and not read.
+    """
+
+    __schema__: ClassVar[Schema] = Schema(minProperties=1)
 
     metadata: Annotated[ObjectMeta, NullIsDefault] = Field(default_factory=ObjectMeta)
-    """Labels and annotations of the JobSet."""
 
     spec: Annotated[JobSetSpec, NullIsDefault] = Field(default_factory=dict)
-    """The JobSetSpec, with the field names of its API."""
+    """What the JobSet consists of."""
 
     @functools.cached_property
     def spec_text(self) -> bytes:
@@ -164,30 +223,33 @@ class JobSetTemplate(ApiModel):
 
 
 class RunPolicy(ApiModel):
-    """The life of the TrainJobs of a runtime, as far as they do not say otherwise (KEP-2899)."""
+    """The life of TrainJobs.
 
-    ttl_seconds_after_finished: int | None = None
-    """Seconds after the end of a TrainJob in which it is deleted."""
+    It holds as far as they do not say otherwise (KEP-2899).
+    """
+
+    ttl_seconds_after_finished: Annotated[int | None, Schema(minimum=0)] = None
+    """How long TrainJobs are kept after their end unless they say otherwise; for ever if absent."""
 
 
 class TrainingRuntimeSpec(ApiModel):
-    """What both kinds of runtime consist of."""
+    """What TrainJobs that name this runtime start from."""
+
+    __schema__: ClassVar[Schema] = Schema(minProperties=1)
 
     ml_policy: MLPolicy | None = None
-    """The framework, if there is one."""
 
     pod_group_policy: PodGroupPolicy | None = None
-    """The gang scheduler, if there is one."""
 
     run_policy: RunPolicy | None = None
-    """What TrainJobs do not say of their life."""
 
     template: JobSetTemplate | None = None
-    """The JobSet."""
 
 
 class TrainingRuntime(ApiModel):
-    """A runtime for the TrainJobs of its own namespace."""
+    """A blueprint for the TrainJobs of its namespace."""
+
+    __definition__: ClassVar[Definition] = Definition(constants.GROUP, constants.VERSION)
 
     api_version: Literal["trainer.kubeflow.org/v1alpha1"] = constants.API_VERSION
     """Of the API."""
@@ -199,11 +261,12 @@ class TrainingRuntime(ApiModel):
     """Its name, labels, annotations and so on."""
 
     spec: Annotated[TrainingRuntimeSpec, NullIsDefault] = Field(default_factory=TrainingRuntimeSpec)
-    """What TrainJobs are made from."""
 
 
 class ClusterTrainingRuntime(ApiModel):
-    """A runtime for the TrainJobs of all namespaces."""
+    """A blueprint for TrainJobs of any namespace."""
+
+    __definition__: ClassVar[Definition] = Definition(constants.GROUP, constants.VERSION, namespaced=False)
 
     api_version: Literal["trainer.kubeflow.org/v1alpha1"] = constants.API_VERSION
     """Of the API."""
@@ -215,4 +278,3 @@ class ClusterTrainingRuntime(ApiModel):
     """Its name, labels, annotations and so on."""
 
     spec: Annotated[TrainingRuntimeSpec, NullIsDefault] = Field(default_factory=TrainingRuntimeSpec)
-    """What TrainJobs are made from."""

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
 from trainmaster.runtime.api import constants
-from trainmaster.runtime.api.meta import ApiModel, Condition, NullIsDefault, ObjectMeta, Strings
+from trainmaster.runtime.api.meta import (
+    AGE,
+    DATE_TIME,
+    IMMUTABLE,
+    NAME,
+    SUBDOMAIN,
+    ApiModel,
+    Condition,
+    Definition,
+    NullIsDefault,
+    ObjectMeta,
+    Schema,
+)
 from trainmaster.runtime.api.shapes import NamedObjects, Resources, RuntimePatchSpec
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -22,16 +34,21 @@ def _present_count(count: Any) -> Any:
 
 
 class RuntimeRef(ApiModel):
-    """The runtime that a TrainJob is made from; its former group is read as the present one."""
+    """The runtime that the job is made from, as it is when the job starts.
 
-    name: str
-    """Of the runtime."""
+    Its former group is read as the present one.
+    """
 
-    api_group: Annotated[str, NullIsDefault, BeforeValidator(_present_group)] = constants.GROUP
-    """`trainer.kubeflow.org`."""
+    name: Annotated[str, NAME]
+    """Name of the runtime."""
 
-    kind: Annotated[str, NullIsDefault] = constants.CLUSTER_TRAINING_RUNTIME_KIND
-    """`ClusterTrainingRuntime` or `TrainingRuntime`."""
+    api_group: Annotated[str, NullIsDefault, BeforeValidator(_present_group), Schema(maxLength=SUBDOMAIN)] = (
+        constants.GROUP
+    )
+    """Group of the runtime."""
+
+    kind: Annotated[str, NullIsDefault, Schema(maxLength=SUBDOMAIN)] = constants.CLUSTER_TRAINING_RUNTIME_KIND
+    """TrainingRuntime (of the same namespace) or ClusterTrainingRuntime."""
 
     def with_defaults(self) -> JsonObject:
         """Return the JSON object with every field, given or not, as messages show it."""
@@ -41,173 +58,251 @@ class RuntimeRef(ApiModel):
 class InitializerSource(ApiModel):
     """Where a dataset or a model comes from."""
 
-    storage_uri: str | None = None
-    """Its address, for instance `hf://org/name` or `s3://bucket/path`; None leaves what the runtime says."""
+    storage_uri: Annotated[
+        str | None,
+        Schema(
+            (
+                "self == '' || self.matches('^[A-Za-z][A-Za-z0-9+.-]*://.+$')",
+                "storageUri may be empty, or it must be a valid URI (scheme://...)",
+            ),
+            maxLength=2048,
+        ),
+    ] = None
+    """Where it is: scheme://path. None leaves what the runtime says."""
 
     env: NamedObjects = Field(default_factory=list)
-    """Environment variables, as EnvVar objects."""
+    """Variables of the initializer's container."""
 
-    secret_ref: JsonObject | None = None
-    """A LocalObjectReference to the Secret with the credentials; its keys become variables."""
+    secret_ref: Annotated[JsonObject | None, Schema(ref="core.v1.LocalObjectReference")] = None
+    """Secret of the namespace whose keys become variables of the initializer's container."""
 
 
 class Initializer(ApiModel):
-    """What is fetched before training starts."""
+    """What is fetched before the training starts."""
 
-    dataset: InitializerSource | None = None
-    """The dataset, if one is fetched."""
+    dataset: Annotated[
+        InitializerSource | None, Schema(descriptions={"storageUri": "Where the dataset is: scheme://path."})
+    ] = None
+    """How the dataset is fetched."""
 
-    model: InitializerSource | None = None
-    """The model, if one is fetched."""
+    model: Annotated[
+        InitializerSource | None, Schema(descriptions={"storageUri": "Where the model is: scheme://path."})
+    ] = None
+    """How the model is fetched."""
+
+
+_HAS_CLAIM: Final = "(has(self.resourceClaimName) && self.resourceClaimName != '')"
+_HAS_TEMPLATE: Final = "(has(self.resourceClaimTemplateName) && self.resourceClaimTemplateName != '')"
+ONE_SOURCE: Final = Schema(
+    # The empty text is as good as nothing, although the field is there.
+    (f"{_HAS_CLAIM} || {_HAS_TEMPLATE}", "one of resourceClaimName and resourceClaimTemplateName must be set"),
+    (f"!({_HAS_CLAIM} && {_HAS_TEMPLATE})", "only one of resourceClaimName and resourceClaimTemplateName can be set"),
+    description=None,
+)
 
 
 class ResourceClaim(ApiModel):
     """Devices that each node claims (KEP-2782): a claim that exists, or one made for each pod from a template."""
 
-    name: str
-    """What the claim is called within the pod."""
+    __schema__: ClassVar[Schema] = ONE_SOURCE
 
-    resource_claim_name: str | None = None
-    """A ResourceClaim that exists, which all nodes share."""
+    name: Annotated[str, Schema(minLength=1, maxLength=63)]
+    """Name by which containers use the claim."""
 
-    resource_claim_template_name: str | None = None
-    """The ResourceClaimTemplate from which each node gets a claim of its own."""
+    resource_claim_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
+    """A ResourceClaim, which all nodes share."""
 
-    container_names: Strings = Field(default_factory=list)
-    """The containers that get the devices; none: the one called `node`."""
+    resource_claim_template_name: Annotated[str | None, Schema(maxLength=SUBDOMAIN)] = None
+    """A ResourceClaimTemplate, from which each node gets a claim of its own."""
+
+    container_names: Annotated[
+        list[Annotated[str, Schema(minLength=1, maxLength=63)]], NullIsDefault, Schema(list_type="set", maxItems=8)
+    ] = Field(default_factory=list)
+    """Containers that use the claim; if there are none, the training container."""
+
+
+_ARGUMENT: Final = Schema(maxLength=1 << 20)
+_ARGUMENTS: Final = Schema(list_type="atomic", maxItems=128)
 
 
 class Trainer(ApiModel):
     """The training itself; what is absent comes from the runtime."""
 
-    image: str | None = None
-    """The image of the container that trains."""
+    image: Annotated[str | None, Schema(maxLength=500)] = None
+    """Image of the training container."""
 
-    command: list[str] | None = None
-    """Its command; None or an empty list leaves that of the runtime."""
+    command: Annotated[list[Annotated[str, _ARGUMENT]] | None, _ARGUMENTS] = None
+    """Entry point of the training container.
 
-    args: list[str] | None = None
-    """The arguments of its command, likewise."""
+    An empty list leaves that of the runtime, as None does; so it is with the arguments.
+    """
+
+    args: Annotated[list[Annotated[str, _ARGUMENT]] | None, _ARGUMENTS] = None
+    """Arguments of the entry point."""
 
     env: NamedObjects = Field(default_factory=list)
-    """Environment variables, as EnvVar objects, laid over those of the runtime by name."""
+    """Variables of the training container; they win over those of the runtime."""
 
-    num_nodes: int | None = None
-    """How many pods train, all in all; any whole number that somebody wrote, however large."""
+    num_nodes: Annotated[int | None, Schema(minimum=0)] = None
+    """How many nodes train.
+
+    Any whole number that somebody wrote, however large.
+    """
 
     resources_per_node: Resources | None = None
-    """ResourceRequirements of each pod, laid over those of the runtime by resource."""
+    """Resources of the training container on each node.
 
-    resource_claims_per_node: Annotated[list[ResourceClaim], NullIsDefault] = Field(default_factory=list)
-    """Devices that each pod claims."""
+    They are laid over those of the runtime by resource.
+    """
 
-    num_proc_per_node: Annotated[int | None, BeforeValidator(_present_count)] = None
-    """Processes on each node; None leaves that to the runtime and the framework."""
+    resource_claims_per_node: Annotated[list[ResourceClaim], NullIsDefault, Schema(keys=["name"], maxItems=32)] = Field(
+        default_factory=list
+    )
+    """Devices that each node claims (dynamic resource allocation)."""
+
+    num_proc_per_node: Annotated[
+        int | None,
+        BeforeValidator(_present_count),
+        Schema(("self >= 1", "numProcPerNode must be greater than or equal to 1")),
+    ] = None
+    """How many processes train on each node."""
 
 
 class RuntimePatch(ApiModel):
-    """A change to the runtime's template that one manager (a user, Kueue, ...) asks for."""
+    """Changes to the runtime on behalf of one manager."""
 
-    manager: str
-    """Who asks for it, for instance `kueue.x-k8s.io/manager`: one patch each."""
+    manager: Annotated[str, NAME, Schema(IMMUTABLE)]
+    """Who asks for the changes, for instance kueue.x-k8s.io/manager."""
 
-    time: str | None = None
-    """When it was asked for, in RFC 3339."""
+    time: Annotated[str | None, DATE_TIME] = None
+    """When the changes were last made; set by the admission webhook."""
 
     training_runtime_spec: RuntimePatchSpec | None = None
-    """What is laid over the spec of the runtime, as JSON with the fields of the API."""
+    """Changes to the runtime, as it applies to this TrainJob."""
 
 
 class TrainJobSpec(ApiModel):
-    """What the user asked for."""
+    """What to train, and on which runtime."""
 
-    runtime_ref: RuntimeRef
-    """The runtime."""
+    runtime_ref: Annotated[RuntimeRef, Schema(IMMUTABLE)]
 
-    initializer: Initializer | None = None
-    """What is fetched before, if anything."""
+    initializer: Annotated[Initializer | None, Schema(IMMUTABLE)] = None
 
-    trainer: Trainer | None = None
-    """What differs from the runtime; None: nothing."""
+    trainer: Annotated[Trainer | None, Schema(IMMUTABLE)] = None
 
-    runtime_patches: Annotated[list[RuntimePatch], NullIsDefault] = Field(default_factory=list)
-    """Changes to the template of the runtime, in their order."""
+    runtime_patches: Annotated[list[RuntimePatch], NullIsDefault, Schema(keys=["manager"], maxItems=16)] = Field(
+        default_factory=list
+    )
+    """Changes to the runtime for this job only, applied one after the other."""
 
     suspend: Annotated[bool, NullIsDefault] = False
-    """Whether nothing of it may run now; it can be resumed."""
+    """Whether the job is kept from running."""
 
-    active_deadline_seconds: int | None = None
-    """Seconds that it may take, counted anew after each suspension; None: any."""
+    active_deadline_seconds: Annotated[int | None, Schema(IMMUTABLE, minimum=1, format="int64")] = None
+    """How long the job may run before it is stopped and fails.
 
-    ttl_seconds_after_finished: int | None = None
-    """Seconds after its end in which it is deleted; None: what the runtime says, else never."""
+    Counted anew after each suspension.
+    """
 
-    managed_by: Annotated[str, NullIsDefault] = constants.MANAGED_BY_TRAINER
-    """The controller whose job it is: plugins see only those of ours."""
+    ttl_seconds_after_finished: Annotated[int | None, Schema(minimum=0)] = None
+    """How long the job is kept after its end; if absent, as long as its runtime says, or for ever."""
+
+    managed_by: Annotated[
+        str,
+        NullIsDefault,
+        Schema(
+            (
+                f"self in ['{constants.MANAGED_BY_TRAINER}', '{constants.MANAGED_BY_MULTIKUEUE}']",
+                f"ManagedBy must be {constants.MANAGED_BY_TRAINER} or {constants.MANAGED_BY_MULTIKUEUE} if set",
+            ),
+            IMMUTABLE,
+            maxLength=SUBDOMAIN,
+        ),
+    ] = constants.MANAGED_BY_TRAINER
+    """The controller that is in charge of the job."""
+
+
+_COUNT: Final = Schema(required=True, minimum=0)
 
 
 class JobStatus(ApiModel):
-    """How many Jobs of one ReplicatedJob are in which state; Jobs, not pods."""
+    """Numbers of Jobs by state."""
 
-    name: str
-    """Of the ReplicatedJob."""
+    name: Annotated[str, NAME]
+    """The ReplicatedJob."""
 
-    ready: int = 0
-    """Jobs whose pods are all ready, or have ended well."""
+    ready: Annotated[int, _COUNT] = 0
+    """Jobs whose pods are all ready or succeeded."""
 
-    succeeded: int = 0
-    """Jobs that have ended well."""
+    succeeded: Annotated[int, _COUNT] = 0
+    """Jobs that succeeded."""
 
-    failed: int = 0
-    """Jobs that have failed."""
+    failed: Annotated[int, _COUNT] = 0
+    """Jobs that failed."""
 
-    active: int = 0
-    """Jobs with pods that have not ended."""
+    active: Annotated[int, _COUNT] = 0
+    """Jobs with at least one running or pending pod."""
 
-    suspended: int = 0
+    suspended: Annotated[int, _COUNT] = 0
     """Jobs that are suspended."""
 
 
 class TrainerMetric(ApiModel):
     """One number that the training reported, as text."""
 
-    name: str
+    __schema__: ClassVar[Schema] = Schema(description=None)
+
+    name: Annotated[str, Schema(minLength=1, maxLength=64)]
     """What was measured."""
 
-    value: str
-    """The number, as it was reported."""
+    value: Annotated[str, Schema(minLength=1, maxLength=64)]
+    """The number, as text."""
 
 
 class TrainerStatus(ApiModel):
-    """Progress that the training itself reported (KEP-2779)."""
+    """What the training reported about itself."""
 
-    progress_percentage: int | None = None
-    """From 0 to 100."""
+    __schema__: ClassVar[Schema] = Schema(
+        ("has(self.lastUpdatedTime)", "lastUpdatedTime is required when trainerStatus is present")
+    )
 
-    estimated_remaining_seconds: int | None = None
-    """Seconds until the end, as the training sees it."""
+    progress_percentage: Annotated[int | None, Schema(minimum=0, maximum=100)] = None
+    """How much of the training is done."""
 
-    metrics: Annotated[list[TrainerMetric], NullIsDefault] = Field(default_factory=list)
-    """The last numbers."""
+    estimated_remaining_seconds: Annotated[int | None, Schema(minimum=0)] = None
+    """How long it will take."""
 
-    last_updated_time: str | None = None
-    """When it was reported, in RFC 3339."""
+    metrics: Annotated[list[TrainerMetric], NullIsDefault, Schema(list_type="atomic", maxItems=256)] = Field(
+        default_factory=list
+    )
+    """Latest values of what the training measures, for instance its loss."""
+
+    last_updated_time: Annotated[str | None, DATE_TIME] = None
+    """When the training reported this."""
 
 
 class TrainJobStatus(ApiModel):
     """What has been observed."""
 
-    conditions: Annotated[list[Condition], NullIsDefault] = Field(default_factory=list)
-    """One for each type."""
+    __schema__: ClassVar[Schema] = Schema(minProperties=1)
 
-    jobs_status: Annotated[list[JobStatus], NullIsDefault] = Field(default_factory=list)
-    """The workload, part by part."""
+    conditions: Annotated[list[Condition], NullIsDefault, Schema(keys=["type"], maxItems=8)] = Field(
+        default_factory=list
+    )
+    """Whether the job is suspended, is complete or has failed."""
+
+    jobs_status: Annotated[list[JobStatus], NullIsDefault, Schema(keys=["name"], maxItems=100)] = Field(
+        default_factory=list
+    )
+    """State of each ReplicatedJob."""
 
     trainer_status: TrainerStatus | None = None
-    """What the training reports of itself, if it does."""
 
-    runtime_snapshot_digest: str = ""
-    """Of the text of its runtime snapshot, `sha256:` and hexadecimal digits; empty: it is not known yet."""
+    runtime_snapshot_digest: Annotated[str, Schema(minLength=1, maxLength=128, default=None)] = ""
+    """Digest of the runtime snapshot that the job is built from; another one is not used.
+
+    `sha256:` and hexadecimal digits; empty: it is not known yet.
+    """
 
     def condition(self, condition_type: str) -> Condition | None:
         """Return the condition of that type."""
@@ -218,7 +313,25 @@ class TrainJobStatus(ApiModel):
 
 
 class TrainJob(ApiModel):
-    """A training job."""
+    """A training job: what to train, and on which runtime."""
+
+    __definition__: ClassVar[Definition] = Definition(
+        constants.GROUP,
+        constants.VERSION,
+        columns=(
+            # What holds now; a resumed job is not suspended any more, whatever its last condition is about.
+            ("State", '.status.conditions[?(@.status=="True")].type'),
+            ("Active", ".status.jobsStatus[?(@.active>0)].name"),
+            AGE,
+        ),
+    )
+    __schema__: ClassVar[Schema] = Schema(
+        (
+            "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+            "metadata.name must match RFC 1035 DNS label format",
+        ),
+        ("size(self.metadata.name) <= 63", "metadata.name must be no more than 63 characters"),
+    )
 
     api_version: Literal["trainer.kubeflow.org/v1alpha1"] = constants.API_VERSION
     """Of the API."""
@@ -229,11 +342,9 @@ class TrainJob(ApiModel):
     metadata: Annotated[ObjectMeta, NullIsDefault] = Field(default_factory=ObjectMeta)
     """Its name, namespace, UID, labels, annotations and so on."""
 
-    spec: TrainJobSpec
-    """What is wanted."""
+    spec: Annotated[TrainJobSpec, Schema(required=False)]
 
     status: Annotated[TrainJobStatus, NullIsDefault] = Field(default_factory=TrainJobStatus)
-    """What was observed, as the cache has it."""
 
     @property
     def is_finished(self) -> bool:

@@ -9,17 +9,10 @@ from __future__ import annotations
 from typing import Any
 
 from trainmaster.runtime.api.decoding import ApiTypeError, parse_part
-from trainmaster.runtime.api.meta import ApiModel, ObjectMeta
-from trainmaster.runtime.api.shapes import PodTemplate
+from trainmaster.runtime.api.meta import ObjectMeta
 from trainmaster.runtime.jobs.interface import Job, JobKind
-from trainmaster.runtime.jobs.types import ReplicaSpec, RunPolicy
+from trainmaster.runtime.jobs.types import Replicas, ReplicaSpec, RunPolicy
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-
-
-class _Replicas(ApiModel):
-    replicas: int | None = None
-    template: PodTemplate = {}  # noqa: RUF012 - pydantic copies it
-    restart_policy: str | None = None
 
 
 def parse_job(kind: JobKind, raw: JsonObject) -> Job:
@@ -39,7 +32,7 @@ def parse_job(kind: JobKind, raw: JsonObject) -> Job:
     given = _object(spec.get(kind.replica_specs_field), path)
     canonical = {canonical_type(kind, each, given): value for each, value in given.items()}
     replica_specs = {
-        each: _replica_spec(kind, each, parse_part(_Replicas, canonical[each], f"{path}.{each}"))
+        each: _replica_spec(kind, each, parse_part(Replicas, canonical[each], f"{path}.{each}"))
         for each in sorted(canonical, key=lambda each: rank_of(kind, each))
     }
     spec = {name: copy_tree(value) for name, value in spec.items() if name != kind.replica_specs_field}
@@ -70,7 +63,7 @@ def rank_of(kind: JobKind, replica_type: str) -> tuple[int, str]:
     return (known.index(replica_type), "") if replica_type in known else (len(known), replica_type)
 
 
-def _replica_spec(kind: JobKind, replica_type: str, given: _Replicas) -> ReplicaSpec:
+def _replica_spec(kind: JobKind, replica_type: str, given: Replicas) -> ReplicaSpec:
     replicas = given.replicas if given.replicas is not None else kind.default_replicas(replica_type)
     return ReplicaSpec(
         replicas=replicas,

@@ -6,33 +6,77 @@ The objects are shared and never changed; templates are plain JSON, and whoever 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
-from trainmaster.runtime.api.meta import ApiModel, NullIsDefault
+from trainmaster.runtime.api.meta import ApiModel, NullIsDefault, Schema
+from trainmaster.runtime.api.shapes import PodTemplate
 from trainmaster.runtime.jobs.constants import CLEAN_NONE, MANAGED_BY_TRAINING_OPERATOR
 from trainmaster.runtime.jsontree import JsonObject
 
+_NONE: Final = Schema(default=None)
+"""The definition has no default: what is stored stays as its author wrote it."""
+
 
 class SchedulingPolicy(ApiModel):
-    """What a gang scheduler is told about a job."""
+    """How the pods are scheduled as a gang, where the operator is configured with a gang scheduler."""
 
     min_available: int | None = None
-    queue: Annotated[str, NullIsDefault] = ""
-    min_resources: dict[str, str | int | float] | None = None
+    """How many pods start together; all of them if absent."""
+
+    queue: Annotated[
+        str,
+        NullIsDefault,
+        Schema(("self == oldSelf", "spec.runPolicy.schedulingPolicy.queue is immutable")),
+    ] = ""
+    """Queue of Volcano."""
+
+    min_resources: dict[str, Annotated[str | int | float, Schema(ref="api.resource.Quantity")]] | None = None
+    """What has to be free before pods start; if absent, what minAvailable pods request."""
+
     priority_class: Annotated[str, NullIsDefault] = ""
+    """Priority class of the pod group of Volcano."""
+
     schedule_timeout_seconds: int | None = None
+    """How long pods wait for each other (scheduler-plugins only)."""
 
 
 class RunPolicy(ApiModel):
-    """How a job runs and ends, whatever its kind."""
+    """How the job runs and ends, whatever its framework."""
 
-    clean_pod_policy: Annotated[str, NullIsDefault] = CLEAN_NONE
+    clean_pod_policy: Annotated[str, NullIsDefault, _NONE] = CLEAN_NONE
+    """Which pods are deleted when the job has finished: All, Running or None (the default)."""
+
     ttl_seconds_after_finished: int | None = None
-    active_deadline_seconds: int | None = None
+    """How long the job is kept after its end; if absent, for ever."""
+
+    active_deadline_seconds: Annotated[int | None, Schema(format="int64")] = None
+    """How long the job may run before it is stopped and fails."""
+
     backoff_limit: int | None = None
+    """How many restarts there may be before the job fails."""
+
     scheduling_policy: Annotated[SchedulingPolicy, NullIsDefault] = SchedulingPolicy()
+
     suspend: Annotated[bool, NullIsDefault] = False
-    managed_by: Annotated[str, NullIsDefault] = MANAGED_BY_TRAINING_OPERATOR
+    """Whether the job is kept from running."""
+
+    managed_by: Annotated[str, NullIsDefault, _NONE] = MANAGED_BY_TRAINING_OPERATOR
+    """The controller that is in charge of the job: kubeflow.org/training-operator, as if it were absent, or
+    kueue.x-k8s.io/multikueue."""
+
+
+class Replicas(ApiModel):
+    """Pods of one type."""
+
+    replicas: int | None = None
+    """How many pods there are of this type."""
+
+    template: Annotated[PodTemplate, Schema(ref="core.v1.PodTemplateSpec")] = {}  # noqa: RUF012 - pydantic copies it
+    """The pods; restartPolicy below their spec is replaced by the one beside the template."""
+
+    restart_policy: str | None = None
+    """What becomes of a pod whose container ends: Always, OnFailure, Never, or ExitCode, by which it is made anew after
+    codes from 128 on."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,0 @@
-"""The custom resource definitions that Trainmaster ships, written down in Python."""
