@@ -57,7 +57,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run docs test test-nightly test-lowest test-frameworks plugin-tour deploy-smoke deploy-test check bench instructions profile growth tuning dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
+.PHONY: run docs test test-nightly test-lowest test-frameworks plugin-tour deploy-smoke deploy-test check bench instructions profile dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
@@ -110,16 +110,8 @@ instructions: $(VENV)/.runtime ## Count the instructions of a manager for a Trai
 	@hack/debian_packages.sh valgrind vgdb
 	$(BIN)/python -m bench.instructions $(ARGS)
 
-profile: $(VENV)/.runtime ## Tell what a manager that faces many TrainJobs takes CPU for: by cause, with ARGS="--functions 30" by function
-	$(BIN)/python -m profiling $(ARGS)
-
-growth: $(VENV)/.runtime ## Measure a manager that faces 200 to 50,000 TrainJobs, for docs/benchmarks.md: half an hour on an idle machine
-	$(BIN)/python -m bench.growth $(ARGS)
-	$(BIN)/python hack/generate_benchmarks.py
-
-tuning: $(VENV)/.runtime ## Run the experiments of docs/tuning.md, with up to 50,000 TrainJobs: half an hour on an idle machine
-	$(BIN)/python -m tuning $(ARGS)
-	$(BIN)/python hack/generate_tuning.py
+profile: $(VENV)/.runtime $(VENV)/.profile ## Draw into profile.svg what a manager that faces many TrainJobs takes CPU for
+	$(BIN)/py-spy record --subprocesses --output profile.svg -- $(BIN)/python -m bench $(ARGS)
 
 dashboards: $(VENV)/.runtime ## Run managers under load, ask Prometheus for every panel of the dashboards, draw them and the web page into docs/images
 	@hack/debian_packages.sh prometheus chromium pngquant
