@@ -1,6 +1,6 @@
 """What `pip install trainmaster` brings is enough for the controller; what needs an extra says which.
 
-Modules of all other distributions are hidden, so that this environment has what hack/requirements/runtime.txt pins.
+Modules of all other distributions are hidden, so that this environment has what hack/image/requirements.txt pins.
 `make image-rootfs` does the same with a real installation.
 """
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.nightly
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples/numpy-digits"
-LOCK = ROOT / "hack/requirements/runtime.txt"
+LOCK = ROOT / "hack/image/requirements.txt"
 
 HIDING = """
 import os, sys

@@ -1,12 +1,12 @@
-"""What happens in the minutes that the dashboards show.
+"""What happens in the minutes for which the dashboards are judged.
 
-| minute | what |
+| second | what |
 |---|---|
 | 0 | jobs come steadily: most complete, some fail, each in its own way; a few wait for what is not there |
-| 1.5 | a burst of TrainJobs and of jobs of kubeflow.org/v1 |
-| 2.75 | the API server is slow, and fails now and then, for three quarters of a minute |
-| 4 | the leader is killed, as by a node that is lost; it comes back, and does not lead any more |
-| 6 | the end |
+| 30 | a burst of TrainJobs and of jobs of kubeflow.org/v1 |
+| 60 | the API server is slow, and fails now and then, for half a minute |
+| 120 | the leader is killed, as by a node that is lost; it comes back, and does not lead any more |
+| 180 | the end |
 """
 
 from __future__ import annotations
@@ -14,37 +14,31 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
 from typing import Final
 
+from support.monitoring.cluster import Running
+from support.monitoring.jobs import RESTARTING, RUNTIMES, TEAMS, namespace, runtime, trainjob, v1_job
+
 from bench.api import MERGE_PATCH, BenchmarkFailed, for_all
-from dashboards.cluster import Running
-from dashboards.jobs import RESTARTING, RUNTIMES, TEAMS, namespace, runtime, trainjob, v1_job
 from trainmaster.runtime.jsontree import JsonObject
 
-LASTS: Final = 360.0
+LASTS: Final = 180.0
 """Seconds that the whole takes."""
 
-_BURST_AT, _SLOW_AT, _SLOW_FOR, _KILL_AT = 90.0, 165.0, 45.0, 240.0
+_BURST_AT, _SLOW_AT, _SLOW_FOR, _KILL_AT = 30.0, 60.0, 30.0, 120.0
 _BURST: Final = 60
-REPORTING: Final = "llm-finetune"
-FAILING: Final = "runs-too-long"
-"""A TrainJob of the first team that tells of its progress for long, and one of the second that fails."""
 
 _TRAINJOBS: Final = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"
 _V1_JOBS: Final = "/apis/kubeflow.org/v1/namespaces/{}/{}"
 _PATIENCE: Final = 60.0
 
-Say = Callable[[str], object]
-
 
 class Load:
     """The load on a cluster that runs."""
 
-    def __init__(self, running: Running, say: Say) -> None:
+    def __init__(self, running: Running) -> None:
         self._running = running
-        self._say = say
-        self._random = random.Random(15)  # noqa: S311 - it has to be repeatable
+        self._random = random.Random(15)
         self._made = 0
 
     async def run(self) -> None:
@@ -74,13 +68,13 @@ class Load:
         await self._submit(trainjob("llm-pretrain", TEAMS[0], RUNTIMES[0], "sleep 300", nodes=2, gpus=4))
         await self._submit(trainjob("llm-too-large", TEAMS[0], RUNTIMES[0], "sleep 60", nodes=4, gpus=8))
         await self._submit(trainjob("wrong-image", TEAMS[1], RUNTIMES[2], "true", image="Example.com/No_Such/Image"))
-        await self._submit(trainjob(FAILING, TEAMS[1], RUNTIMES[2], "sleep 300", activeDeadlineSeconds=45))
-        await self._submit(trainjob(REPORTING, TEAMS[0], RUNTIMES[2], "280 0", reports=True))
+        await self._submit(trainjob("runs-too-long", TEAMS[1], RUNTIMES[2], "sleep 300", activeDeadlineSeconds=45))
+        await self._submit(trainjob("llm-finetune", TEAMS[0], RUNTIMES[2], "150 0", reports=True))
         for number in range(4):
             queued = trainjob(f"queued-{number}", TEAMS[1], RUNTIMES[0], "sleep 90", suspend=True)
             await self._submit(queued)
         for number in range(3):
-            await asyncio.sleep(20)
+            await asyncio.sleep(10)
             await self._suspend(TEAMS[1], f"queued-{number}", wanted=False)
         await asyncio.sleep(15)
         await self._suspend(TEAMS[0], "llm-pretrain", wanted=True)
@@ -89,13 +83,11 @@ class Load:
 
     async def _burst(self) -> None:
         await asyncio.sleep(_BURST_AT)
-        self._say(f"a burst of {_BURST} TrainJobs")
         await for_all([self._any_trainjob() for _ in range(_BURST)], self._submit, at_once=8)
         await for_all([self._any_v1_job() for _ in range(_BURST // 5)], self._submit, at_once=4)
 
     async def _slow(self) -> None:
         await asyncio.sleep(_SLOW_AT)
-        self._say("the API server is slow")
         manager = "trainmaster"
         await self._running.inject({"type": "delay", "seconds": 1.2}, probability=0.5, user_agent=manager)
         await self._running.inject(
@@ -112,14 +104,12 @@ class Load:
     async def _kill(self) -> None:
         await asyncio.sleep(_KILL_AT)
         before = await self._running.holder()
-        self._say("the leader is killed")
         self._running.kill_first()
         deadline = time.monotonic() + _PATIENCE
         while await self._running.holder() in {"", before}:
             if time.monotonic() > deadline:
                 raise BenchmarkFailed("the other manager did not take the lease")
             await asyncio.sleep(0.5)
-        self._say("another manager leads")
 
     def _any_trainjob(self) -> JsonObject:
         self._made += 1

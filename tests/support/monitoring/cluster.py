@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from support.monitoring import scratch_space
+
 from bench.api import Api, BenchmarkFailed
 from bench.processes import Manager, run_process
-from dashboards import odd_plugin
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.state import StateDirectory
@@ -114,8 +115,6 @@ def _configuration(path: Path, metrics: int, health: int) -> Path:
         "featureGates": {"TrainJobStatus": True},
         "clientConnection": {"qps": 20.0, "burst": 30},
         "plugins": {"quarantine": {"period": "20s"}},
-        "history": {"enabled": True, "file": str(path.with_name("history.sqlite"))},
-        "web": {"enabled": True},
     }
     path.write_text(json.dumps(content), encoding="utf-8")
     return path
@@ -136,7 +135,7 @@ def _install_plugin(directory: Path) -> Path:
     """Install the plugin as pip would, into a directory of its own."""
     metadata = directory / "scratch_space-1.0.dist-info"
     metadata.mkdir(parents=True)
-    shutil.copy(odd_plugin.__file__, directory / "scratch_space.py")
+    shutil.copy(scratch_space.__file__, directory)
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: scratch-space\nVersion: 1.0\n", encoding="utf-8")
     (metadata / "entry_points.txt").write_text(
         "[trainmaster.plugins]\nscratch-space = scratch_space:ScratchSpace\n", encoding="utf-8"

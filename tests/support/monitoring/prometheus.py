@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-import shutil
 import subprocess
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -15,9 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
+from support.debian import program
+from support.monitoring.cluster import NAMESPACE
 
 from bench.api import BenchmarkFailed
-from dashboards.cluster import NAMESPACE
 from trainmaster.devcluster.listener import free_port
 from trainmaster.metrics.alerts import GROUPS, JOB, rule_groups
 
@@ -27,7 +27,6 @@ INTERVAL: Final = 3
 RATE_INTERVAL: Final = f"{4 * INTERVAL}s"
 """What Grafana puts in place of $__rate_interval: four scrapes."""
 
-_ROOT: Final = Path(__file__).resolve().parents[2]
 _START_TIMEOUT: Final = 30.0
 
 
@@ -71,12 +70,6 @@ class Prometheus:
             f"{rule['name']}: {rule['health']} {rule.get('lastError', '')}" for rule in rules if rule["health"] != "ok"
         ]
 
-    async def firing(self) -> list[str]:
-        """Return the alerts that fire or are about to."""
-        return sorted(
-            {f"{each['labels']['alertname']} ({each['state']})" for each in (await self._get("alerts"))["alerts"]}
-        )
-
     async def _get(self, what: str, **parameters: Any) -> Any:
         async with self._session.get(f"{self._url}/api/v1/{what}", params=parameters) as response:
             answer = await response.json()
@@ -108,7 +101,7 @@ async def scraping(targets: Mapping[str, str], directory: Path) -> AsyncIterator
     address = f"127.0.0.1:{free_port()}"
     log = directory / "prometheus.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(  # noqa: S603, ASYNC220 - starting it takes a millisecond
+        process = subprocess.Popen(  # noqa: ASYNC220 - starting it takes a millisecond
             [
                 program("prometheus"), f"--config.file={configuration}", f"--storage.tsdb.path={directory / 'tsdb'}",
                 f"--web.listen-address={address}", "--log.level=warn",
@@ -126,14 +119,6 @@ async def scraping(targets: Mapping[str, str], directory: Path) -> AsyncIterator
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait)
-
-
-def program(name: str) -> str:
-    """Return the path of a program of Debian's packages."""
-    found = shutil.which(name) or shutil.which(name, path=str(_ROOT / ".cache/debian/bin"))
-    if found is None:
-        raise BenchmarkFailed(f"there is no {name}: hack/debian_packages.sh {name} gets it on Debian")
-    return found
 
 
 async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
