@@ -50,7 +50,10 @@ def wanted() -> dict[Path, list[str]]:
 def lowest() -> list[str]:
     """Return constraints by which pip takes the oldest dependencies of the project."""
     project = _document()["project"]
-    needed = [*project["dependencies"], *(each for extra in project["optional-dependencies"].values() for each in extra)]
+    needed = [
+        *project["dependencies"],
+        *(each for extra in project["optional-dependencies"].values() for each in extra),
+    ]
     oldest = dict(found.groups() for each in needed if (found := _BOUND.match(each)))
     pins = []
     for line in (ROOT / ALL).read_text(encoding="utf-8").splitlines():
@@ -66,11 +69,12 @@ def compile_locks(*, upgrade: bool) -> None:
         work = Path(scratch)
         for path, requirements in wanted().items():
             source, made = work / "pyproject.in", work / "pins.txt"
-            constraints = [] if path == ALL else [f"-c {ROOT / ALL}"]
+            constraints = [] if path == ALL else [f"-c {ALL.name}"]
             source.write_text("\n".join([*constraints, *requirements]) + "\n", encoding="utf-8")
+            shutil.copy(ROOT / ALL, work)
             shutil.copy(ROOT / path, made)
             _compile(source, made, hashes=path == IMAGE, upgrade=upgrade)
-            text = made.read_text(encoding="utf-8").replace(f"-c {ROOT / ALL}", f"-c {ALL}")
+            text = made.read_text(encoding="utf-8")
             (ROOT / path).write_text(_CUDA.sub("", _LOCAL_VERSION.sub(r"\1", text)), encoding="utf-8")
 
 
