@@ -1,13 +1,12 @@
 """Pin what the Makefile and the image install; `--check` compares the pins with pyproject.toml.
 
-    hack/requirements.txt        everything, as constraints: `pip install -c` brings an extra or a group with these versions
-    hack/image/requirements.txt  what the image of the controller is made of, with the hashes of all files
+    hack/requirements.txt        everything, as constraints: `pip install -c` takes these versions
+    hack/image/requirements.txt  what the image of the controller is made of: the same versions, with hashes
 
-Both pin one version of each distribution, the same one. Constraints cannot have hashes: pip would want to have everything
-named with its version then. What is delivered has them.
+Constraints cannot have hashes: pip then wants everything to be named with its version. What is delivered has them.
 
 `--lowest` prints constraints for `make test-lowest`: the oldest versions that pyproject.toml allows `trainmaster`, and
-what they do not need themselves as it is pinned.
+the pins of what these do not need; what they do need is the newest that they take.
 
 What only another platform or interpreter needs, by its marker, is not pinned: there, `make lock` has to be run again.
 Existing pins stay as they are unless something rules them out, or `--upgrade` is given.
@@ -50,17 +49,16 @@ def wanted() -> dict[Path, list[str]]:
 def lowest() -> list[str]:
     """Return constraints by which pip takes the oldest dependencies of the project."""
     project = _document()["project"]
-    needed = [
-        *project["dependencies"],
-        *(each for extra in project["optional-dependencies"].values() for each in extra),
-    ]
-    oldest = dict(found.groups() for each in needed if (found := _BOUND.match(each)))
-    pins = []
-    for line in (ROOT / ALL).read_text(encoding="utf-8").splitlines():
-        pin, _, users = line.partition("# via ")
-        if (found := _PIN.match(pin)) and found[1] not in oldest and oldest.keys().isdisjoint(users.split(", ")):
-            pins.append(pin.strip())
-    return [*(f"{name}=={version}" for name, version in oldest.items()), *pins]
+    extras = project["optional-dependencies"].values()
+    needed = [*project["dependencies"], *(each for extra in extras for each in extra)]
+    oldest = {found[1]: found[2] for each in needed if (found := _BOUND.match(each))}
+    lines = [line.partition("# via ") for line in (ROOT / ALL).read_text(encoding="utf-8").splitlines()]
+    pins = {found[1]: (pin.strip(), users.split(", ")) for pin, _, users in lines if (found := _PIN.match(pin))}
+    free = set(oldest)
+    while more := {name for name, (_, users) in pins.items() if name not in free and not free.isdisjoint(users)}:
+        free |= more
+    kept = [pin for name, (pin, _) in pins.items() if name not in free]
+    return [*(f"{name}=={version}" for name, version in oldest.items()), *kept]
 
 
 def compile_locks(*, upgrade: bool) -> None:
