@@ -1,8 +1,9 @@
-"""Write the table that tells how Kubernetes objects merge; `--check` only compares.
+"""Write what Trainmaster knows of the schemas of Kubernetes; `--check` only compares.
 
-The table holds what strategic merge and server-side apply ask of a schema and nothing else: which fields are objects,
-maps and lists, and how each of them merges. Fields that hold a scalar are left out: they can only be replaced.
-`MergeSchema` reads the table and describes the form of its entries.
+- The OpenAPI definitions of the kinds that the embedded cluster serves, of the release that it says it is.
+- The table that tells how objects merge: what strategic merge and server-side apply ask of a schema and nothing else,
+  which fields are objects, maps and lists, and how each of them merges. Fields that hold a scalar are left out: they
+  can only be replaced. `MergeSchema` reads the table and describes the form of its entries.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from pathlib import Path
 import generator
 import kubernetes_schemas
 from kubernetes_schemas import Node
+from trainmaster.devcluster.apiserver.schema import RELEASE
 
-TARGET = Path(__file__).parents[1] / "runtime" / "trainmaster" / "runtime" / "strategicpatch" / "table.json"
+ROOT = Path(__file__).parents[1]
+DEFINITIONS = ROOT / "hack/trainmaster/devcluster/apiserver/schema/definitions.json"
+TABLE = ROOT / "runtime/trainmaster/runtime/strategicpatch/table.json"
 
 PARTS = ("io.k8s.api.batch.v1.JobTemplateSpec",)
 """What objects of other APIs hold and no built-in kind does: a JobSet is made of these."""
@@ -29,11 +33,12 @@ _RENAMED = {
 
 
 def main() -> int:
-    """Generate table.json: definition name -> entry, one a line."""
+    """Write files in which each name has its entry in a line."""
     definitions = kubernetes_schemas.load(*PARTS)
     table = {name: _entry(node, definitions) for name, node in definitions.items() if not _holds_scalar(node)}
-    content = kubernetes_schemas.one_per_line(table) + "\n"
-    return generator.write({TARGET: content}, check=generator.parser(__doc__).parse_args().check)
+    contents = {DEFINITIONS: kubernetes_schemas.load(release=RELEASE), TABLE: table}
+    files = {path: kubernetes_schemas.one_per_line(content) + "\n" for path, content in contents.items()}
+    return generator.write(files, check=generator.parser(__doc__).parse_args().check)
 
 
 def _entry(node: Node, definitions: dict[str, Node]) -> Node:
