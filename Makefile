@@ -1,5 +1,5 @@
 # Every target makes what it needs by itself: a virtual environment in .venv, with the versions that are pinned in
-# hack/requirements. Nothing outside of the checkout changes.
+# hack/requirements.txt. Nothing outside of the checkout changes.
 
 PYTHON ?= python3
 # LIGHT=1: `make run` takes the example that needs no PyTorch.
@@ -43,9 +43,10 @@ VENV := .venv
 LOWEST := .venv-lowest
 HEAVY := .venv-heavy
 BIN := $(VENV)/bin
-PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check --no-input --no-build-isolation
 PIP := $(BIN)/python $(PIP_INSTALL)
-LOCKS := hack/requirements
+LOCK := hack/requirements.txt
+EXTRAS := local,uvloop,tracing,postgres
 SCRIPTS := $(sort $(wildcard .ci/*) $(shell find hack deploy -name '*.sh'))
 # The plugin puts variables in front of these.
 FRAGMENTS := $(wildcard plugins/trainmaster/plugins/*.sh)
@@ -57,19 +58,19 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: run docs test test-nightly test-lowest test-frameworks plugin-tour deploy-smoke deploy-test check bench instructions profile growth tuning dashboards matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
+.PHONY: run docs test test-nightly test-lowest test-frameworks plugin-tour deploy-smoke deploy-test check bench instructions profile matrix soak fuzz e2e image-rootfs generate lock build clean help FORCE
 
 run: $(VENV)/.examples ## Train the example on an embedded cluster: PyTorch, or with LIGHT=1 NumPy alone
 	@TORCH_INDEX_URL='$(TORCH_INDEX_URL)' hack/run_example.sh $(if $(LIGHT),numpy,torch)
 
-test: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.sdk ## Run the gate: the tests without processes and real clocks, and a smoke set
+test: $(VENV)/.dev $(VENV)/.sdk ## Run the gate: the tests without processes and real clocks, and a smoke set
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m 'not nightly' $(ARGS)
 
-test-nightly: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run all tests
+test-nightly: $(VENV)/.dev $(VENV)/.deploy $(VENV)/.sdk $(VENV)/.examples $(VENV)/.frameworks ## Run all tests
 	@hack/debian_packages.sh --optional promtool prometheus chromium
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n $(NIGHTLY_WORKERS) --dist loadfile --ignore tests/sim/test_matrix.py $(ARGS)
 
-check: $(VENV)/.dev $(VENV)/.tracing $(VENV)/.postgres $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
+check: $(VENV)/.dev $(VENV)/.types $(VENV)/.deploy ## Lint, formatting, types, imports between the packages, generated files
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
@@ -110,20 +111,8 @@ instructions: $(VENV)/.runtime ## Count the instructions of a manager for a Trai
 	@hack/debian_packages.sh valgrind vgdb
 	$(BIN)/python -m bench.instructions $(ARGS)
 
-profile: $(VENV)/.runtime ## Tell what a manager that faces many TrainJobs takes CPU for: by cause, with ARGS="--functions 30" by function
-	$(BIN)/python -m profiling $(ARGS)
-
-growth: $(VENV)/.runtime ## Measure a manager that faces 200 to 50,000 TrainJobs, for docs/benchmarks.md: half an hour on an idle machine
-	$(BIN)/python -m bench.growth $(ARGS)
-	$(BIN)/python hack/generate_benchmarks.py
-
-tuning: $(VENV)/.runtime ## Run the experiments of docs/tuning.md, with up to 50,000 TrainJobs: half an hour on an idle machine
-	$(BIN)/python -m tuning $(ARGS)
-	$(BIN)/python hack/generate_tuning.py
-
-dashboards: $(VENV)/.runtime ## Run managers under load, ask Prometheus for every panel of the dashboards, draw them and the web page into docs/images
-	@hack/debian_packages.sh prometheus chromium pngquant
-	$(BIN)/python -m dashboards $(ARGS)
+profile: $(VENV)/.runtime $(VENV)/.profile ## Draw into profile.svg what a manager that faces many TrainJobs takes CPU for
+	$(BIN)/py-spy record --subprocesses --output profile.svg -- $(BIN)/python -m bench $(ARGS)
 
 matrix: $(VENV)/.dev ## Run every perturbation plan of the simulated clusters; `make test` runs one in fifty
 	$(BIN)/python -m pytest -n auto tests/sim/test_matrix.py $(ARGS)
@@ -170,17 +159,20 @@ $(VENV)/.created:
 	@hack/make_venv.sh '$(PYTHON)' $(VENV)
 	@echo '$(CURDIR)' > $@
 
-INSTALLED := $(foreach lock,runtime build local uvloop,$(LOCKS)/$(lock).txt)
-
-$(VENV)/.runtime: $(VENV)/.created pyproject.toml $(INSTALLED)
+$(VENV)/.runtime: $(VENV)/.created pyproject.toml $(LOCK)
 	@echo 'installing trainmaster and what it needs, on laptops as well'
-	@$(PIP) --require-hashes $(INSTALLED:%=-r %)
-	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) -c $(LOCK) hatchling
+	@$(PIP) -c $(LOCK) -e '.[local,uvloop]'
 	@touch $@
 
-$(VENV)/.%: $(VENV)/.runtime $(LOCKS)/%.txt
-	@echo 'installing $(LOCKS)/$*.txt'
-	@$(PIP) --require-hashes -r $(LOCKS)/$*.txt
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo 'installing all extras and the group dev of pyproject.toml'
+	@$(PIP) -c $(LOCK) -e '.[$(EXTRAS)]' --group dev
+	@touch $@
+
+$(VENV)/.%: $(VENV)/.runtime
+	@echo 'installing the group $* of pyproject.toml'
+	@$(PIP) -c $(LOCK) --group $*
 	@touch $@
 
 # A site is built without these scripts as well, if npm's registry cannot be reached.
@@ -188,9 +180,17 @@ $(VENV)/.docsite: $(VENV)/.types $(addprefix hack/docsite/,install.sh package.js
 	@echo 'installing hack/docsite/package.json'
 	@if hack/docsite/install.sh $(VENV); then touch $@; fi
 
-$(LOWEST)/.ready $(HEAVY)/.ready: .venv-%/.ready: pyproject.toml $(LOCKS)/%.txt
-	@hack/make_venv.sh '$(PYTHON)' .venv-$*
-	@echo 'installing $(LOCKS)/$*.txt'
-	@.venv-$*/bin/python $(PIP_INSTALL) --require-hashes -r $(LOCKS)/$*.txt
-	@.venv-$*/bin/python $(PIP_INSTALL) --no-deps --no-build-isolation -e .
+$(LOWEST)/.ready: pyproject.toml $(LOCK)
+	@hack/make_venv.sh '$(PYTHON)' $(LOWEST)
+	@echo 'installing trainmaster with the oldest versions of what it needs'
+	@$(LOWEST)/bin/python hack/lock.py --lowest > $(LOWEST)/lowest.txt
+	@$(LOWEST)/bin/python $(PIP_INSTALL) -c $(LOWEST)/lowest.txt hatchling
+	@$(LOWEST)/bin/python $(PIP_INSTALL) -c $(LOWEST)/lowest.txt -e '.[$(EXTRAS)]' --group test --group generate
+	@touch $@
+
+$(HEAVY)/.ready: pyproject.toml $(LOCK)
+	@hack/make_venv.sh '$(PYTHON)' $(HEAVY)
+	@echo 'installing trainmaster, TensorFlow and PaddlePaddle'
+	@$(HEAVY)/bin/python $(PIP_INSTALL) -c $(LOCK) hatchling
+	@$(HEAVY)/bin/python $(PIP_INSTALL) -c $(LOCK) -e '.[$(EXTRAS)]' --group test --group generate --group heavy
 	@touch $@

@@ -19,11 +19,10 @@ root=$PWD/.cache/debian
 packages_of() {
   case $1 in
     prometheus | promtool) echo prometheus ;;
-    pngquant) echo pngquant ;;
     valgrind | vgdb) echo valgrind ;;
     chromium) echo chromium fontconfig-config fonts-dejavu-core ;;
     *)
-      echo "hack/debian_packages.sh knows no program $1; it knows chromium, pngquant, prometheus, promtool, valgrind and vgdb" >&2
+      echo "hack/debian_packages.sh knows no program $1; it knows chromium, prometheus, promtool, valgrind and vgdb" >&2
       exit 2
       ;;
   esac
@@ -51,7 +50,7 @@ done
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 give_up() {
-  echo "$1: ${missing[*]} must be on the PATH (macOS: brew install prometheus pngquant, brew install --cask chromium), or the" \
+  echo "$1: ${missing[*]} must be on the PATH (macOS: brew install prometheus, brew install --cask chromium), or the" \
     "machine a Debian 12 or newer" >&2
   [ -n "$optional" ] && exit 0
   exit 1

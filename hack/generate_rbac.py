@@ -1,13 +1,14 @@
-"""Write the roles of the manager, or check with --check that deploy/rbac and docs/rbac.md are up to date.
+"""Write the roles of the manager: deploy/rbac, the overlay `namespaced`, docs/rbac.md; --check only compares.
 
 They grant what the manager declares to need with the configuration that deploy/ ships and the built-in plugins, as
-`trainmaster rbac` does for any other. Who needs what, and why, is the table in docs/rbac.md.
+`trainmaster rbac` does for any other; those of the overlay are for named namespaces. Who needs what, and why, is the
+table in docs/rbac.md.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,10 +30,14 @@ from trainmaster.runtime.jsontree import JsonObject
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TARGET: Final = ROOT / "deploy/rbac"
+OVERLAY: Final = ROOT / "deploy/overlays/namespaced"
 PAGE: Final = ROOT / "docs/rbac.md"
 
 NAMESPACE: Final = "kubeflow"
 """An overlay puts another one in its place."""
+
+NAMESPACES: Final = ("team-a", "team-b")
+"""Those of the overlay, which stand for an administrator's own."""
 
 CONFIGURATION: Final = ROOT / "deploy/base/controller_manager_config.yaml"
 
@@ -238,11 +243,21 @@ def files() -> dict[Path, str]:
         "resources": [f"{name}.yaml" for name in made],
     }
     texts = {f"{name}.yaml": obj for name, obj in made.items()} | {"kustomization.yaml": kustomization}
-    dumped = {
-        TARGET / name: _HEADER + yaml.dump(obj, Dumper=generator.Dumper, sort_keys=False, width=120)
-        for name, obj in texts.items()
-    }
-    return dumped | {PAGE: page()}
+    return {TARGET / name: _text(obj) for name, obj in texts.items()} | dict(_namespaced()) | {PAGE: page()}
+
+
+def _namespaced() -> Iterator[tuple[Path, str]]:
+    """Yield what the overlay has: the ClusterRoles patch those of the base, the Roles are new."""
+    made = roles(rules_of(watch_namespaces=NAMESPACES), namespace=NAMESPACE, watch_namespaces=NAMESPACES)
+    for each in made:
+        if each["kind"] == "ClusterRole":
+            yield OVERLAY / f"{file_name(each)}.yaml", _text(each)
+    yield OVERLAY / "roles.yaml", _text(*(each for each in made if each["metadata"].get("namespace") in NAMESPACES))
+
+
+def _text(*objects: JsonObject) -> str:
+    dumped = (yaml.dump(each, Dumper=generator.Dumper, sort_keys=False, width=120) for each in objects)
+    return _HEADER + "---\n".join(dumped)
 
 
 def main() -> int:

@@ -6,13 +6,12 @@ from __future__ import annotations
 import argparse
 import ast
 import inspect
-import re
 import sys
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, Final
+from typing import Any
 
 import yaml
 
@@ -39,23 +38,6 @@ def write(files: Mapping[Path, str], *, check: bool) -> int:
 
 class PlaceUnknown(Exception):
     """A page and what is written into it do not fit; the message says how."""
-
-
-_PLACE: Final = re.compile(r"(<!-- Figures of (\w+): .*? -->\n)(?:.*?\n)??(<!-- End of figures\. -->\n)", re.DOTALL)
-
-
-def filled(text: str, contents: Mapping[str, str]) -> str:
-    """Return a page with contents in the places that have their names.
-
-    Raises:
-        PlaceUnknown: Contents and places do not fit.
-    """
-    places = [name for _, name, _ in _PLACE.findall(text)]
-    if sorted(places) != sorted(contents):
-        raise PlaceUnknown(
-            f"the page has places for figures of {', '.join(places)}, but there are {', '.join(contents)}"
-        )
-    return _PLACE.sub(lambda found: f"{found[1]}\n{contents[found[2]]}\n{found[3]}", text)
 
 
 def spliced(text: str, begin: str, content: str, end: str) -> str:

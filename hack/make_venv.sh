@@ -17,3 +17,6 @@ command -v "$python" >/dev/null ||
 
 echo "making $venv with $("$python" --version)"
 "$python" -m venv --clear "$venv"
+# That of an older Python knows no groups of pyproject.toml.
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-input \
+    -c "$(dirname "$0")/requirements.txt" pip

@@ -91,11 +91,8 @@ say "install them into a fresh environment, with the pinned versions of what the
 hack/make_venv.sh "$python" "$tour/venv"
 export PATH="$tour/venv/bin:$PATH" PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 unset KUBECONFIG TRAINMASTER_HOME PYTHONPATH VIRTUAL_ENV
-python -m pip install --quiet --require-hashes -r hack/requirements/runtime.txt -r hack/requirements/local.txt \
-    -r hack/requirements/build.txt
-# shellcheck disable=SC2046 # these are words
-python -m pip install --quiet $(sed -nE 's/^(pytest|iniconfig)==([^ ]+) .*/\1==\2/p' hack/requirements/dev.txt)
-python -m pip install --quiet --no-index --no-deps "$tour"/dist/*.whl
+python -m pip install --quiet -c hack/requirements.txt hatchling pytest \
+    "$(echo "$tour"/dist/trainmaster-*.whl)[local]" "$tour"/dist/*.whl
 python -m pip check
 
 say "load them with a configuration: a wrong option is told with its path, the right ones are taken"

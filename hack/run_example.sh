@@ -11,7 +11,7 @@ unset KUBECONFIG # the example never goes to a cluster that happens to be config
 
 say() { echo "==> $*" >&2; }
 
-torch_version=$(sed -n 's/^torch==\([^ ]*\).*/\1/p' hack/requirements/torch.txt)
+torch_version=$(sed -n 's/^torch==\([^ ]*\).*/\1/p' hack/requirements.txt)
 
 torch_works() {
     python -c 'import sys, torch; sys.exit(torch.__version__.partition("+")[0] != sys.argv[1])' "$torch_version" 2>&1
@@ -21,7 +21,7 @@ install_torch() {
     local from=()
     if [ -n "${TORCH_INDEX_URL:-}" ]; then from=(--extra-index-url "$TORCH_INDEX_URL"); fi
     python -m pip install --quiet --disable-pip-version-check --no-input ${from[@]+"${from[@]}"} \
-        -r hack/requirements/torch.txt
+        -c hack/requirements.txt --group torch
 }
 
 example=$1

@@ -21,18 +21,17 @@ import asyncio
 import math
 import statistics
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from bench import samples
 from bench.api import AT_ONCE, MERGE_PATCH, Api, BenchmarkFailed, for_all
 from bench.counting import AuditReader, RequestCounter, Requests, counted_in_metrics, requests_in_metrics
 from bench.processes import Manager, Process, Program, Server, api_server, manager
-from bench.relay import without_tls
 from bench.samples import NAMESPACE, job_name, namespace
 from bench.workloads import Workload
 from trainmaster.controller.condition_types import WAITING
@@ -77,18 +76,6 @@ class Load:
 
     user_agent: str = OUR_USER_AGENT
     """What the manager's User-Agent contains."""
-
-    configuration: Mapping[str, Any] = field(default_factory=dict)
-    """What the configuration of managers of our own says besides."""
-
-    prepare: Callable[[Api], Awaitable[object]] | None = None
-    """What else happens to the cluster before a manager starts."""
-
-    uses_tls: bool = True
-    """Whether managers of our own talk to the API server by TLS."""
-
-    plugins: Mapping[str, str] = field(default_factory=dict)
-    """Entry points of plugins that managers of our own find besides, by name."""
 
     program: Program = field(default_factory=Program)
     """What managers of our own are run as."""
@@ -141,16 +128,11 @@ async def measure(load: Load, directory: Path, *, say: Callable[[str], None]) ->
         if load.kubeconfig is not None:
             stack.push_async_callback(_clean_up, api, load.workload)
         audit = AuditReader(server.audit_log, user_agent=load.user_agent) if server.audit_log is not None else None
-        if load.prepare is not None:
-            await load.prepare(api)
         run = _Run(load, api, audit, Measured(), say)
         if load.manager_pid is not None:
             await run.with_process(Process(load.manager_pid))
         else:
-            kubeconfig = server.kubeconfig
-            if not load.uses_tls:
-                kubeconfig = await stack.enter_async_context(without_tls(access, directory))
-            await run.with_own_managers(kubeconfig, directory)
+            await run.with_own_managers(server.kubeconfig, directory)
         return run.measured
 
 
@@ -190,8 +172,6 @@ class _Run:
             manager,
             kubeconfig,
             directory,
-            configuration=self.load.configuration,
-            plugins=self.load.plugins,
             program=self.load.program,
         )
         self.say("starting a manager in an empty cluster")

@@ -87,9 +87,8 @@ async def counted_manager(kubeconfig: Path, directory: Path, of: Program) -> Asy
     ]  # fmt: skip
     counted = Program(
         interpreter=(program("valgrind"), *options, *of.interpreter),
-        module=of.module,
         # The order of sets and of dictionaries of strings is always the same.
         environment={**of.environment, "PYTHONHASHSEED": "0"},
     )
-    async with manager(kubeconfig, directory, configuration={}, plugins={}, program=counted) as running:
+    async with manager(kubeconfig, directory, program=counted) as running:
         yield Counter(running, out)

@@ -190,8 +190,8 @@ def _compare(reference: Reference, *, jobs: int) -> int:
     if problems:
         print(*problems, sep="\n", file=sys.stderr)
         print(
-            f'find out what takes it: make profile ARGS="--against {reference.commit[:8]}"; if it is worth it, commit a'
-            ' new reference: make instructions ARGS="--renew"',
+            "find out what takes it: `make profile` draws it; if it is worth it, commit a new reference:"
+            ' make instructions ARGS="--renew"',
             file=sys.stderr,
         )
     return 1 if problems else 0

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
@@ -55,9 +55,6 @@ class Program:
 
     interpreter: Sequence[str] = (sys.executable,)
     """The Python of the environment that they are installed in, with what runs it."""
-
-    module: str = "trainmaster.controller.cli"
-    """One that takes the arguments of `trainmaster`."""
 
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables besides our own."""
@@ -175,8 +172,6 @@ async def manager(
     kubeconfig: Path,
     directory: Path,
     *,
-    configuration: Mapping[str, Any],
-    plugins: Mapping[str, str],
     program: Program,
 ) -> AsyncIterator[Manager]:
     """Run a manager that is ready, on free ports of the loopback interface.
@@ -186,8 +181,6 @@ async def manager(
     Args:
         kubeconfig: How it reaches the API server.
         directory: Where it may write.
-        configuration: What its configuration says besides, for instance a limit on its requests.
-        plugins: Entry points of plugins that it finds besides, by name.
         program: What it is run as.
     """
     health, metrics = (f"127.0.0.1:{free_port()}" for _ in range(2))
@@ -198,15 +191,12 @@ async def manager(
         "webhook": {"enabled": False},
         "health": {"healthProbeBindAddress": health},
         "metrics": {"bindAddress": metrics, "secureServing": False},
-        **configuration,
     }
     file.write_text(json.dumps(content), encoding="utf-8")
     log = directory / "manager.log"
-    command = [program.module, "manager", "--kubeconfig", str(kubeconfig), "--config", str(file)]
-    environment = {"PYTHONPATH": str(_installed(plugins, directory / "plugins"))} if plugins else {}
-    environment |= program.environment
+    command = ["trainmaster.controller.cli", "manager", "--kubeconfig", str(kubeconfig), "--config", str(file)]
     started = time.monotonic()
-    async with run_process(command, log, environment, interpreter=program.interpreter) as process:
+    async with run_process(command, log, program.environment, interpreter=program.interpreter) as process:
         running = Manager(
             process,
             started=started,
@@ -216,16 +206,6 @@ async def manager(
         )
         await running.wait_ready()
         yield running
-
-
-def _installed(plugins: Mapping[str, str], directory: Path) -> Path:
-    """Say in a directory, as pip does, that there are plugins; their code is found where ours is."""
-    metadata = directory / "bench_plugins-1.0.dist-info"
-    metadata.mkdir(parents=True, exist_ok=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bench-plugins\nVersion: 1.0\n", encoding="utf-8")
-    entries = "".join(f"{name} = {entry}\n" for name, entry in plugins.items())
-    (metadata / "entry_points.txt").write_text(f"[trainmaster.plugins]\n{entries}", encoding="utf-8")
-    return directory
 
 
 @asynccontextmanager

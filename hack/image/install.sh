@@ -4,8 +4,8 @@
 # These are the steps of the image: the Dockerfile runs them, and so does build_rootfs.sh, where there is no engine.
 # SOURCE is a checkout; DIRECTORY becomes a virtual environment without pip, which belongs where it is made.
 #
-# - The dependencies are those of hack/requirements/runtime.txt, and uvloop, checked by their hashes. The wheel is built
-#   without hack/ and deploy/webhooks, so that there is nothing of the embedded cluster in it.
+# - Everything that is downloaded is in hack/image/requirements.txt, and checked by its hash. The wheel is built without
+#   hack/ and deploy/webhooks, so that there is nothing of the embedded cluster in it.
 # - Modules are compiled, and nobody looks at the time of their files: the tree is read-only. So are those of the
 #   standard library that a manager imports, which takes half of its start otherwise: python:slim has no bytecode.
 #   All of it is below DIRECTORY/pycache, where PYTHONPYCACHEPREFIX has Python look. Left out is what no
@@ -30,15 +30,14 @@ for each in pyproject.toml README.md LICENSE controller runtime plugins metrics 
     cp -R "$source/$each" "$work/tree/$each"
 done
 "$python" -m venv "$work/build"
-"$work/build/bin/python" -m pip install --require-hashes -r "$source/hack/requirements/build.txt"
+"$work/build/bin/python" -m pip download --require-hashes --dest "$work/wheel" -r "$source/hack/image/requirements.txt"
+"$work/build/bin/python" -m pip install --no-index --find-links "$work/wheel" hatchling
 "$work/build/bin/python" -m pip wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" "$work/tree"
 
 "$python" -m venv --without-pip "$directory"
-"$work/build/bin/python" -m pip --python "$directory/bin/python" install --no-compile --require-hashes \
-    -r "$source/hack/requirements/runtime.txt" -r "$source/hack/requirements/uvloop.txt"
 # By name and not by file: pip would note the file's place.
-"$work/build/bin/python" -m pip --python "$directory/bin/python" install --no-compile --no-deps --no-index \
-    --find-links "$work/wheel" trainmaster
+"$work/build/bin/python" -m pip --python "$directory/bin/python" install --no-compile --no-index \
+    --find-links "$work/wheel" 'trainmaster[uvloop]'
 
 find "$directory" -type d -name tests -prune -exec rm -rf {} +
 find "$directory/lib" \( -name '*.pyi' -o -name '*.pyx' -o -name '*.pxd' -o -name CHANGELOG.md \) -delete

@@ -10,7 +10,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 import pytest
 from support.commands import client_of, eventually, processes_of, run_module, trainmaster
@@ -21,9 +20,7 @@ from bench.burst import Measured
 from bench.checkout import ready
 from bench.counting import AuditReader, Requests, requests_in_metrics
 from bench.figures import FIGURES, regressed, verdict
-from bench.growth import Growth
 from bench.instructions import TOLERATED, Reference, build, exceeded, undisturbed
-from bench.picture import picture
 from bench.processes import run_process
 from bench.reporting import Report, read_document
 from trainmaster.controller.kube.rest.errors import NotFound
@@ -286,26 +283,6 @@ def test_a_reference_of_instructions_is_kept(tmp_path: Path) -> None:
     for name in ("odd.json", "missing.json"):
         with pytest.raises(BenchmarkFailed, match="make one with --renew"):
             Reference.read(tmp_path / name)
-
-
-def test_growth_is_kept_and_drawn(tmp_path: Path) -> None:
-    growth = Growth({"python": "3.11"}, {200: {"create.cpu": 2.5, "life.cpu": 4.0}, 50_000: {"create.cpu": 2.6}})
-    growth.write(tmp_path / "growth.json")
-    assert Growth.read(tmp_path / "growth.json") == growth
-    drawn = ET.fromstring(picture(growth))
-    texts = {each.text for each in drawn.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"200", "50,000", "creation", "whole life"} <= texts
-    assert "restart" not in texts, "it was not measured"
-    assert len([*drawn.iter("{http://www.w3.org/2000/svg}circle")]) == 3
-
-
-async def test_growth_has_every_size(tmp_path: Path) -> None:
-    file = tmp_path / "growth.json"
-    run = await run_module("bench.growth", "--jobs", "3", "6", "--json", str(file))
-    assert run.code == 0, run.err
-    sizes = Growth.read(file).sizes
-    assert set(sizes) == {3, 6}
-    assert all({"create.cpu", "life.cpu", "manager.peak_memory"} <= figures.keys() for figures in sizes.values())
 
 
 async def test_a_program_keeps_its_bytecode_whatever_our_environment_says(

@@ -1,4 +1,4 @@
-"""A real Prometheus scrapes real metrics, and is asked for a dashboard."""
+"""A real Prometheus scrapes real managers, and is asked for every panel of every dashboard."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ import pytest
 from aiohttp import web
 from prometheus_client import generate_latest
 from support.debian import program
+from support.monitoring import prometheus
+from support.monitoring.cluster import started
+from support.monitoring.load import Load
+from support.monitoring.panels import ask
 
 from bench.api import BenchmarkFailed
-from dashboards import prometheus
-from dashboards.panels import ask
 from trainmaster.metrics.controller import MASTER_STATUS, LeaderMetrics
-from trainmaster.metrics.dashboards import Dashboard, Panel, Query, Row, Variable
+from trainmaster.metrics.dashboards import DASHBOARDS, Dashboard, Panel, Query, Row, Variable
 from trainmaster.metrics.dashboards.model import QUERIES
 from trainmaster.metrics.registry import REGISTRY
 
@@ -62,17 +64,29 @@ async def test_every_panel_is_asked_for_and_what_is_missing_is_told(tmp_path: Pa
         async with prometheus.scraping({"manager-a": f"{host}:{port}"}, tmp_path) as server:
             began = time.time()
             async with asyncio.timeout(60):
-                while not (answers := await ask(server, DASHBOARD, began, time.time())).lines["Known"]:
+                while not (answers := await ask(server, DASHBOARD, began, time.time())).found:
                     await asyncio.sleep(0.2)
             assert await server.values("pod", "leader_election_master_status") == ["manager-a"]
             with pytest.raises(BenchmarkFailed, match="does not take"):
                 await server.query_range("sum(", began, time.time(), 1)
     finally:
         await runner.cleanup()
-    (line,) = answers.lines["Known"]
-    assert line.name == "manager-a of-this-test"
-    assert {value for _, value in line.points} == {1}
+    assert answers.found == ["Known"]
     assert [text.partition(": leader")[0] for text in answers.missing] == [
-        "Tried: Unknown", "Tried: the variable name has no values",
+        "Unknown", "the variable name has no values",
     ]  # fmt: skip
-    assert [text.partition(": leader")[0] for text in answers.empty] == ["Tried: Not yet (early)"]
+    assert [text.partition(": leader")[0] for text in answers.empty] == ["Not yet (early)"]
+
+
+@pytest.mark.timeout(600)
+async def test_every_panel_has_data_after_minutes_of_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two managers, jobs that complete and fail in every way, a slow API server, a leader that is killed."""
+    monkeypatch.setattr(prometheus, "INTERVAL", 3)
+    async with started(tmp_path) as running, prometheus.scraping(running.metrics, tmp_path) as server:
+        await asyncio.sleep(15)
+        begin = time.time()
+        await Load(running).run()
+        answers = {each.uid: await ask(server, each, begin, time.time()) for each in DASHBOARDS}
+        failing = await server.failing_rules()
+    assert {uid: each.missing for uid, each in answers.items() if each.missing} == {}
+    assert failing == []

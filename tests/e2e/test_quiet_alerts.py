@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from support.debian import program
+from support.monitoring.prometheus import Prometheus, scraping
 from support.processes import DEFINITIONS, ManagerProcess, account_token, cluster_process
 from support.training import until
 
-from dashboards.prometheus import Prometheus, scraping
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, definition_file
 from trainmaster.devcluster.listener import free_port
 from trainmaster.metrics.alerts import GROUPS

@@ -40,8 +40,8 @@ def test_a_fresh_environment_says_what_it_lacks_until_it_has_it(tmp_path: Path) 
     install: list[str | Path] = [*pip, "--python", tmp_path / "venv/bin/python", "install", "--only-binary=:all:"]
     trainmaster = tmp_path / "venv/bin/trainmaster"
 
-    run(*install, "--require-hashes", "-r", ROOT / "hack/requirements/runtime.txt", cwd=tmp_path)
-    run(*install, "--no-index", wheel, cwd=tmp_path)  # fails if it needs anything else
+    install += ["-c", ROOT / "hack/requirements.txt"]
+    run(*install, wheel, cwd=tmp_path)
     assert run(trainmaster, "--version", cwd=tmp_path).stdout == f"trainmaster {__version__}\n"
     run(trainmaster, "manager", "--help", cwd=tmp_path)
     assert "kind: JobSet" in run(trainmaster, "render", "-f", EXAMPLE, cwd=tmp_path).stdout
@@ -50,8 +50,7 @@ def test_a_fresh_environment_says_what_it_lacks_until_it_has_it(tmp_path: Path) 
     refused = run(trainmaster, "cluster", "up", "--detach", cwd=tmp_path, code=1)
     assert "`pip install 'trainmaster[local]'` brings all that it needs" in refused.stderr
 
-    run(*install, "--require-hashes", "-r", ROOT / "hack/requirements/local.txt", cwd=tmp_path)
-    run(*install, "--no-index", f"{wheel}[local]", cwd=tmp_path)
+    run(*install, f"{wheel}[local]", cwd=tmp_path)
     assert run(trainmaster, "validate", "-f", EXAMPLE, cwd=tmp_path).stdout == ""
     run(trainmaster, "cluster", "up", "--detach", cwd=tmp_path)
     try:

@@ -17,7 +17,7 @@ import pytest
 
 TESTS = Path(__file__).resolve().parents[1]
 NIGHTLY = (
-    "bench", "dashboards", "deploy", "docs/site", "e2e", "image", "profiling", "sdk", "soak", "tuning", "upgrade",
+    "bench", "dashboards", "deploy", "docs/site", "e2e", "image", "sdk", "soak", "upgrade",
 )  # fmt: skip
 """Directories whose tests are all nightly. The gate does not even import them."""
 _NIGHTLY = tuple(f"{TESTS / directory}/" for directory in NIGHTLY)

@@ -38,7 +38,7 @@ def hooks() -> ModuleType:
         pytest.skip("MkDocs is not installed: `make docs` does that")
     sys.path.insert(0, str(DOCSITE))
     try:
-        for name in ("commonmark", "navigation", "pictures", "repository", "scripts"):
+        for name in ("commonmark", "repository", "scripts"):
             import_module(f"hooks.{name}")
         return import_module("hooks")
     finally:

@@ -6,7 +6,6 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from support.browser import browser_page
@@ -129,14 +128,3 @@ async def test_no_page_is_wider_than_a_phone(site: Path, tmp_path: Path) -> None
             await page.open(f"file://{site}/{name}.html")
             wide[name] = await page.evaluate("document.documentElement.scrollWidth")
         assert {name: width for name, width in wide.items() if width > 390} == {}
-
-
-def test_a_picture_leads_to_itself(hooks: ModuleType) -> None:
-    html = '<p><img alt="Overview" src="images/a.png" /></p>'
-    linked = '<p><a href="images/a.png"><img alt="Overview" src="images/a.png" /></a></p>'
-    assert hooks.pictures.on_page_content(html) == linked
-
-
-def test_a_picture_that_is_a_link_stays_one(hooks: ModuleType) -> None:
-    html = '<p><a href="elsewhere.html"><img alt="Overview" src="images/a.png" /></a></p>'
-    assert hooks.pictures.on_page_content(html) == html

@@ -17,15 +17,14 @@ def build(pages: dict[str, str], directory: Path) -> None:
     from mkdocs.commands.build import build as mkdocs_build  # noqa: PLC0415 - only `make docs` installs it
     from mkdocs.config import load_config  # noqa: PLC0415
 
-    for name, text in pages.items():
+    for name, text in {".nav.yml": "nav: [index.md]\n", **pages}.items():
         (directory / "pages").mkdir(exist_ok=True)
         (directory / "pages" / name).write_text(text)
     overridden: dict[str, Any] = {
         "docs_dir": str(directory / "pages"),
         "site_dir": str(directory / "site"),
-        "nav": ["index.md"],
         # All but the one that adds the pages of the top level, which need all others.
-        "hooks": [str(DOCSITE / f"hooks/{name}.py") for name in ("commonmark", "navigation", "pictures", "scripts")],
+        "hooks": [str(DOCSITE / f"hooks/{name}.py") for name in ("commonmark", "scripts")],
     }
     mkdocs_build(load_config(str(DOCSITE / "mkdocs.yml"), strict=True, **overridden))
 

@@ -47,12 +47,12 @@ def test_check_tells_a_file_that_is_out_of_date(tmp_path: Path) -> None:
     target = hack / "trainmaster" / "devcluster" / "apiserver" / "schema" / "definitions.json"
     target.parent.mkdir(parents=True)
     target.write_text("{}\n")
-    for name in ("generator.py", "kubernetes_schemas.py", "generate_definitions.py"):
+    for name in ("generator.py", "kubernetes_schemas.py", "generate_schemas.py"):
         (hack / name).write_text((ROOT / "hack" / name).read_text())
-    check = [sys.executable, str(hack / "generate_definitions.py"), "--check"]
+    check = [sys.executable, str(hack / "generate_schemas.py"), "--check"]
     done = subprocess.run(check, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 1
-    assert "out of date: run generate_definitions.py" in done.stderr
+    assert "out of date: run generate_schemas.py" in done.stderr
     assert target.read_text() == "{}\n"
 
 

@@ -1,6 +1,6 @@
 """What strategic merge and server-side apply have to know about a type: how its objects, maps and lists merge.
 
-The knowledge of Kubernetes' own types is generated from the OpenAPI definitions (`hack/generate_merge_table.py`) into
+The knowledge of Kubernetes' own types is generated from the OpenAPI definitions (`hack/generate_schemas.py`) into
 `table.json`, which is read on first use. An entry of the table is an object with these keys, each of them optional:
 
     ref         the definition that describes the value

@@ -41,7 +41,7 @@ from trainmaster.runtime.quantity import QuantityError, canonical
 RELEASE: Final = "v1.36.0"
 """The release of Kubernetes that the definitions of built-in kinds are of, and that the server says it is.
 
-Clients derive from it what they may ask for. To change it, run `hack/generate_definitions.py` and compare the server
+Clients derive from it what they may ask for. To change it, run `hack/generate_schemas.py` and compare the server
 with recorded answers of that release.
 """
 
