@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
+from support.devcluster.stepper import Stepper
 from support.disk import BrittleStore
 from support.workloads import add_node
 
@@ -15,7 +16,6 @@ from trainmaster.devcluster.controllers.garbagecollector.controller import Garba
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 

@@ -202,8 +202,6 @@ def _command(settings: ClusterSettings) -> list[str]:
     command += ["--networking", settings.kubelet.networking, "--fake-gpus", str(settings.kubelet.fake_gpus)]
     if settings.endpoint_lag:
         command += ["--endpoint-lag", str(settings.endpoint_lag)]
-    if settings.fault_control:
-        command.append("--fault-control")
     return command
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from support.apiserver import send
+from support.devcluster.envtest import Environment, start_environment
 
 from trainmaster.devcluster.apiserver.errors import bad_request
 from trainmaster.devcluster.apiserver.resources import POD_DISRUPTION_BUDGETS, PODS
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 
 class _Source:

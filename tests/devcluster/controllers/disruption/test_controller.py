@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from support.devcluster.stepper import Stepper
 from support.workloads import LABELS, deployment, make_ready, template
 
 from trainmaster.devcluster.apiserver.resources import DEPLOYMENTS, POD_DISRUPTION_BUDGETS, PODS
 from trainmaster.devcluster.controllers.deployment.controller import DeploymentController
 from trainmaster.devcluster.controllers.disruption.controller import DisruptionController
 from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

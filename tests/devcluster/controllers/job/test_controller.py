@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
@@ -15,7 +16,6 @@ from trainmaster.devcluster.controllers.garbagecollector.controller import Garba
 from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.job.indexes import format_indexes, parse_indexes, parse_ranges
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 INDEX = "batch.kubernetes.io/job-completion-index"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF
@@ -10,7 +11,6 @@ from trainmaster.devcluster.controllers.garbagecollector.controller import Garba
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
-from trainmaster.devcluster.testing.stepper import Stepper
 
 
 @pytest.fixture

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.admission.plugins.storageobjectinuseprotection import claim_admission
 from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from trainmaster.devcluster.controllers.pvcprotection.controller import PvcProtectionController
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.devcluster.stepper import Stepper
 from support.workloads import LABELS, make_ready, replicaset, template, terminating
 
 from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PODS, REPLICA_SETS
 from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

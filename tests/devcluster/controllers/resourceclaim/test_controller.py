@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.apiserver import assert_refused
+from support.devcluster.stepper import Stepper
 from support.workloads import add_node, bound, scheduling
 
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -21,7 +22,6 @@ from trainmaster.devcluster.controllers.garbagecollector.controller import Garba
 from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 DRIVER = "gpu.example.com"

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import NODES, PODS
 from trainmaster.devcluster.controllers.tainteviction.controller import TaintEvictionController
 from trainmaster.devcluster.controllers.tainteviction.tolerations import tolerated_for
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 DRAINED = {"key": "maintenance", "effect": "NoExecute"}

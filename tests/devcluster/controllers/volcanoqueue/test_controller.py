@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import VOLCANO_POD_GROUPS, VOLCANO_QUEUES
 from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

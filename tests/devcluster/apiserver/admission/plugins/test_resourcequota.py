@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 from support.apiserver import assert_refused
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.admission.plugins.resourcequota import quota_check, usage
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import WriteOptions
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PODS, RESOURCE_QUOTAS
 from trainmaster.devcluster.controllers.resourcequota.controller import ResourceQuotaController
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

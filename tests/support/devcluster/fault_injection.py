@@ -22,16 +22,7 @@ from functools import partial
 import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
-
-from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.filters.authorization import require_administrator
-from trainmaster.devcluster.apiserver.handlers.watch import FRAME_WRAPPER, FrameWrapper, FrameWriter
-from trainmaster.devcluster.apiserver.http.bodies import read_object
-from trainmaster.devcluster.apiserver.http.query import read_boolean
-from trainmaster.devcluster.apiserver.http.request_info import request_info_of, verb_of
-from trainmaster.devcluster.apiserver.http.responsewriters import json_response
-from trainmaster.devcluster.apiserver.registry import Registry
-from trainmaster.devcluster.testing.faults import (
+from support.devcluster.faults import (
     Delay,
     ExpireWatch,
     Fault,
@@ -43,6 +34,14 @@ from trainmaster.devcluster.testing.faults import (
     StallWatch,
     TruncateFrame,
 )
+
+from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.filters.authorization import require_administrator
+from trainmaster.devcluster.apiserver.handlers.watch import FRAME_WRAPPER, FrameWrapper, FrameWriter
+from trainmaster.devcluster.apiserver.http.bodies import read_object
+from trainmaster.devcluster.apiserver.http.query import read_boolean
+from trainmaster.devcluster.apiserver.http.request_info import request_info_of, verb_of
+from trainmaster.devcluster.apiserver.http.responsewriters import json_response
 
 PATH = "/trainmaster.dev/faults"
 
@@ -56,9 +55,8 @@ _NO_LINGER = struct.pack("ii", 1, 0)
 class FaultInjector:
     """The middleware."""
 
-    def __init__(self, faults: Faults, registry: Registry) -> None:
+    def __init__(self, faults: Faults) -> None:
         self._faults = faults
-        self._registry = registry
 
     @web.middleware
     async def inject(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -92,12 +90,10 @@ class FaultInjector:
         if info is None:
             return None
         watching = request.method == "GET" and read_boolean(request.query, "watch")
-        kind = self._registry.find(info.group, info.version, info.resource)
         return FaultRequest(
             verb=verb_of(request.method, named=info.name is not None, watching=watching) or request.method.lower(),
             group=info.group,
             resource=info.resource,
-            kind=kind.kind if kind is not None else "",
             subresource=info.subresource or "",
             namespace=info.namespace or "",
             name=info.name or "",

@@ -13,6 +13,8 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
+from support.devcluster.fault_injection import FaultControl, FaultInjector
+from support.devcluster.faults import Faults
 
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
@@ -34,8 +36,6 @@ from trainmaster.devcluster.apiserver.storage.store import HISTORY
 from trainmaster.devcluster.certificates import ensure_certificates
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
 from trainmaster.devcluster.proxy.resolver import EndpointResolver
-from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
-from trainmaster.devcluster.testing.faults import Faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ async def start_environment(
         authorizer=RbacAuthorizer(api) if rbac else None,
         timing=timing,
         audit=audit,
-        middlewares=[FaultInjector(faults, api.registry).inject],
+        middlewares=[FaultInjector(faults).inject],
         routes=[*routes, *(FaultControl(faults).routes() if fault_control else ())],
         pre_shutdown_hooks=[faults.clear],
     )

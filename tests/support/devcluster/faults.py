@@ -140,7 +140,6 @@ class FaultRequest:
     verb: str
     group: str
     resource: str
-    kind: str
     subresource: str
     namespace: str
     name: str
@@ -158,7 +157,6 @@ class FaultRule:
     resource: str | None = None
     """The plural."""
 
-    kind: str | None = None
     subresource: str | None = None
     """Empty: requests without a subresource only."""
 
@@ -196,7 +194,6 @@ class FaultRule:
                 for wanted, given in (
                     (self.group, request.group),
                     (self.resource, request.resource),
-                    (self.kind, request.kind),
                     (self.subresource, request.subresource),
                     (self.namespace, request.namespace),
                     (self.name, request.name),
@@ -210,7 +207,7 @@ class Fault:
 
     def __init__(self, faults: Faults, number: int, rule: FaultRule, action: Action) -> None:
         self._faults = faults
-        self._random = random.Random(rule.seed)  # noqa: S311 - it has to be repeatable
+        self._random = random.Random(rule.seed)
         self.id = str(number)
         self.rule = rule
         self.action = action

@@ -12,11 +12,8 @@ import aiohttp
 import orjson
 import pytest
 from support.commands import TIMEOUT, eventually
-
-from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-from trainmaster.devcluster.apiserver.server import ServerTiming
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
-from trainmaster.devcluster.testing.faults import (
+from support.devcluster.envtest import Environment, start_environment
+from support.devcluster.faults import (
     Action,
     CloseWatch,
     Delay,
@@ -29,6 +26,9 @@ from trainmaster.devcluster.testing.faults import (
     StallWatch,
     TruncateFrame,
 )
+
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
+from trainmaster.devcluster.apiserver.server import ServerTiming
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 _CONTROL = "/trainmaster.dev/faults"
@@ -78,7 +78,7 @@ async def test_a_delayed_request_is_carried_out_later(devcluster_server: Environ
 
 @pytest.mark.parametrize(("code", "reason"), [(409, "Conflict"), (503, "ServiceUnavailable")])
 async def test_a_refused_request_is_not_carried_out(devcluster_server: Environment, code: int, reason: str) -> None:
-    devcluster_server.faults.add(Refuse(code, retry_after=3), kind="ConfigMap", times=1)
+    devcluster_server.faults.add(Refuse(code, retry_after=3), resource="configmaps", times=1)
     async with (
         devcluster_server.session() as session,
         session.post(_LIST, json={"metadata": {"name": "a"}}) as response,
@@ -255,7 +255,6 @@ def _request(**parts: str) -> FaultRequest:
         "verb": "get",
         "group": "",
         "resource": "configmaps",
-        "kind": "ConfigMap",
         "subresource": "",
         "namespace": "default",
         "name": "a",
@@ -272,7 +271,7 @@ def _request(**parts: str) -> FaultRequest:
         ({"verb": "list"}, False),
         ({"resource": "configmaps", "group": ""}, True),
         ({"group": "batch"}, False),
-        ({"kind": "Secret"}, False),
+        ({"resource": "secrets"}, False),
         ({"subresource": "status"}, False),
         ({"namespace": "default", "name": "a"}, True),
         ({"namespace": "other"}, False),
