@@ -42,7 +42,6 @@ from trainmaster.devcluster.apiserver.storage import Journal, JournalError, Stor
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
 from trainmaster.devcluster.controllers.control_loop import Controller
 from trainmaster.devcluster.controllers.deployment.controller import DeploymentController
-from trainmaster.devcluster.controllers.disruption.controller import DisruptionController
 from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
 from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
@@ -50,8 +49,6 @@ from trainmaster.devcluster.controllers.jobset.controller import JobSetControlle
 from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
 from trainmaster.devcluster.controllers.pvcprotection.controller import PvcProtectionController
 from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
-from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
-from trainmaster.devcluster.controllers.resourcequota.controller import ResourceQuotaController
 from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
 from trainmaster.devcluster.controllers.tainteviction.controller import TaintEvictionController
 from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
@@ -347,13 +344,10 @@ class Cluster:
                 "jobset": JobSetController(api),
                 "job": JobController(api),
                 "replicasets": ReplicaSetController(api),
-                "resource-quotas": ResourceQuotaController(api),
                 "deployments": DeploymentController(api),
                 "endpointslices": EndpointSliceController(api),
-                "disruption": DisruptionController(api),
                 "scheduler": Scheduler(api),
                 "queues": QueueController(api),
-                "resource-claims": ResourceClaimController(api),
                 "tainteviction": TaintEvictionController(api),
                 "serviceaccounts": ServiceAccountController(api, root_ca=root_ca),
             }

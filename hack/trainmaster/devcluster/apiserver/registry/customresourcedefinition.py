@@ -13,9 +13,9 @@ import orjson
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError, immutable, unsupported
 from trainmaster.devcluster.apiserver.registry import printers
-from trainmaster.devcluster.apiserver.registry.apiextensions.naming import CLEANUP_FINALIZER, accept_names, condition
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
 from trainmaster.devcluster.apiserver.registry.customresource import kind_of, rules_of
+from trainmaster.devcluster.apiserver.registry.customresource_names import CLEANUP_FINALIZER, accept_names, condition
 from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
 from trainmaster.devcluster.apiserver.schema.structural_validation import validate_structural
