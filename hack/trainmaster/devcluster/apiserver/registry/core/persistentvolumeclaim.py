@@ -8,7 +8,7 @@ from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.core.validation.claims import ZERO, requested_size, validate_claim_spec
+from trainmaster.devcluster.apiserver.registry.core.claim_validation import ZERO, requested_size, validate_claim_spec
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from trainmaster.devcluster.apiserver.registry.core.validation.containers.resources import (
+from trainmaster.devcluster.apiserver.registry.core.container_validation import (
     is_huge_page,
     requested_by_containers,
 )
