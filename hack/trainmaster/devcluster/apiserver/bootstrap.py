@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.admission.plugins import (
     limitranger,
+    podsecurity,
     priority,
     runtimeclass,
     storageobjectinuseprotection,
@@ -167,6 +168,7 @@ def register_plugins(api: Api) -> None:
     api.add_admission(PODS, limitranger.pod_admission(api))
     api.add_admission(PODS, priority.pod_admission(api))
     api.add_admission(PODS, runtimeclass.pod_admission(api))
+    api.add_admission(PODS, podsecurity.pod_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, limitranger.claim_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, storageobjectinuseprotection.claim_admission())
     api.add_admission(PRIORITY_CLASSES, priority.class_admission(api))

@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.scheduler.filters import (
+    HostPort,
     explain_insufficiency,
     filter_node,
     fit_error,
+    host_ports,
     pre_filter_error,
 )
 from trainmaster.devcluster.scheduler.volume_binding import claims_problem
@@ -33,15 +35,21 @@ class NodeInfo:
     pods: dict[str, Resources] = field(default_factory=dict)
     """Requests by pod uid."""
 
-    def add(self, uid: str, requests: Resources) -> None:
+    ports: dict[str, set[HostPort]] = field(default_factory=dict)
+    """Ports of the host by pod uid."""
+
+    def add(self, pod: JsonObject) -> None:
         """Count a pod; one that is counted already stays as it is."""
+        uid = pod["metadata"]["uid"]
         if uid not in self.pods:
-            self.pods[uid] = requests
+            requests = self.pods[uid] = pod_requests(pod["spec"])
+            self.ports[uid] = host_ports(pod)
             for name, quantity in requests.items():
                 self.requested[name] = self.requested.get(name, _ZERO) + quantity
 
     def remove(self, uid: str) -> bool:
         """Forget a pod; tells whether it was counted."""
+        self.ports.pop(uid, None)
         requests = self.pods.pop(uid, None)
         for name, quantity in (requests or {}).items():
             self.requested[name] = self.requested[name] - quantity
@@ -92,6 +100,7 @@ class Snapshot:
         infos = {node["metadata"]["name"]: node_infos.get(node["metadata"]["name"]) for node in nodes}
         self._requested = {name: dict(info.requested) for name, info in infos.items()}
         self._pods = {name: len(info.pods) for name, info in infos.items()}
+        self._ports = {name: set[HostPort]().union(*info.ports.values()) for name, info in infos.items()}
 
     def schedule(self, pod: JsonObject) -> ScheduleResult:
         """Find the first node that the pod fits on."""
@@ -104,9 +113,10 @@ class Snapshot:
         reasons = []
         for node in self._nodes:
             name = node["metadata"]["name"]
-            found = filter_node(pod, requests, node, self._requested[name], self._pods[name])
+            found = filter_node(pod, requests, node, self._requested[name], self._pods[name], ports=self._ports[name])
             if not found:
                 self._pods[name] += 1
+                self._ports[name] |= host_ports(pod)
                 for resource in self._limit.keys() & requests.keys():
                     self._limit[resource] = self._limit[resource] - requests[resource]
                 for resource, quantity in requests.items():

@@ -30,7 +30,6 @@ from trainmaster.devcluster.scheduler.gangs.queue_capacity import is_enqueued_on
 from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
 from trainmaster.devcluster.scheduler.preemption import Preemption
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resource_requirements import pod_requests
 
 _DEFAULT_NAME = "default-scheduler"
 _SCHEDULER_NAMES = frozenset({_DEFAULT_NAME, "scheduler-plugins-scheduler", "volcano"})
@@ -108,7 +107,7 @@ class Scheduler(SingleLoopController):
         elif node:
             self._unschedulable.discard(event.key)
             if uid not in self._node_infos.get(node).pods:
-                self._node_infos.get(node).add(uid, pod_requests(pod["spec"]))
+                self._node_infos.get(node).add(pod)
             self._loop.add(event.key)
         elif event.previous is None or _scheduling_inputs(event.previous.object) != _scheduling_inputs(pod):
             self._loop.add(event.key)
