@@ -42,16 +42,16 @@ from trainmaster.devcluster.apiserver.storage import Journal, JournalError, Stor
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
 from trainmaster.devcluster.controllers.control_loop import Controller
 from trainmaster.devcluster.controllers.deployment.controller import DeploymentController
-from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.endpointslice import EndpointSliceController
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
-from trainmaster.devcluster.controllers.pvcprotection.controller import PvcProtectionController
-from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
-from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
-from trainmaster.devcluster.controllers.tainteviction.controller import TaintEvictionController
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.namespace import NamespaceController
+from trainmaster.devcluster.controllers.pvcprotection import PvcProtectionController
+from trainmaster.devcluster.controllers.replicaset import ReplicaSetController
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
+from trainmaster.devcluster.controllers.tainteviction import TaintEvictionController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,

@@ -12,7 +12,7 @@ from support.disk import BrittleStore
 from support.workloads import add_node
 
 from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, PODS, SERVICES
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.scheduler.scheduler import Scheduler

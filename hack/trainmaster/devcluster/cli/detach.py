@@ -23,8 +23,7 @@ from types import FrameType
 from typing import BinaryIO
 
 from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get_manager_status
-from trainmaster.devcluster.cli.printers import print_remedy, print_usage
-from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start
+from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start, print_remedy, print_usage
 from trainmaster.devcluster.manager.health import READY, READY_TIMEOUT, STARTING, ManagerStatus
 from trainmaster.devcluster.settings import MANAGER, PARTS, ClusterSettings
 from trainmaster.devcluster.state import AlreadyRunning, ClusterError, ClusterRecord, StateDirectory

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from trainmaster.devcluster.controllers.tainteviction.tolerations import tolerates
+from trainmaster.devcluster.controllers.tainteviction import tolerates
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 from trainmaster.runtime.resource_requirements import Resources

@@ -6,7 +6,7 @@ import pytest
 from support.devcluster.stepper import Stepper
 from support.workloads import GPU, add_node
 
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 

@@ -18,7 +18,7 @@ from trainmaster.devcluster.apiserver.resources import (
     VOLCANO_QUEUES,
     GroupResource,
 )
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.runtime.jsontree import JsonObject
 

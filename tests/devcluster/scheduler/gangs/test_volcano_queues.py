@@ -23,7 +23,7 @@ from trainmaster.devcluster.apiserver.resources import (
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
 from trainmaster.devcluster.controllers.indexer import find
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.runtime.jsontree import JsonObject

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, SERVICES
 from trainmaster.devcluster.apiserver.storage import ObjectKey
-from trainmaster.devcluster.controllers.endpointslice.endpoints import is_headless
+from trainmaster.devcluster.controllers.endpointslice import is_headless
 from trainmaster.devcluster.kubelet.environment import Lookup
 from trainmaster.devcluster.kubelet.network.addresses import host_address, hostname
 from trainmaster.devcluster.kubelet.network.hosts_file import HostsFile

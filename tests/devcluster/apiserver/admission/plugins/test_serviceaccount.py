@@ -13,7 +13,7 @@ from trainmaster.devcluster.apiserver.admission.plugins.serviceaccount import TO
 from trainmaster.devcluster.apiserver.bootstrap import add_system_priority_classes
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
-from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resource_requirements import pod_requests
 

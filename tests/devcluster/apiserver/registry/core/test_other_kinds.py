@@ -10,7 +10,7 @@ from support.apiserver import mistakes_of
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
-from trainmaster.devcluster.apiserver.registry.metric_targets import metric_targets
+from trainmaster.devcluster.apiserver.registry.printers import metric_targets
 from trainmaster.devcluster.apiserver.resources import (
     CONFIGMAPS,
     EVENTS,

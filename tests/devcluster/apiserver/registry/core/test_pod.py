@@ -13,8 +13,7 @@ from support.verdicts.cases import case, case_names, in_namespace
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces, register_plugins
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
-from trainmaster.devcluster.apiserver.registry.core.pod_qos import qos_class
-from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod_spec
+from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod_spec, qos_class
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 from trainmaster.devcluster.apiserver.storage import Store

@@ -8,14 +8,13 @@ from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
-from trainmaster.devcluster.apiserver.registry.core.pod_qos import qos_class
 from trainmaster.devcluster.apiserver.registry.core.pod_validation import (
     validate_ephemeral_containers_update,
     validate_new_pod,
     validate_pod,
     validate_pod_update,
 )
-from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod
+from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod, qos_class
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
 from trainmaster.devcluster.apiserver.resources import GroupResource

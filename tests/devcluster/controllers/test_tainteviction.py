@@ -8,8 +8,7 @@ import pytest
 from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import NODES, PODS
-from trainmaster.devcluster.controllers.tainteviction.controller import TaintEvictionController
-from trainmaster.devcluster.controllers.tainteviction.tolerations import tolerated_for
+from trainmaster.devcluster.controllers.tainteviction import TaintEvictionController, tolerated_for
 from trainmaster.runtime.jsontree import JsonObject
 
 DRAINED = {"key": "maintenance", "effect": "NoExecute"}

@@ -6,7 +6,7 @@ import pytest
 from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.runtime.jsontree import JsonObject
 
 

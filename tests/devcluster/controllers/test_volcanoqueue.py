@@ -6,7 +6,7 @@ import pytest
 from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import VOLCANO_POD_GROUPS, VOLCANO_QUEUES
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -7,9 +7,9 @@ from support.devcluster.stepper import Stepper
 from support.workloads import LABELS, make_ready, replicaset, service, template
 
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, REPLICA_SETS, SERVICES
-from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
-from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
+from trainmaster.devcluster.controllers.endpointslice import EndpointSliceController
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
+from trainmaster.devcluster.controllers.replicaset import ReplicaSetController
 from trainmaster.runtime.jsontree import JsonObject
 
 

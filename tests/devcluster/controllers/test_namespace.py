@@ -7,10 +7,10 @@ from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
-from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
-from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
+from trainmaster.devcluster.controllers.namespace import NamespaceController
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 
 
 @pytest.fixture

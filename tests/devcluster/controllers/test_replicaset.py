@@ -9,7 +9,7 @@ from support.devcluster.stepper import Stepper
 from support.workloads import LABELS, make_ready, replicaset, template, terminating
 
 from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PODS, REPLICA_SETS
-from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
+from trainmaster.devcluster.controllers.replicaset import ReplicaSetController
 from trainmaster.runtime.jsontree import JsonObject
 
 

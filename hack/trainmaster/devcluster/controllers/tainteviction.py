@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -21,7 +21,6 @@ from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleL
 from trainmaster.devcluster.controllers.indexer import Indexer, find
 from trainmaster.devcluster.controllers.objects import is_terminating, parse_time
 from trainmaster.devcluster.controllers.pods import is_active
-from trainmaster.devcluster.controllers.tainteviction.tolerations import tolerated_for
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -100,3 +99,23 @@ def _taints(node: JsonObject | None) -> list[JsonObject]:
 
 def _text(taint: JsonObject) -> str:
     return f"{taint.get('key')}={taint.get('value', '')}"
+
+
+def tolerated_for(tolerations: Iterable[JsonObject], taint: JsonObject) -> float | None:
+    """Return for how many seconds a taint with the effect NoExecute is tolerated; 0: not at all, None: for ever."""
+    matching = [toleration for toleration in tolerations if tolerates(toleration, taint)]
+    if not matching:
+        return 0.0
+    limits = [each["tolerationSeconds"] for each in matching if each.get("tolerationSeconds") is not None]
+    return max(0.0, float(min(limits))) if limits else None
+
+
+def tolerates(toleration: JsonObject, taint: JsonObject) -> bool:
+    """Tell whether a toleration matches a taint."""
+    if toleration.get("effect") and toleration["effect"] != taint["effect"]:
+        return False
+    if toleration.get("key") and toleration["key"] != taint["key"]:
+        return False
+    if toleration.get("operator", "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")

@@ -7,7 +7,7 @@ from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.admission.plugins.storageobjectinuseprotection import claim_admission
 from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PODS
-from trainmaster.devcluster.controllers.pvcprotection.controller import PvcProtectionController
+from trainmaster.devcluster.controllers.pvcprotection import PvcProtectionController
 from trainmaster.runtime.jsontree import JsonObject
 
 
