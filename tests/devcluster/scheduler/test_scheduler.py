@@ -140,3 +140,9 @@ async def test_two_pods_do_not_get_one_port_of_the_host(cluster: Stepper) -> Non
     await cluster.set_pod(cluster.api.get(PODS, "default", "ip"), "Succeeded")
     await cluster.settle()
     assert node_of(cluster, "second") == "laptop"
+
+
+async def test_a_pod_that_claims_devices_waits_and_is_told_why(cluster: Stepper) -> None:
+    await create(cluster, "a", resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "four"}])
+    text = "cannot allocate all claims: the embedded cluster has no devices; use a cluster with a driver for them"
+    assert scheduling(cluster, "a")["message"] == f"0/1 nodes are available: {text}."

@@ -10,7 +10,7 @@ from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.runtime.jsontree import JsonObject
 
-_NO_DEVICES = "cannot allocate all claims: the embedded cluster has no devices for them, run this pod on another one"
+_NO_DEVICES = "cannot allocate all claims: the embedded cluster has no devices; use a cluster with a driver for them"
 _UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
 
