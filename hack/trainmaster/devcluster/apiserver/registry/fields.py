@@ -14,9 +14,6 @@ _PORT_NAME_LENGTH = 15
 _PORT_CHARACTERS = re.compile("[-a-z0-9]+")
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 _CONFIG_KEY_LENGTH = 253
-_HEADER_NAME = "[-A-Za-z0-9]+"
-_LARGEST_ID = 2**31 - 1
-_LARGEST_MODE = 0o777
 
 
 def invalid(path: str, value: Any, problems: Iterable[str]) -> Iterator[FieldError]:
@@ -131,29 +128,6 @@ def config_key_problems(key: str) -> list[str]:
     elif key.startswith(".."):
         problems.append("must not start with '..'")
     return problems
-
-
-def header_name_problems(name: str) -> list[str]:
-    """Return what is wrong with the name of an HTTP header."""
-    if re.fullmatch(_HEADER_NAME, name):
-        return []
-    example = f"(e.g. 'X-Header-Name', regex used for validation is '{_HEADER_NAME}')"
-    return [f"a valid HTTP header must consist of alphanumeric characters or '-' {example}"]
-
-
-def posix_id(obj: dict[str, Any], path: str, field: str) -> Iterator[FieldError]:
-    """Check the number of a user or group."""
-    if (value := obj.get(field)) is not None:
-        yield from between(f"{path}.{field}", value, 0, _LARGEST_ID)
-
-
-def file_mode(obj: dict[str, Any], path: str, field: str) -> Iterator[FieldError]:
-    """Check the permissions of a file."""
-    value = obj.get(field)
-    if value is not None and not 0 <= value <= _LARGEST_MODE:
-        yield FieldError(
-            f"{path}.{field}", "Invalid", value, "must be a number between 0 and 0777 (octal), both inclusive"
-        )
 
 
 def address(path: str, value: str) -> Iterator[FieldError]:

@@ -99,8 +99,6 @@ def test_images_that_may_change_are_pulled_always(image: str, policy: str) -> No
     ("source", "completed"),
     [
         ({"projected": {}}, {"projected": {"defaultMode": 0o644}}),
-        ({"rbd": {}}, {"rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"}}),
-        ({"iscsi": {}}, {"iscsi": {"iscsiInterface": "default"}}),
         (
             {"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}, {"clusterTrustBundle": {"path": "x"}}]}},
             {

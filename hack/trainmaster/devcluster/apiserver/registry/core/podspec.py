@@ -28,10 +28,6 @@ _VOLUMES: Mapping[str, Mapping[str, Any]] = {
     "downwardAPI": {"defaultMode": _DEFAULT_MODE},
     "projected": {"defaultMode": _DEFAULT_MODE},
     "hostPath": {"type": ""},
-    "iscsi": {"iscsiInterface": "default"},
-    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
-    "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
-    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
 }
 _COMPUTE = ("cpu", "memory")
 
