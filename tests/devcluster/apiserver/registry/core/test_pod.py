@@ -15,7 +15,7 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod_spec, qos_class
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.resources import JOBS, PODS
+from trainmaster.devcluster.apiserver.resources import JOBS, NAMESPACES, PODS
 from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
@@ -64,23 +64,21 @@ async def test_an_odd_pod_is_refused_or_stored_and_never_an_error_of_the_server(
     api = Api(Store(), builtin_registry())
     register_plugins(api)
     await create_system_namespaces(api)
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await api.create(NAMESPACES, {"metadata": {"name": "restricted", "labels": labels}})
     answers: set[int] = set()
-    for number in range(250):
+    for number in range(400):
         obj = copy_tree(chance.choice(seeds))
         for holder, key in chance.choices(list(_places(obj["spec"])), k=chance.randint(1, 3)):
             holder[key] = _spoilt(holder[key], chance)
         obj["metadata"] = {"name": f"odd-{number}"}
+        namespace = chance.choice(["default", "restricted"])
         try:
-            await api.create(PODS if obj["kind"] == "Pod" else JOBS, obj, namespace="default")
+            await api.create(PODS if obj["kind"] == "Pod" else JOBS, obj, namespace=namespace)
             answers.add(201)
         except StatusError as error:
             answers.add(error.code)
     assert {201, 400, 422} <= answers <= {201, 400, 403, 422}
-
-
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-ARCH = 'deprecated since v1.14; use "kubernetes.io/arch" instead'
-NULL = "a null labelSelector results in matching no pod"
 
 
 def _asking(limits: Any = None, requests: Any = None, **fields: Any) -> Any:

@@ -58,11 +58,11 @@ def violations(spec: JsonObject, level: str) -> Iterator[str]:
         yield from _restricted(spec)
 
 
-def _containers(spec: JsonObject) -> Iterator[tuple[JsonObject, JsonObject]]:
-    """Yield all containers, each with its security context."""
+def _containers(spec: JsonObject) -> Iterator[tuple[str, JsonObject, JsonObject]]:
+    """Yield all containers, each with its name and its security context."""
     for field in _CONTAINERS:
         for container in spec.get(field) or ():
-            yield container, container.get("securityContext") or {}
+            yield container.get("name") or "", container, container.get("securityContext") or {}
 
 
 def _named(names: Iterable[str], must: str) -> str:
@@ -71,51 +71,52 @@ def _named(names: Iterable[str], must: str) -> str:
 
 
 def _baseline(spec: JsonObject) -> Iterator[str]:
+    containers = list(_containers(spec))
     if found := [f"{field}=true" for field in _HOST_NAMESPACES if spec.get(field)]:
         yield f"host namespaces ({', '.join(found)})"
-    if names := [each["name"] for each, context in _containers(spec) if context.get("privileged")]:
+    if names := [name for name, _, context in containers if context.get("privileged")]:
         yield f"privileged ({_named(names, 'not set securityContext.privileged=true')})"
-    for container, context in _containers(spec):
+    for name, container, context in containers:
         added = set((context.get("capabilities") or {}).get("add") or ()) - _DEFAULT_CAPABILITIES
         if added:
             listed = ", ".join(map(errors.quote, sorted(added)))
             must = f"not include {listed} in securityContext.capabilities.add"
-            yield f"non-default capabilities ({_named([container['name']], must)})"
+            yield f"non-default capabilities ({_named([name], must)})"
         ports = ", ".join(str(port["hostPort"]) for port in container.get("ports") or () if port.get("hostPort"))
         if ports:
-            yield f"hostPort ({_named([container['name']], f'not use hostPorts {ports}')})"
-    if names := [volume["name"] for volume in spec.get("volumes") or () if volume.get("hostPath") is not None]:
-        yield f"hostPath volumes (volume {', '.join(map(errors.quote, names))})"
-    if any(_seccomp(context) == "Unconfined" for context in (_of_pod(spec), *(each for _, each in _containers(spec)))):
+            yield f"hostPort ({_named([name], f'not use hostPorts {ports}')})"
+    for name, source in _volumes(spec):
+        if source == "hostPath":
+            yield f"hostPath volumes (volume {errors.quote(name)})"
+    if "Unconfined" in (_seccomp(_of_pod(spec)), *(_seccomp(context) for _, _, context in containers)):
         yield 'seccompProfile (must not set securityContext.seccompProfile.type to "Unconfined")'
 
 
 def _restricted(spec: JsonObject) -> Iterator[str]:
-    for volume in spec.get("volumes") or ():
-        kinds = [kind for kind in volume if kind != "name" and kind not in _RESTRICTED_VOLUMES]
-        if kinds:
-            yield f"restricted volume types (volume {errors.quote(volume['name'])} uses {', '.join(kinds)})"
-    containers = list(_containers(spec))
-    rises = [each["name"] for each, context in containers if context.get("allowPrivilegeEscalation") is not False]
-    if rises:
+    pod, containers = _of_pod(spec), list(_containers(spec))
+    for name, source in _volumes(spec):
+        if source not in _RESTRICTED_VOLUMES:
+            yield f"restricted volume types (volume {errors.quote(name)} uses {source})"
+    if names := [name for name, _, context in containers if context.get("allowPrivilegeEscalation") is not False]:
         must = "set securityContext.allowPrivilegeEscalation=false"
-        yield f"allowPrivilegeEscalation != false ({_named(rises, must)})"
-    capable = [each["name"] for each, context in containers if not _drops_all(context.get("capabilities") or {})]
-    if capable:
+        yield f"allowPrivilegeEscalation != false ({_named(names, must)})"
+    if names := [name for name, _, context in containers if not _drops_all(context.get("capabilities") or {})]:
         must = 'set securityContext.capabilities.drop=["ALL"] and add nothing but "NET_BIND_SERVICE"'
-        yield f"unrestricted capabilities ({_named(capable, must)})"
-    pod = _of_pod(spec)
-    roots = [
-        each["name"] for each, context in containers if context.get("runAsNonRoot", pod.get("runAsNonRoot")) is not True
-    ]
-    if roots:
-        yield f"runAsNonRoot != true (pod or {_named(roots, 'set securityContext.runAsNonRoot=true')})"
-    if 0 in (pod.get("runAsUser"), *(context.get("runAsUser") for _, context in containers)):
+        yield f"unrestricted capabilities ({_named(names, must)})"
+    inherited = pod.get("runAsNonRoot")
+    if names := [name for name, _, context in containers if context.get("runAsNonRoot", inherited) is not True]:
+        yield f"runAsNonRoot != true (pod or {_named(names, 'set securityContext.runAsNonRoot=true')})"
+    if 0 in (pod.get("runAsUser"), *(context.get("runAsUser") for _, _, context in containers)):
         yield "runAsUser=0 (pod and containers must not set securityContext.runAsUser=0)"
-    open_ = [each["name"] for each, context in containers if (_seccomp(context) or _seccomp(pod)) not in _SECCOMP]
-    if open_:
+    if names := [name for name, _, context in containers if (_seccomp(context) or _seccomp(pod)) not in _SECCOMP]:
         must = 'set securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost"'
-        yield f"seccompProfile (pod or {_named(open_, must)})"
+        yield f"seccompProfile (pod or {_named(names, must)})"
+
+
+def _volumes(spec: JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield the sources of all volumes, each with the name of its volume."""
+    for volume in spec.get("volumes") or ():
+        yield from ((volume.get("name") or "", kind) for kind in volume if kind != "name" and volume[kind] is not None)
 
 
 def _of_pod(spec: JsonObject) -> JsonObject:
