@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.registry.customresource import kind_of
-from trainmaster.devcluster.apiserver.registry.customresource_names import (
+from trainmaster.devcluster.apiserver.registry.customresourcedefinition import (
     CLEANUP_FINALIZER,
     accept_names,
     is_established,
