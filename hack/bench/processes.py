@@ -28,6 +28,10 @@ from trainmaster.devcluster.manager import parent_death
 from trainmaster.devcluster.settings import PARTS
 from trainmaster.devcluster.state import StateDirectory
 
+TESTS: Final = Path(__file__).parents[2] / "tests"
+FAULTY_CLUSTER: Final = "support.devcluster.faultycluster"
+"""The module of the tests that runs the embedded cluster with the control API of faults."""
+
 _START_TIMEOUT = 180.0
 _STOP_TIMEOUT = 30.0
 _POLL = 0.02
@@ -151,14 +155,19 @@ class Manager(Process):
         return _last_lines(self._log)
 
 
+def python_path(*directories: Path) -> str:
+    """Return the search path of a Python that finds these besides what it finds by itself."""
+    return os.pathsep.join([*map(str, directories), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+
 @asynccontextmanager
 async def api_server(directory: Path) -> AsyncIterator[Server]:
     """Run a bare API server."""
     audit, log = directory / "audit.log", directory / "server.log"
     state = StateDirectory(directory / "cluster")
-    command = ["trainmaster.devcluster", "cluster", "up", "--state-dir", str(state.path)]
-    command += ["--without", ",".join(PARTS), "--audit-log", str(audit), "--fault-control"]
-    async with run_process(command, log) as process:
+    command = [FAULTY_CLUSTER, "cluster", "up", "--state-dir", str(state.path)]
+    command += ["--without", ",".join(PARTS), "--audit-log", str(audit)]
+    async with run_process(command, log, {"PYTHONPATH": python_path(TESTS)}) as process:
         deadline = time.monotonic() + _START_TIMEOUT
         while (record := state.read_record()) is None or record.pid != process.pid:
             if process.poll() is not None or time.monotonic() > deadline:

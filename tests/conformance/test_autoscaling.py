@@ -30,21 +30,6 @@ async def test_an_autoscaler_gets_its_defaults(autoscalers: Collection) -> None:
     assert "behavior" not in spec
 
 
-@pytest.mark.parametrize(
-    ("spec", "cause"),
-    [
-        ({"maxReplicas": 0}, ("spec.maxReplicas", "FieldValueInvalid")),
-        ({"minReplicas": 4}, ("spec.maxReplicas", "FieldValueInvalid")),
-        ({"minReplicas": 0}, ("spec.minReplicas", "FieldValueInvalid")),
-        ({"scaleTargetRef": {"kind": "Job", "name": ""}}, ("spec.scaleTargetRef.name", "FieldValueRequired")),
-        ({"metrics": [{"type": "Resource"}]}, ("spec.metrics[0].resource", "FieldValueRequired")),
-        ({"metrics": [{"type": "Guess"}]}, ("spec.metrics[0].type", "FieldValueNotSupported")),
-    ],
-)
-async def test_an_autoscaler_is_validated(autoscalers: Collection, spec: JsonObject, cause: tuple[str, str]) -> None:
-    assert cause in (await autoscalers.create(autoscaler(**spec))).causes()
-
-
 async def test_an_unknown_field_is_refused_where_asked_for(autoscalers: Collection) -> None:
     answer = await autoscalers.create(autoscaler(replicas=3), fieldValidation="Strict")
     assert 'unknown field "spec.replicas"' in answer.refused(400, "BadRequest")["message"]

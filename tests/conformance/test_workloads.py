@@ -77,7 +77,7 @@ def _pod(**fields: Any) -> JsonObject:
     return pod("a", containers=[{"name": "main", "image": IMAGE, **fields}])
 
 
-async def test_what_is_given_twice_is_accepted_with_a_warning(pods: Collection) -> None:
+async def test_what_is_given_twice_is_accepted(pods: Collection) -> None:
     obj = _pod(
         env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
         ports=[{"containerPort": 80}, {"containerPort": 80}],
@@ -87,11 +87,6 @@ async def test_what_is_given_twice_is_accepted_with_a_warning(pods: Collection) 
     spec = answer.ok(201)["spec"]
     assert [len(spec["containers"][0][field]) for field in ("env", "ports")] == [2, 2]
     assert len(spec["imagePullSecrets"]) == 2
-    assert sorted(answer.warnings) == [
-        'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply',
-        "spec.containers[0].ports[1]: duplicate port definition with spec.containers[0].ports[0]",
-        'spec.imagePullSecrets[1].name: duplicate name "s"',
-    ]
 
 
 async def test_a_negative_grace_period_is_accepted(pods: Collection) -> None:
@@ -140,21 +135,6 @@ async def test_containers_for_debugging_come_by_their_subresource_and_stay(pods:
         ("spec.ephemeralContainers[1].image", "FieldValueRequired"),
         ("spec.ephemeralContainers[1].ports", "FieldValueForbidden"),
     ]
-
-
-async def test_resources_change_by_their_subresource_and_nothing_else_does(pods: Collection) -> None:
-    await pods.made(_pod(resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}))
-
-    async def resize(requests: str, limits: str, **options: Any) -> Answer:
-        resources = {"requests": {"cpu": requests}, "limits": {"cpu": limits}}
-        container = {"name": "main", "image": "ignored", "resources": resources}
-        return await pods.patch("a", {"spec": {"containers": [container]}}, form=STRATEGIC_PATCH, **options)
-
-    (await resize("2", "3")).refused(422, "Invalid")
-    (container,) = (await resize("2", "3", subresource="resize")).ok(200)["spec"]["containers"]
-    assert (container["resources"]["requests"], container["image"]) == ({"cpu": "2"}, IMAGE)
-    causes = (await resize("4", "3", subresource="resize")).causes()
-    assert causes == [("spec.containers[0].resources.requests", "FieldValueInvalid")]
 
 
 async def test_numbers_fit_their_type(pods: Collection) -> None:

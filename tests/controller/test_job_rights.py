@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.devcluster.faults import Refuse, StallWatch
 from support.enforcement import Enforced, enforced, shipped_configuration, shipped_objects
 from support.installations import create_namespace
 from support.jobworld import KINDS, job_object, replicas
@@ -18,7 +19,6 @@ from trainmaster.controller.configuration import TrainingOperator
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.resources import job_resource
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
-from trainmaster.devcluster.testing.faults import Refuse, StallWatch
 from trainmaster.runtime.jsontree import JsonObject
 
 TEAM = "team"

@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 from structlog.testing import capture_logs
+from support.devcluster.faults import Delay, Refuse, StallWatch
 from support.enforcement import NAMESPACE, Enforced, enforced, roles_for, shipped_configuration, shipped_objects
 from support.failing_pods import show_failure
 from support.golden import POD_GROUPS, VOLCANO_POD_GROUPS
@@ -28,7 +29,6 @@ from trainmaster.controller.diagnosis import diagnosis, reading
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, SECRETS, Resource
 from trainmaster.controller.resources import JOBSETS, RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
-from trainmaster.devcluster.testing.faults import Delay, Refuse, StallWatch
 from trainmaster.runtime.api.constants import LEGACY_FINALIZER
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from support.commands import trainmaster
+from support.devcluster.envtest import Environment, start_environment
+from support.devcluster.stepper import Stepper
 
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

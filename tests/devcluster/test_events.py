@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 from support.commands import TIMEOUT
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, NAMESPACES
 from trainmaster.devcluster.events import EventBroadcaster, EventRecorder, Note
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 NOTE = Note("Warning", "Broken", "it does not work")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import orjson
 import pytest
+from support.devcluster.envtest import Environment, start_environment
 from support.kubectl import Kubectl
 
 from trainmaster.devcluster.apiserver.resources import (
@@ -24,7 +25,6 @@ from trainmaster.devcluster.apiserver.resources import (
     SERVICES,
 )
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, definition_file
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 pytestmark = [pytest.mark.nightly, pytest.mark.kubectl]
 

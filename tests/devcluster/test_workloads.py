@@ -87,11 +87,6 @@ metadata: {{name: web}}
 spec:
   selector: {{app: web}}
   ports: [{{name: http, port: 18443, targetPort: http}}]
----
-apiVersion: policy/v1
-kind: PodDisruptionBudget
-metadata: {{name: web}}
-spec: {{maxUnavailable: 1, selector: {{matchLabels: {{app: web}}}}}}
 """
 
 
@@ -139,9 +134,6 @@ async def test_kubectl_shows_it_as_of_a_real_cluster(web: Web) -> None:
     header, row = (await web.kubectl("get", "rs")).splitlines()
     assert header.split() == ["NAME", "DESIRED", "CURRENT", "READY", "AGE"]
     assert row.split()[1:4] == ["2", "2", "2"]
-    header, row = (await web.kubectl("get", "pdb")).splitlines()
-    assert header.split() == ["NAME", "MIN", "AVAILABLE", "MAX", "UNAVAILABLE", "ALLOWED", "DISRUPTIONS", "AGE"]
-    assert row.split()[:4] == ["web", "N/A", "1", "1"]
     header, row = (await web.kubectl("get", "endpoints", "web")).splitlines()
     assert header.split() == ["NAME", "ENDPOINTS", "AGE"]
     assert all(each.endswith(f":{PORT}") for each in row.split()[1].split(","))

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.audit import AuditLogReader
 from support.commands import eventually
+from support.devcluster.faults import StallWatch
+from support.devcluster.faultycluster import FaultyCluster
 from support.proxy import Direction, FaultProxy
 from support.stack import manager
 from support.training import apply_runtime, runtime, trainjob, until
@@ -20,11 +22,9 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS, TRAINER_DEFINITIONS, install_definitions
 from trainmaster.devcluster.settings import GARBAGE_COLLECTION, ClusterSettings
 from trainmaster.devcluster.state import StateDirectory
-from trainmaster.devcluster.testing.faults import StallWatch
 
 
 class Echo:
@@ -186,7 +186,9 @@ async def test_nothing_is_made_again_for_a_trainjob_that_the_cache_does_not_know
     """What is made for it is collected at once, which is an event, which lets it be made again, and so on."""
     state, audit = StateDirectory(tmp_path / "cluster"), AuditLogReader(tmp_path / "audit.log")
     parts = frozenset({GARBAGE_COLLECTION})
-    async with Cluster(ClusterSettings(state=state, port=0, parts=parts, audit_log=tmp_path / "audit.log")) as cluster:
+    async with FaultyCluster(
+        ClusterSettings(state=state, port=0, parts=parts, audit_log=tmp_path / "audit.log")
+    ) as cluster:
         await install_definitions(cluster.api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS))
         access = await load_config(kubeconfig=str(state.kubeconfig))
         async with KubeClient(access, user_agent="tests") as client:
@@ -205,7 +207,7 @@ async def test_nothing_is_made_again_for_a_trainjob_that_the_cache_does_not_know
     assert made == {"trainjobs": 1, "configmaps": 1, "jobsets": 1}
 
 
-async def is_quiet(cluster: Cluster) -> bool:
+async def is_quiet(cluster: FaultyCluster) -> bool:
     """Whether nothing is written for a while."""
     before = cluster.api.store.revision
     await asyncio.sleep(1)

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Mapping
 from typing import Any
 
 import pytest
+from support.devcluster.envtest import Environment
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import PODS, ROLE_BINDINGS, ROLES
-from trainmaster.devcluster.testing.envtest import Environment
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 AS_ME = {"Impersonate-User": "system:serviceaccount:default:me"}

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trainmaster.devcluster.apiserver.errors import FieldError
+from trainmaster.devcluster.apiserver.registry.core.pod_validation import validate_pod_spec
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod, default_pod_spec
-from trainmaster.devcluster.apiserver.registry.core.validation.pods.podspec import validate_pod_spec
 from trainmaster.devcluster.kubelet.container import Termination
 from trainmaster.devcluster.kubelet.pod_lifecycle import PodActions, PodLifecycle
 from trainmaster.devcluster.kubelet.pod_status import pod_status
@@ -92,7 +92,7 @@ def in_short(errors: list[FieldError]) -> list[str]:
 
 def wrong(**fields: Any) -> list[str]:
     """What is wrong with a pod that has these fields in its spec."""
-    return in_short(validate_pod_spec(pod_spec(**fields), "spec", pod_name="demo"))
+    return in_short(validate_pod_spec(pod_spec(**fields), "spec", is_pod=True))
 
 
 def wrong_in_template(**fields: Any) -> list[str]:

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from support.devcluster.faultycluster import FaultyCluster
+
 from trainmaster.controller.configuration import OFF, Configuration, Health, Metrics, Webhook
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.auth.loader import load_config
@@ -26,7 +28,6 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.parts import Setup
-from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
@@ -57,7 +58,7 @@ class Stack:
 
     access: RestConfig
     client: KubeClient
-    cluster: Cluster | None
+    cluster: FaultyCluster | None
     """The embedded cluster, if it is one."""
 
 
@@ -76,7 +77,7 @@ async def api_server(directory: Path, *, definitions: bool = True, rbac: bool = 
     state = StateDirectory(directory / "cluster")
     if definitions and not state.path.exists():
         shutil.copytree(await _state_with_definitions(), state.path)
-    async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset(), rbac=rbac)) as cluster:
+    async with FaultyCluster(ClusterSettings(state=state, port=0, parts=frozenset(), rbac=rbac)) as cluster:
         access = await load_config(kubeconfig=str(state.kubeconfig))
         async with KubeClient(access, user_agent="trainmaster-tests") as client:
             yield Stack(access, client, cluster)
@@ -88,7 +89,7 @@ async def _state_with_definitions() -> Path:
         directory = Path(tempfile.mkdtemp(prefix="trainmaster-tests-"))
         atexit.register(shutil.rmtree, directory)
         state = StateDirectory(directory / "cluster")
-        async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset())) as cluster:
+        async with FaultyCluster(ClusterSettings(state=state, port=0, parts=frozenset())) as cluster:
             await install_definitions(cluster.api, (*JOBSET_DEFINITIONS, *TRAINER_DEFINITIONS, *GANG_DEFINITIONS))
         _made.append(state.path)
     return _made[0]

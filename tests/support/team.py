@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.commands import Finished, Running, client_of, started
+from support.devcluster.faultycluster import FaultyCluster
 from support.running_jobs import job, jobs
 from support.stack import api_server
 from support.training import (
@@ -30,7 +31,6 @@ from support.training import runtime as cluster_runtime
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
 from trainmaster.runtime.jsontree import JsonObject
 
 IN_PLACE = "restarted-in-place"
@@ -112,7 +112,7 @@ async def team(kubeconfig: Path, name: str, directory: Path) -> AsyncIterator[Te
 
 
 @asynccontextmanager
-async def quiet_team(directory: Path) -> AsyncIterator[tuple[Team, Cluster]]:
+async def quiet_team(directory: Path) -> AsyncIterator[tuple[Team, FaultyCluster]]:
     """A namespace of an API server on which nobody works, and that server: jobs stay as the test leaves them."""
     async with api_server(directory) as stack:
         assert stack.cluster is not None

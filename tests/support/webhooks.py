@@ -12,11 +12,11 @@ from typing import Any
 
 import orjson
 from aiohttp import web
+from support.devcluster.envtest import Environment
 
 from trainmaster.devcluster.apiserver.resources import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, GroupResource
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
 from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.testing.envtest import Environment
 
 SERVICE_HOST = "hooks.kube-system.svc"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from support.devcluster.stepper import Stepper
+
 from trainmaster.devcluster.apiserver.resources import DEPLOYMENTS, NODES, PODS, REPLICA_SETS
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 LABELS = {"app": "web"}

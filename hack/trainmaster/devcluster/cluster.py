@@ -14,13 +14,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any, Self, TypeVar
 
 import structlog
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
 from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
@@ -41,19 +42,16 @@ from trainmaster.devcluster.apiserver.storage import Journal, JournalError, Stor
 from trainmaster.devcluster.certificates import ServerCertificates, ensure_certificates
 from trainmaster.devcluster.controllers.control_loop import Controller
 from trainmaster.devcluster.controllers.deployment.controller import DeploymentController
-from trainmaster.devcluster.controllers.disruption.controller import DisruptionController
-from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.endpointslice import EndpointSliceController
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.controllers.namespace.controller import NamespaceController
-from trainmaster.devcluster.controllers.pvcprotection.controller import PvcProtectionController
-from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
-from trainmaster.devcluster.controllers.resourceclaim.controller import ResourceClaimController
-from trainmaster.devcluster.controllers.resourcequota.controller import ResourceQuotaController
-from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
-from trainmaster.devcluster.controllers.tainteviction.controller import TaintEvictionController
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.namespace import NamespaceController
+from trainmaster.devcluster.controllers.pvcprotection import PvcProtectionController
+from trainmaster.devcluster.controllers.replicaset import ReplicaSetController
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
+from trainmaster.devcluster.controllers.tainteviction import TaintEvictionController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,
@@ -77,8 +75,6 @@ from trainmaster.devcluster.proxy.resolver import EndpointResolver
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS, ClusterSettings
 from trainmaster.devcluster.state import AuditLogUnusable, ClusterRecord, NetworkingUnavailable, PartFailed
-from trainmaster.devcluster.testing.fault_injection import FaultControl, FaultInjector
-from trainmaster.devcluster.testing.faults import Faults
 from trainmaster.runtime.version import __version__
 
 NODE_NAME = "trainmaster"
@@ -90,10 +86,23 @@ _T = TypeVar("_T")
 
 
 class Cluster:
-    """One embedded cluster; an async context manager."""
+    """One embedded cluster; an async context manager.
 
-    def __init__(self, settings: ClusterSettings) -> None:
+    Middlewares, routes and pre-shutdown hooks are those of the `ApiServer`.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        middlewares: Iterable[Middleware] = (),
+        routes: Iterable[web.AbstractRouteDef] = (),
+        pre_shutdown_hooks: Iterable[Callable[[], None]] = (),
+    ) -> None:
         self._settings = settings
+        self._middlewares = tuple(middlewares)
+        self._routes = tuple(routes)
+        self._pre_shutdown_hooks = tuple(pre_shutdown_hooks)
         self._state = settings.state
         self._stack = ExitStack()
         self._http: ApiServer | None = None
@@ -104,9 +113,6 @@ class Cluster:
         self._webhooks: WebhookDispatcher | None = None
         self.services = LocalServices()
         """Where services that answer for admission webhooks are registered."""
-
-        self.faults = Faults()
-        """What the server does wrong on purpose."""
 
         self.health = ManagerHealth(str(settings.state.manager_log))
         """Of the manager, if there is one."""
@@ -321,18 +327,13 @@ class Cluster:
                 tokens=tokens,
                 authorizer=RbacAuthorizer(api) if settings.rbac else None,
                 audit=audit,
-                middlewares=[FaultInjector(self.faults, api.registry).inject],
-                routes=self._routes(api),
-                pre_shutdown_hooks=[self.faults.clear],
+                middlewares=self._middlewares,
+                routes=[*self._routes, *(manager_routes(self.health, api) if MANAGER in settings.parts else ())],
+                pre_shutdown_hooks=self._pre_shutdown_hooks,
             )
             return kubelet, resolver, await self._http.start(HOST, port)
 
         return await listen_on_first(candidate_ports(settings.port, before=port_before), serve_on)
-
-    def _routes(self, api: Api) -> list[web.RouteDef]:
-        """Return what is served besides the API of Kubernetes."""
-        faults = FaultControl(self.faults).routes() if self._settings.fault_control else []
-        return faults + (manager_routes(self.health, api) if MANAGER in self._settings.parts else [])
 
     def _controllers(self, api: Api, certificates: ServerCertificates) -> dict[str, Controller]:
         parts = self._settings.parts
@@ -343,13 +344,10 @@ class Cluster:
                 "jobset": JobSetController(api),
                 "job": JobController(api),
                 "replicasets": ReplicaSetController(api),
-                "resource-quotas": ResourceQuotaController(api),
                 "deployments": DeploymentController(api),
                 "endpointslices": EndpointSliceController(api),
-                "disruption": DisruptionController(api),
                 "scheduler": Scheduler(api),
                 "queues": QueueController(api),
-                "resource-claims": ResourceClaimController(api),
                 "tainteviction": TaintEvictionController(api),
                 "serviceaccounts": ServiceAccountController(api, root_ca=root_ca),
             }

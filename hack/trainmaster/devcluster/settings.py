@@ -70,9 +70,6 @@ class ClusterSettings:
     manager_config: Path | None = None
     """The configuration file of the manager; None: what the cluster needs and defaults."""
 
-    fault_control: bool = False
-    """Whether clients may make the server fail, see `testing.fault_injection`."""
-
     audit_log: Path | None = None
     """Where to write a line for each request, see `apiserver.filters.audit`; None: nowhere."""
 

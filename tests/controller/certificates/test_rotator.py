@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from structlog.testing import capture_logs
 from support.certificate_installation import CertificateInstallation
 from support.certificates import go_secret, good_secret, names, quick_keys
+from support.devcluster.faults import Faults, Refuse, Reset
 from support.stack import api_server
 from support.training import apply_runtime, runtime, until
 from support.virtualtime import VirtualClock
@@ -41,7 +42,6 @@ from trainmaster.controller.certificates.pki import (
 from trainmaster.controller.certificates.secret import SecretData, encode
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.webhook_names import JOB_VALIDATOR, VALIDATOR
-from trainmaster.devcluster.testing.faults import Faults, Refuse, Reset
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from support.commands import Ran
+from support.devcluster.faultycluster import FaultyCluster
 from support.team import Team, quiet_team, team
 
 from trainmaster.controller.cli import main
-from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import install_definitions
 
 _numbers = itertools.count(1)
@@ -26,14 +26,14 @@ async def mine(cluster_home: Path, tmp_path: Path) -> AsyncIterator[Team]:
 
 
 @pytest.fixture
-async def quiet(tmp_path: Path) -> AsyncIterator[tuple[Team, Cluster]]:
+async def quiet(tmp_path: Path) -> AsyncIterator[tuple[Team, FaultyCluster]]:
     """A namespace of an API server on which nobody works, and that server: jobs stay as the test leaves them."""
     async with quiet_team(tmp_path) as found:
         yield found
 
 
 @pytest.fixture
-async def both(quiet: tuple[Team, Cluster]) -> tuple[Team, Cluster]:
+async def both(quiet: tuple[Team, FaultyCluster]) -> tuple[Team, FaultyCluster]:
     """The same, of a server that serves some kinds of `kubeflow.org/v1` as well."""
     _, cluster = quiet
     await install_definitions(cluster.api, ("kubeflow.org_pytorchjobs.yaml", "kubeflow.org_tfjobs.yaml"))

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from support.authorities import Authority
 from support.commands import Running, eventually, started
+from support.devcluster.faults import Refuse, Reset
 from support.processes import account_token
 from support.stack import Stack, api_server
 from support.training import runtime, trainjob, until
@@ -27,7 +28,6 @@ from support.training import runtime, trainjob, until
 from trainmaster.controller.kube.rest.resources import SECRETS, Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
-from trainmaster.devcluster.testing.faults import Refuse, Reset
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(180)]

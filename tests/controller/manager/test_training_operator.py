@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
+from support.devcluster.faults import Delay, Refuse
 from support.job_kinds import job_object
 from support.jobworld import pytorchjob, replicas
 from support.series import series
@@ -33,7 +34,6 @@ from trainmaster.devcluster.crds.install import (
     TRAINING_OPERATOR_DEFINITIONS,
     install_definitions,
 )
-from trainmaster.devcluster.testing.faults import Delay, Refuse
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject

@@ -10,6 +10,7 @@ import orjson
 import pytest
 from structlog.testing import capture_logs
 from support.commands import eventually
+from support.devcluster.faults import Delay, Refuse
 from support.stack import Stack
 from support.statusserver import NAMESPACE, REPORT, StatusClient, Trainers, reviews
 
@@ -18,7 +19,6 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.statusserver import server
 from trainmaster.controller.statusserver.authorizer import CACHED_FOR
 from trainmaster.controller.statusserver.handler import LARGEST_BODY, REPORTS_BURST, StatusHandler
-from trainmaster.devcluster.testing.faults import Delay, Refuse
 from trainmaster.runtime.api.constants import status_audience, status_path
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -21,6 +21,7 @@ from structlog.testing import capture_logs
 from support.authorities import Authority
 from support.authorities import Authority as Issuer
 from support.commands import eventually
+from support.devcluster.faults import Delay
 from support.oddrequests import answer_to, odd_request
 from support.resolutions import FRAMEWORK
 from support.stack import Stack
@@ -52,7 +53,6 @@ from trainmaster.controller.statusserver.ca_bundle import CABundle
 from trainmaster.controller.statusserver.handler import REPORTS_BURST
 from trainmaster.controller.statusserver.server import FIRST_REQUEST_TIMEOUT
 from trainmaster.devcluster.listener import free_port
-from trainmaster.devcluster.testing.faults import Delay
 from trainmaster.runtime.api.constants import status_path
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch

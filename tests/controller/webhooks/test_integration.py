@@ -33,6 +33,7 @@ from support.admission import (
     serving_certificates,
 )
 from support.commands import eventually
+from support.devcluster.faultycluster import FaultyCluster
 from support.job_kinds import job_object
 from support.objects import replicated_job, runtime_object
 from support.resolutions import KnownServer
@@ -49,7 +50,6 @@ from trainmaster.controller.manager.parts import USER_AGENT, WEBHOOKS_SUFFIX, Se
 from trainmaster.controller.resources import TRAINING_RUNTIMES
 from trainmaster.controller.webhooks import AdmissionHandlers, Workers
 from trainmaster.controller.webhooks.handlers import VALIDATE_TRAINJOB
-from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.settings import CONTROLLERS, MANAGER, ClusterSettings
@@ -242,7 +242,9 @@ async def test_webhooks_ask_by_a_client_that_no_reconcile_waits_for(stack: Stack
 async def test_the_embedded_cluster_registers_the_webhooks_of_its_manager(tmp_path: Path) -> None:
     state = StateDirectory(tmp_path / "cluster")
     for _ in range(2):  # the second time with what the first has left
-        async with Cluster(ClusterSettings(state=state, port=0, parts=frozenset({CONTROLLERS, MANAGER}))) as cluster:
+        async with FaultyCluster(
+            ClusterSettings(state=state, port=0, parts=frozenset({CONTROLLERS, MANAGER}))
+        ) as cluster:
             access = await load_config(kubeconfig=str(state.kubeconfig))
             async with (
                 KubeClient(access, user_agent="tests") as client,

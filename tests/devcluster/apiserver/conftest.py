@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.devcluster.envtest import Environment, start_environment
 
 from trainmaster.devcluster.apiserver.resources import SERVICE_ACCOUNTS
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from structlog.testing import capture_logs
 from support.commands import TIMEOUT
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, ExponentialBackoff
-from trainmaster.devcluster.testing.stepper import Stepper
 
 BACKOFF = ExponentialBackoff(base=1, cap=4)
 

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 from structlog.testing import capture_logs
+from support.devcluster.stepper import Stepper
 from support.disk import BrittleStore
 from support.workloads import add_node
 
 from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, PODS, SERVICES
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 

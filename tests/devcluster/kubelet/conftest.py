@@ -11,7 +11,7 @@ import pytest
 from support.node import MODES, Node
 
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
-from trainmaster.devcluster.controllers.endpointslice.controller import EndpointSliceController
+from trainmaster.devcluster.controllers.endpointslice import EndpointSliceController
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 
 

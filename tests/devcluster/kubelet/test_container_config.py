@@ -14,10 +14,9 @@ from support.commands import eventually
 from support.node import Node, sh
 
 from trainmaster.devcluster.kubelet.container import PodRejectedError
-from trainmaster.devcluster.kubelet.container_config import command_of
+from trainmaster.devcluster.kubelet.container_config import command_of, start_error
 from trainmaster.devcluster.kubelet.image_manager import ImageManager, ImagePullError
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.start_errors import start_error
 from trainmaster.runtime.jsontree import JsonObject
 
 

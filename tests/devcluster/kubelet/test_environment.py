@@ -17,8 +17,7 @@ import pytest
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, SECRETS, GroupResource
 from trainmaster.devcluster.kubelet.container import CreateContainerError
 from trainmaster.devcluster.kubelet.directories import RootDirectory
-from trainmaster.devcluster.kubelet.downward_api import PodInfo
-from trainmaster.devcluster.kubelet.environment import base_environment, expand, pod_environment, thread_limit
+from trainmaster.devcluster.kubelet.environment import PodInfo, base_environment, expand, pod_environment, thread_limit
 from trainmaster.runtime.jsontree import JsonObject
 
 OBJECTS: dict[tuple[GroupResource, str], JsonObject] = {

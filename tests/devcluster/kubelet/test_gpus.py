@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
-from trainmaster.devcluster.kubelet.device_manager import DeviceManager
-from trainmaster.devcluster.kubelet.gpus import Gpus, find_gpus
+from trainmaster.devcluster.kubelet.gpus import DeviceManager, Gpus, find_gpus
 from trainmaster.devcluster.kubelet.node_status import host_capacity, is_ready, node_object, with_readiness
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity

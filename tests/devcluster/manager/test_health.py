@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from support.commands import TIMEOUT
+from support.devcluster.envtest import start_environment
 from support.stack import api_server
 
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -30,7 +31,6 @@ from trainmaster.devcluster.manager.last_error import last_error
 from trainmaster.devcluster.manager.public_configmap import TRAINER_VERSION, publish_configmap
 from trainmaster.devcluster.manager.routes import RUNTIMES_PATH, manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
-from trainmaster.devcluster.testing.envtest import start_environment
 
 
 def test_one_end_may_be_an_accident_and_two_are_a_crash() -> None:

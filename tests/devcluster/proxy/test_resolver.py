@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 from support.commands import TIMEOUT
+from support.devcluster.stepper import Stepper
 from support.workloads import service
 
 from trainmaster.controller.manager.runnables import background_task
@@ -17,7 +18,6 @@ from trainmaster.devcluster.kubelet.network.addresses import service_address
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.proxy.proxier import Proxier, ports_of
 from trainmaster.devcluster.proxy.resolver import EndpointResolver
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 READY = {"ready": True, "serving": True, "terminating": False}

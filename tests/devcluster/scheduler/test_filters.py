@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.devcluster.stepper import Stepper
 from support.workloads import add_node, scheduling
 
 from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS, PODS
 from trainmaster.devcluster.scheduler.filters import explain_insufficiency, filter_node, fit_error
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.devcluster.stepper import Stepper
 from support.workloads import add_node
 
 from trainmaster.devcluster.apiserver.admission.plugins import priority
 from trainmaster.devcluster.apiserver.resources import EVENTS, PODS, PRIORITY_CLASSES
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.devcluster.stepper import Stepper
 from support.workloads import GPU, add_node, scheduling
 
 from trainmaster.devcluster.apiserver.resources import NODES, PODS
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -119,3 +119,30 @@ async def test_too_many_pods(cluster: Stepper) -> None:
     for number in range(6):
         await create(cluster, f"p{number}")
     assert scheduling(cluster, "p5")["message"] == "0/1 nodes are available: 1 Too many pods."
+
+
+async def test_two_pods_do_not_get_one_port_of_the_host(cluster: Stepper) -> None:
+    async def serve(name: str, **port: Any) -> str | None:
+        ports = [{"containerPort": 80, "hostPort": 8080, **port}]
+        await create(cluster, name, containers=[{"name": "main", "image": "img", "ports": ports}])
+        return node_of(cluster, name)
+
+    assert await serve("first", hostIP="127.0.0.1") == "laptop"
+    assert await serve("second") is None
+    text = "0/1 nodes are available: 1 node(s) didn't have free ports for the requested pod ports."
+    assert scheduling(cluster, "second")["message"] == text
+    assert await serve("other", hostPort=8081) == "laptop"
+    assert await serve("udp", protocol="UDP") == "laptop"
+    assert await serve("ip", hostIP="127.0.0.2") == "laptop"
+    await cluster.set_pod(cluster.api.get(PODS, "default", "first"), "Succeeded")
+    await cluster.settle()
+    assert node_of(cluster, "second") is None, "the one at another address is still there"
+    await cluster.set_pod(cluster.api.get(PODS, "default", "ip"), "Succeeded")
+    await cluster.settle()
+    assert node_of(cluster, "second") == "laptop"
+
+
+async def test_a_pod_that_claims_devices_waits_and_is_told_why(cluster: Stepper) -> None:
+    await create(cluster, "a", resourceClaims=[{"name": "gpus", "resourceClaimTemplateName": "four"}])
+    text = "cannot allocate all claims: the embedded cluster has no devices; use a cluster with a driver for them"
+    assert scheduling(cluster, "a")["message"] == f"0/1 nodes are available: {text}."

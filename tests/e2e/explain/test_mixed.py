@@ -14,19 +14,17 @@ import pytest
 import pytest_asyncio
 from support.commands import client_of
 from support.explained import delete_runtimes, explained, runtime_with
-from support.training import apply_runtime, create_namespace, pods, python, trainjob, until
+from support.training import apply_runtime, pods, python, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
+from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.cluster import NODE_NAME
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-FULL = "explain-mixed"
 NODES = Resource("", "v1", "Node", "nodes", namespaced=False)
-QUOTAS = Resource("", "v1", "ResourceQuota", "resourcequotas", namespaced=True)
 PYTORCHJOBS = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
 IMAGE = "registry.invalid/team/train:1"
 SLEEPS = python("import time; time.sleep(600)")
@@ -154,20 +152,6 @@ async def test_the_rank_that_failed_by_itself_is_the_reason_and_not_its_peer(
     go.touch()
     await until(lambda: has_ended(client, f"{job}-node-0-0"))
     await explained(cluster_home, job, cause, *words, among=2)
-
-
-async def test_a_selector_that_no_node_has_and_a_quota_that_is_used_up(client: KubeClient, cluster_home: Path) -> None:
-    """Each rank waits for a reason of its own: both are told."""
-    await create_namespace(client, FULL)
-    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "one", "namespace": FULL}}
-    await client.create(QUOTAS, {**quota, "spec": {"hard": {"pods": "1"}}})
-    await apply_runtime(client, runtime_with("mixed-quota", nodeSelector={"disk": "nvme"}))
-    job = trainjob("mixed-quota", on="mixed-quota", trainer={"numNodes": 2, "command": SLEEPS})
-    job["metadata"]["namespace"] = FULL
-    await client.create(TRAINJOBS, job)
-    await explained(cluster_home, "mixed-quota", "QuotaExceeded", "exceeded quota: one", namespace=FULL, among=2)
-    await explained(cluster_home, "mixed-quota", "Unschedulable", "disk=nvme", namespace=FULL, among=2)
-    await client.delete(NAMESPACES, None, FULL)
 
 
 async def test_a_deadline_of_a_job_that_no_node_could_take(client: KubeClient, cluster_home: Path) -> None:

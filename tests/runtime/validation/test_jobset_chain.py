@@ -7,6 +7,7 @@ import functools
 from importlib import resources
 
 import pytest
+from support.devcluster.stepper import Stepper
 from support.jobset_faults import GAPS, JOB_FAULTS, JOBSET_FAULTS
 from support.objects import replicated_job, runtime, trainjob
 from support.resolutions import jobset
@@ -14,7 +15,6 @@ from support.resolutions import jobset
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 

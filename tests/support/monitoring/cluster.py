@@ -18,7 +18,7 @@ from typing import Any, Final
 from support.monitoring import scratch_space
 
 from bench.api import Api, BenchmarkFailed
-from bench.processes import Manager, run_process
+from bench.processes import FAULTY_CLUSTER, TESTS, Manager, python_path, run_process
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.devcluster.listener import free_port
 from trainmaster.devcluster.state import StateDirectory
@@ -75,10 +75,10 @@ async def started(directory: Path) -> AsyncIterator[Running]:
     """Run the cluster and both managers; they are ready, and the cluster's own leads."""
     state = StateDirectory(directory / "cluster")
     ports = {name: free_port() for name in ("first", "second", "health_first", "health_second")}
-    environment = {"PYTHONPATH": str(_install_plugin(directory / "plugins"))}
+    environment = {"PYTHONPATH": python_path(TESTS, _install_plugin(directory / "plugins"))}
     async with AsyncExitStack() as stack:
         configuration = _configuration(directory / "first.yaml", ports["first"], ports["health_first"])
-        command = ["trainmaster.devcluster", "cluster", "up", "--state-dir", str(state.path), "--fault-control"]
+        command = [FAULTY_CLUSTER, "cluster", "up", "--state-dir", str(state.path)]
         command += ["--config", str(configuration), "--fake-gpus", "16"]
         log = directory / "cluster.log"
         process = await stack.enter_async_context(run_process(command, log, environment))

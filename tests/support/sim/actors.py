@@ -20,7 +20,7 @@ from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions, Pat
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, PODS, GroupResource
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector as Collector
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector as Collector
 from trainmaster.devcluster.controllers.jobset.status import COMPLETED, FAILED, SUSPENDED, set_condition
 from trainmaster.devcluster.controllers.jobset.webhook import jobset_webhook
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

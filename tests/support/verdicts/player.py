@@ -17,12 +17,12 @@ from urllib.parse import quote
 
 import aiohttp
 import orjson
+from support.devcluster.envtest import start_environment
 from support.stack import KUBECONFIG_VARIABLE
 from support.verdicts.answers import Answer, recorded_form
 from support.verdicts.cases import in_namespace
 
 from trainmaster.controller.kube.auth.loader import load_config
-from trainmaster.devcluster.testing.envtest import start_environment
 from trainmaster.runtime.jsontree import JsonObject
 
 _PLURALS: Mapping[str, str] = {

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.admission.plugins import (
     limitranger,
+    podsecurity,
     priority,
-    resourcequota,
     runtimeclass,
     storageobjectinuseprotection,
 )
 from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, MASTERS
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.apiserver.registry.scheduling.priorityclass import SYSTEM_PRIORITIES
+from trainmaster.devcluster.apiserver.registry.priorityclass import SYSTEM_PRIORITIES
 from trainmaster.devcluster.apiserver.resources import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -168,9 +168,9 @@ def register_plugins(api: Api) -> None:
     api.add_admission(PODS, limitranger.pod_admission(api))
     api.add_admission(PODS, priority.pod_admission(api))
     api.add_admission(PODS, runtimeclass.pod_admission(api))
+    api.add_admission(PODS, podsecurity.pod_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, limitranger.claim_admission(api))
     api.add_admission(PERSISTENT_VOLUME_CLAIMS, storageobjectinuseprotection.claim_admission())
-    api.limit_by(resourcequota.quota_check(api.store))
     api.add_admission(PRIORITY_CLASSES, priority.class_admission(api))
 
 

@@ -101,11 +101,6 @@ def _add_up(actions: Any) -> None:
         help="where to write the kubeconfig; default: into the state directory",
     )
     up.add_argument(
-        "--fault-control",
-        action="store_true",
-        help="for tests: let the administrator make the API server fail, under /trainmaster.dev/faults",
-    )
-    up.add_argument(
         "--endpoint-lag",
         type=_seconds,
         default=0.0,
@@ -218,7 +213,6 @@ def _up(arguments: argparse.Namespace) -> int:
             fake_gpus=arguments.fake_gpus,
             entrypoints=dict(arguments.entrypoint),
         ),
-        fault_control=arguments.fault_control,
         audit_log=arguments.audit_log,
     )
     # Importing the whole cluster takes most of a second; whoever does not run it himself does without.

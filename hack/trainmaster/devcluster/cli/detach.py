@@ -23,8 +23,7 @@ from types import FrameType
 from typing import BinaryIO
 
 from trainmaster.devcluster.cli.cluster_client import ClusterUnreachable, get_manager_status
-from trainmaster.devcluster.cli.printers import print_remedy, print_usage
-from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start
+from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start, print_remedy, print_usage
 from trainmaster.devcluster.manager.health import READY, READY_TIMEOUT, STARTING, ManagerStatus
 from trainmaster.devcluster.settings import MANAGER, PARTS, ClusterSettings
 from trainmaster.devcluster.state import AlreadyRunning, ClusterError, ClusterRecord, StateDirectory
@@ -202,8 +201,6 @@ def _command(settings: ClusterSettings) -> list[str]:
     command += ["--networking", settings.kubelet.networking, "--fake-gpus", str(settings.kubelet.fake_gpus)]
     if settings.endpoint_lag:
         command += ["--endpoint-lag", str(settings.endpoint_lag)]
-    if settings.fault_control:
-        command.append("--fault-control")
     return command
 
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import structlog
 
-from trainmaster.devcluster.cli.printers import print_problem, print_remedy, print_usage
-from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start
+from trainmaster.devcluster.cli.starting import STOP_SIGNALS, prepare_start, print_problem, print_remedy, print_usage
 from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.garbage_collection import limit_passes
 from trainmaster.devcluster.manager.health import CRASHING, READY, ManagerHealth

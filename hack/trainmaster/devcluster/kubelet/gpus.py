@@ -1,4 +1,5 @@
-"""NVIDIA GPUs of the host: how many there are, and which of them the shell lets the cluster have.
+"""NVIDIA GPUs of the host: how many there are, and which of them the shell lets the cluster have, and
+which container holds which.
 
 - The driver's own library says how many there are, which needs nothing installed but the driver, and in a container or
   in WSL counts what is there; without it the device files are counted.
@@ -7,6 +8,9 @@
 - `CUDA_VISIBLE_DEVICES` of the shell that starts the cluster holds for all its pods, in the order in which that shell
   counts. The numbers end, as for CUDA, at the first that is none of a GPU.
 - MIG and MPS are unknown here: parts of GPUs are nothing that the node offers.
+- No two containers share one. The scheduler binds no more pods than there are GPUs for, but it knows nothing of
+  processes: those of a pod that was deleted at once, without a grace period, end a moment later than it. Who gets their
+  GPUs waits for that.
 """
 
 from __future__ import annotations
@@ -21,6 +25,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+
+from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity, QuantityError
 
 _DEVICE_FILE: Final = re.compile(r"nvidia[0-9]+")
 _LIBRARY: Final = "libnvidia-ml.so.1"
@@ -152,3 +160,54 @@ def _provide_memory_device(devices: Path) -> None:
         return
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run([modprobe, "-u", "-c=0"], timeout=_MODPROBE_TIMEOUT, check=False, capture_output=True)  # noqa: S603
+
+
+GPU_RESOURCE = "nvidia.com/gpu"
+
+
+class DeviceManager:
+    """Which container holds which GPUs."""
+
+    def __init__(self, gpus: Gpus) -> None:
+        self._gpus = gpus
+        self._holders: dict[str, str] = {}
+
+    def allocate(self, identity: str, container: JsonObject) -> dict[str, str]:
+        """Allocate the GPUs that a container asks for; gives the variables that name them. Without any it sees none.
+
+        Raises:
+            CreateContainerError: Some of them are still held.
+            PodRejectedError: There are not so many.
+        """
+        wanted = _requested(container)
+        free = [gpu for gpu in self._gpus.ids if gpu not in self._holders]
+        asks = f"container {container['name']!r} asks for {wanted} {GPU_RESOURCE}"
+        if wanted > len(self._gpus.ids):
+            raise PodRejectedError("UnexpectedAdmissionError", f"{asks}, and this node has {len(self._gpus.ids)}")
+        if wanted > len(free):
+            raise CreateContainerError(
+                "CreateContainerError", f"{asks}, and {len(free)} are free until others have ended"
+            )
+        if not self._gpus.total:
+            return {}
+        chosen = free[:wanted]
+        for gpu in chosen:
+            self._holders[gpu] = identity
+        listed = ",".join(chosen)
+        return {
+            "CUDA_DEVICE_ORDER": self._gpus.order,
+            "CUDA_VISIBLE_DEVICES": listed,
+            "NVIDIA_VISIBLE_DEVICES": listed or "void",
+        }
+
+    def release(self, identity: str) -> None:
+        """Take back what a container held."""
+        self._holders = {gpu: holder for gpu, holder in self._holders.items() if holder != identity}
+
+
+def _requested(container: JsonObject) -> int:
+    amount = ((container.get("resources") or {}).get("limits") or {}).get(GPU_RESOURCE)
+    try:
+        return Quantity.parse(amount).ceil() if amount else 0
+    except QuantityError:
+        return 0

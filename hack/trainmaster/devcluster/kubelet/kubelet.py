@@ -23,9 +23,8 @@ from trainmaster.devcluster.apiserver.registry.generic import Api, WatchEvent, W
 from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_CLAIMS, PODS, GroupResource
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_logs import PodLogs
-from trainmaster.devcluster.kubelet.device_manager import DeviceManager
 from trainmaster.devcluster.kubelet.directories import RootDirectory
-from trainmaster.devcluster.kubelet.gpus import find_gpus
+from trainmaster.devcluster.kubelet.gpus import DeviceManager, find_gpus
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, Networking
@@ -35,8 +34,7 @@ from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES
 from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
 from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
-from trainmaster.devcluster.kubelet.volumes.provisioner import provisioning_problem
-from trainmaster.devcluster.kubelet.volumes.volume_manager import claim_directory
+from trainmaster.devcluster.kubelet.volumes.volume_manager import claim_directory, provisioning_problem
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 

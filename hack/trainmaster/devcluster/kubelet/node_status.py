@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 
 from trainmaster.devcluster.apiserver.registry.times import timestamp
-from trainmaster.devcluster.kubelet.device_manager import GPU_RESOURCE
-from trainmaster.devcluster.kubelet.downward_api import HOST_IP
+from trainmaster.devcluster.kubelet.environment import HOST_IP
+from trainmaster.devcluster.kubelet.gpus import GPU_RESOURCE
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.quantity import canonical
 

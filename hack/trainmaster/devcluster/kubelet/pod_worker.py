@@ -29,22 +29,25 @@ from trainmaster.devcluster.kubelet.container import (
     PodRejectedError,
     Termination,
 )
-from trainmaster.devcluster.kubelet.container_config import ContainerConfig, command_of, generate_container_config
+from trainmaster.devcluster.kubelet.container_config import (
+    ContainerConfig,
+    command_of,
+    generate_container_config,
+    start_error,
+)
 from trainmaster.devcluster.kubelet.container_logs import termination_message
-from trainmaster.devcluster.kubelet.device_manager import DeviceManager
 from trainmaster.devcluster.kubelet.directories import RootDirectory
-from trainmaster.devcluster.kubelet.downward_api import PodInfo
+from trainmaster.devcluster.kubelet.environment import PodInfo
+from trainmaster.devcluster.kubelet.gpus import DeviceManager
 from trainmaster.devcluster.kubelet.image_manager import ImageManager, is_unreachable
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, has_own_ports, job_key, pod_address
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
 from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS, Rewriter, job_ports, pod_names
-from trainmaster.devcluster.kubelet.pod_events import PodEvents
 from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES, PodActions, PodLifecycle
-from trainmaster.devcluster.kubelet.pod_status import container_identity, pod_status
+from trainmaster.devcluster.kubelet.pod_status import PodEvents, container_identity, pod_status
 from trainmaster.devcluster.kubelet.prober.handler import validate_probes
 from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
-from trainmaster.devcluster.kubelet.start_errors import start_error
 from trainmaster.devcluster.kubelet.supervisor_client import Exited, Report, Started, SupervisorClient, Unstartable
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
 from trainmaster.devcluster.kubelet.volumes.mounts import Namespaces

@@ -20,7 +20,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, SERVICES
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import key_of
-from trainmaster.devcluster.controllers.endpointslice.endpoints import SERVICE_NAME
+from trainmaster.devcluster.controllers.endpointslice import SERVICE_NAME
 from trainmaster.devcluster.controllers.indexer import Indexer, find
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -1,21 +1,12 @@
-"""Binding: how results of the scheduler are written into pods and claims.
-
-Claims get their devices before the pod gets its node, so a crash in between leaves devices that are reserved for a pod
-that will be bound next. Every step can be repeated.
-"""
+"""Binding: how results of the scheduler are written into pods. Every step can be repeated."""
 
 from __future__ import annotations
 
-from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.registry.times import timestamp
-from trainmaster.devcluster.apiserver.resources import PODS, RESOURCE_CLAIMS
-from trainmaster.devcluster.controllers.control_loop import key_of
-from trainmaster.devcluster.controllers.indexer import find
-from trainmaster.devcluster.controllers.objects import find_condition, has_finalizer
-from trainmaster.devcluster.controllers.resourceclaim.claims import FINALIZER
+from trainmaster.devcluster.apiserver.resources import PODS
+from trainmaster.devcluster.controllers.objects import find_condition
 from trainmaster.devcluster.events import EventRecorder, Note
-from trainmaster.devcluster.scheduler.dynamic_resources import ClaimAllocation
 from trainmaster.devcluster.scheduler.node_info import ScheduleResult
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -31,11 +22,9 @@ class Binder:
         self.events = EventRecorder(api, _COMPONENT)
 
     async def bind(self, result: ScheduleResult) -> None:
-        """Give the pod its node, and its claims their devices."""
+        """Give the pod its node."""
         pod, node = result.pod, result.node
         metadata = pod["metadata"]
-        for allocation in result.allocations:
-            await self._reserve_claim(allocation)
         # A patch, so that a change of the pod since it was read, say of its labels, does not stand in the way.
         change = {"metadata": {"uid": metadata["uid"]}, "spec": {"nodeName": node}}
         bound, _ = await self._api.patch(
@@ -64,23 +53,6 @@ class Binder:
             return
         await self._set_condition(pod, {"status": "False", "reason": "Unschedulable", "message": message})
         await self.events.record(pod, Note("Warning", "FailedScheduling", message), action="Scheduling")
-
-    async def _reserve_claim(self, allocation: ClaimAllocation) -> None:
-        # Another pod of the same group may have been entered since the decision.
-        claim = find(self._api, key_of(RESOURCE_CLAIMS, allocation.claim))
-        metadata = allocation.claim["metadata"]
-        where = {"namespace": metadata["namespace"], "name": metadata["name"]}
-        if claim is None or claim["metadata"]["uid"] != metadata["uid"]:
-            raise errors.not_found(RESOURCE_CLAIMS, metadata["name"])
-        if claim.get("status", {}) == allocation.status:
-            return
-        if not has_finalizer(claim, FINALIZER):
-            finalizers = [*(claim["metadata"].get("finalizers") or ()), FINALIZER]
-            protected = {**claim["metadata"], "finalizers": finalizers}
-            claim = await self._api.update(RESOURCE_CLAIMS, {**claim, "metadata": protected}, **where, options=_OPTIONS)
-        await self._api.update(
-            RESOURCE_CLAIMS, {**claim, "status": allocation.status}, **where, subresource="status", options=_OPTIONS
-        )
 
     async def _set_condition(self, pod: JsonObject, fields: JsonObject) -> None:
         metadata, status = pod["metadata"], pod.get("status", {})

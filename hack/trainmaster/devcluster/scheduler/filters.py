@@ -1,15 +1,16 @@
 """The filter plugins: whether a pod fits on a node, and if not, why; and the queue sort plugin. Pure.
 
-Looked at: resources and the number of pods, node selector and required node affinity, taints, cordoned nodes. The
-words are those of the Kubernetes scheduler, on which people and tools rely.
+Looked at: resources and the number of pods, ports of the host, node selector and required node affinity, taints,
+cordoned nodes. The words are those of the Kubernetes scheduler, on which people and tools rely.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
-from trainmaster.devcluster.controllers.tainteviction.tolerations import tolerates
+from trainmaster.devcluster.controllers.tainteviction import tolerates
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 from trainmaster.runtime.resource_requirements import Resources
@@ -17,6 +18,7 @@ from trainmaster.runtime.resource_requirements import Resources
 _SELECTOR = "node(s) didn't match Pod's node affinity/selector"
 _TAINT = "node(s) had untolerated taint(s)"
 _CORDONED = "node(s) were unschedulable"
+_NO_PORTS = "node(s) didn't have free ports for the requested pod ports"
 _TOO_MANY = "Too many pods"
 NEVER_FITS = "it can never run here"
 """What the message of a pod says that asks for more than any node has, whatever else runs."""
@@ -26,8 +28,27 @@ _ZERO = Quantity.parse("0")
 _GIBI = 2**30
 
 
-def filter_node(pod: JsonObject, requests: Resources, node: JsonObject, used: Resources, pods: int) -> list[str]:
-    """Return the reasons why the pod cannot run on the node beside what uses it already; none means that it can."""
+class HostPort(NamedTuple):
+    """A port of a node that a pod has to itself."""
+
+    protocol: str
+    address: str
+    port: int
+
+
+def filter_node(
+    pod: JsonObject,
+    requests: Resources,
+    node: JsonObject,
+    used: Resources,
+    pods: int,
+    *,
+    ports: Collection[HostPort] = (),
+) -> list[str]:
+    """Return the reasons why the pod cannot run on the node beside what uses it already; none means that it can.
+
+    `used` are the resources, `pods` the number of pods and `ports` the ports of the host that are in use there.
+    """
     spec, wanted = pod["spec"], node.get("spec") or {}
     if wanted.get("unschedulable"):
         return [_CORDONED]
@@ -35,6 +56,8 @@ def filter_node(pod: JsonObject, requests: Resources, node: JsonObject, used: Re
         return [_SELECTOR]
     if not _tolerates(spec.get("tolerations") or (), wanted.get("taints") or ()):
         return [_TAINT]
+    if any(_clash(wanted_port, taken) for wanted_port in host_ports(pod) for taken in ports):
+        return [_NO_PORTS]
     allocatable = node.get("status", {}).get("allocatable") or {}
     reasons = []
     if "pods" in allocatable and pods + 1 > Quantity.parse(allocatable["pods"]).ceil():
@@ -44,6 +67,21 @@ def filter_node(pod: JsonObject, requests: Resources, node: JsonObject, used: Re
         if request and request > free:
             reasons.append(f"{_INSUFFICIENT}{name}")
     return reasons
+
+
+def host_ports(pod: JsonObject) -> set[HostPort]:
+    """Return the ports of the host that a pod wants."""
+    return {
+        HostPort(port.get("protocol", "TCP"), port.get("hostIP") or "0.0.0.0", port["hostPort"])  # noqa: S104 - compared
+        for container in pod["spec"].get("containers") or ()
+        for port in container.get("ports") or ()
+        if port.get("hostPort")
+    }
+
+
+def _clash(one: HostPort, other: HostPort) -> bool:
+    same_address = one.address == other.address or "0.0.0.0" in (one.address, other.address)  # noqa: S104 - compared
+    return (one.protocol, one.port) == (other.protocol, other.port) and same_address
 
 
 def fit_error(reasons: Iterable[Iterable[str]], nodes: int) -> str:

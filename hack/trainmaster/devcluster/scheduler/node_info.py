@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from trainmaster.devcluster.apiserver.registry.generic import Api
-from trainmaster.devcluster.scheduler.dynamic_resources import ClaimAllocation, DeviceAllocator, Unallocatable
 from trainmaster.devcluster.scheduler.filters import (
+    HostPort,
     explain_insufficiency,
     filter_node,
     fit_error,
+    host_ports,
     pre_filter_error,
 )
 from trainmaster.devcluster.scheduler.volume_binding import claims_problem
@@ -34,15 +35,21 @@ class NodeInfo:
     pods: dict[str, Resources] = field(default_factory=dict)
     """Requests by pod uid."""
 
-    def add(self, uid: str, requests: Resources) -> None:
+    ports: dict[str, set[HostPort]] = field(default_factory=dict)
+    """Ports of the host by pod uid."""
+
+    def add(self, pod: JsonObject) -> None:
         """Count a pod; one that is counted already stays as it is."""
+        uid = pod["metadata"]["uid"]
         if uid not in self.pods:
-            self.pods[uid] = requests
+            requests = self.pods[uid] = pod_requests(pod["spec"])
+            self.ports[uid] = host_ports(pod)
             for name, quantity in requests.items():
                 self.requested[name] = self.requested.get(name, _ZERO) + quantity
 
     def remove(self, uid: str) -> bool:
         """Forget a pod; tells whether it was counted."""
+        self.ports.pop(uid, None)
         requests = self.pods.pop(uid, None)
         for name, quantity in (requests or {}).items():
             self.requested[name] = self.requested[name] - quantity
@@ -62,11 +69,10 @@ class NodeInfos:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleResult:
-    """Where a pod would go, and what has to be allocated for it; without a node: why not."""
+    """Where a pod would go; without a node: why not."""
 
     pod: JsonObject
     node: str | None
-    allocations: Sequence[ClaimAllocation] = ()
     message: str = ""
 
 
@@ -91,18 +97,14 @@ class Snapshot:
         self._nodes = nodes
         self._limit = dict(limit or {})
         self._api = api
-        self._devices = DeviceAllocator(api)
         infos = {node["metadata"]["name"]: node_infos.get(node["metadata"]["name"]) for node in nodes}
         self._requested = {name: dict(info.requested) for name, info in infos.items()}
         self._pods = {name: len(info.pods) for name, info in infos.items()}
+        self._ports = {name: set[HostPort]().union(*info.ports.values()) for name, info in infos.items()}
 
     def schedule(self, pod: JsonObject) -> ScheduleResult:
         """Find the first node that the pod fits on."""
         requests = pod_requests(pod["spec"])
-        try:
-            claims = self._devices.claims_of(pod)
-        except Unallocatable as error:
-            return ScheduleResult(pod, None, message=pre_filter_error(str(error), len(self._nodes)))
         if problem := claims_problem(self._api, pod):
             return ScheduleResult(pod, None, message=pre_filter_error(problem, len(self._nodes)))
         exceeded = [name for name, left in sorted(self._limit.items()) if requests.get(name, _ZERO) > left]
@@ -111,18 +113,15 @@ class Snapshot:
         reasons = []
         for node in self._nodes:
             name = node["metadata"]["name"]
-            found = filter_node(pod, requests, node, self._requested[name], self._pods[name])
-            allocations = self._devices.allocate(pod, claims, node) if claims and not found else []
-            if allocations is None:
-                found = ["cannot allocate all claims"]
+            found = filter_node(pod, requests, node, self._requested[name], self._pods[name], ports=self._ports[name])
             if not found:
                 self._pods[name] += 1
+                self._ports[name] |= host_ports(pod)
                 for resource in self._limit.keys() & requests.keys():
                     self._limit[resource] = self._limit[resource] - requests[resource]
                 for resource, quantity in requests.items():
                     self._requested[name][resource] = self._requested[name].get(resource, _ZERO) + quantity
-                self._devices.assume(allocations or [])
-                return ScheduleResult(pod, name, allocations or [])
+                return ScheduleResult(pod, name)
             reasons.append(found)
         message = fit_error(reasons, len(self._nodes)) + explain_insufficiency(requests, reasons, self._nodes)
         return ScheduleResult(pod, None, message=message)

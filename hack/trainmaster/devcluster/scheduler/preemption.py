@@ -18,7 +18,7 @@ from trainmaster.devcluster.apiserver.resources import PODS
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.devcluster.controllers.pods import is_terminal
 from trainmaster.devcluster.events import EventRecorder, Note
-from trainmaster.devcluster.scheduler.filters import filter_node
+from trainmaster.devcluster.scheduler.filters import filter_node, host_ports
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 from trainmaster.runtime.resource_requirements import Resources, pod_requests
@@ -57,7 +57,8 @@ def select_victims(pod: JsonObject, node: JsonObject, running: Sequence[JsonObje
     kept = [each for each in running if priority_of(each) >= own]
 
     def fits() -> bool:
-        return not filter_node(pod, wanted, node, _sum(kept), len(kept))
+        ports = {port for each in kept for port in host_ports(each)}
+        return not filter_node(pod, wanted, node, _sum(kept), len(kept), ports=ports)
 
     if not fits():
         return []

@@ -12,20 +12,16 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import (
-    DEVICE_CLASSES,
     NODES,
     PERSISTENT_VOLUME_CLAIMS,
     PODS,
     PRIORITY_CLASSES,
-    RESOURCE_CLAIMS,
-    RESOURCE_SLICES,
     VOLCANO_QUEUES,
 )
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
 from trainmaster.devcluster.controllers.indexer import Indexer, find
 from trainmaster.devcluster.controllers.objects import is_terminating
-from trainmaster.devcluster.controllers.resourceclaim.claims import pod_claims
 from trainmaster.devcluster.scheduler.binding import Binder
 from trainmaster.devcluster.scheduler.filters import queue_sort_key
 from trainmaster.devcluster.scheduler.gangs.gang_scheduler import GROUP_RESOURCES, GangScheduler
@@ -34,7 +30,6 @@ from trainmaster.devcluster.scheduler.gangs.queue_capacity import is_enqueued_on
 from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
 from trainmaster.devcluster.scheduler.preemption import Preemption
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.resource_requirements import pod_requests
 
 _DEFAULT_NAME = "default-scheduler"
 _SCHEDULER_NAMES = frozenset({_DEFAULT_NAME, "scheduler-plugins-scheduler", "volcano"})
@@ -66,10 +61,8 @@ class Scheduler(SingleLoopController):
         self._loop.watch(PODS, self._pod_changed)
         for resource in GROUP_RESOURCES:
             self._loop.watch(resource, self._group_changed)
-        self._loop.watch(RESOURCE_CLAIMS, self._claim_changed)
         self._loop.watch(PERSISTENT_VOLUME_CLAIMS, self._volume_claim_changed)
-        for resource in (RESOURCE_SLICES, DEVICE_CLASSES, VOLCANO_QUEUES):
-            self._loop.watch(resource, self._spec_changed)
+        self._loop.watch(VOLCANO_QUEUES, self._queue_changed)
 
     def _is_responsible_for(self, pod: JsonObject) -> bool:
         return pod["spec"].get("schedulerName", _DEFAULT_NAME) in _SCHEDULER_NAMES
@@ -80,10 +73,9 @@ class Scheduler(SingleLoopController):
         ):
             self._requeue_unschedulable()
 
-    def _spec_changed(self, event: Event) -> None:
-        parts = ("spec",) if event.key.resource != VOLCANO_QUEUES else ("spec", "status")
+    def _queue_changed(self, event: Event) -> None:
         previous = None if event.previous is None else event.previous.object
-        if previous is None or any(previous.get(part) != event.record.object.get(part) for part in parts):
+        if previous is None or any(previous.get(part) != event.record.object.get(part) for part in ("spec", "status")):
             self._requeue_unschedulable()
 
     def _group_changed(self, event: Event) -> None:
@@ -92,12 +84,6 @@ class Scheduler(SingleLoopController):
             before, after = event.previous.object, event.record.object
             if event.type == "DELETED" or before.get("spec") != after.get("spec") or not is_enqueued_only(after):
                 self._requeue_unschedulable()  # it holds less than before
-
-    def _claim_changed(self, event: Event) -> None:
-        had = event.previous is not None and "allocation" in event.previous.object.get("status", {})
-        has = event.type != "DELETED" and "allocation" in event.record.object.get("status", {})
-        if event.previous is None or (had and not has):
-            self._requeue_unschedulable()
 
     def _volume_claim_changed(self, event: Event) -> None:
         if (
@@ -121,7 +107,7 @@ class Scheduler(SingleLoopController):
         elif node:
             self._unschedulable.discard(event.key)
             if uid not in self._node_infos.get(node).pods:
-                self._node_infos.get(node).add(uid, pod_requests(pod["spec"]))
+                self._node_infos.get(node).add(pod)
             self._loop.add(event.key)
         elif event.previous is None or _scheduling_inputs(event.previous.object) != _scheduling_inputs(pod):
             self._loop.add(event.key)
@@ -188,6 +174,5 @@ def _scheduling_properties(node: JsonObject) -> list[object]:
 
 
 def _scheduling_inputs(pod: JsonObject) -> list[object]:
-    """Return what of a pod decides on its placement; claims that were made for it are named in its status."""
-    claims = pod.get("status", {}).get("resourceClaimStatuses") if pod_claims(pod) else None
-    return [pod["spec"], pod_group_of(pod), claims]
+    """Return what of a pod decides on its placement."""
+    return [pod["spec"], pod_group_of(pod)]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from support.commands import Finished, trainmaster
+from support.devcluster.faults import Refuse
 from support.objects import runtime_object, trainjob_object
 from support.samples import configmap, owner_reference
 from support.stack import Stack, api_server
@@ -19,7 +20,6 @@ from trainmaster.controller.cli.manifests import load_manifests
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject

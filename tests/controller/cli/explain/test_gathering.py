@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from support.devcluster.faults import Refuse
+from support.devcluster.faultycluster import FaultyCluster
 from support.objects import replicated_job
 from support.samples import owner_reference
 from support.team import Team
@@ -20,8 +22,6 @@ from trainmaster.controller.explain.findings import Certainty
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS
-from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.jsontree import JsonObject
 
 LATER = timedelta(seconds=60)
@@ -31,7 +31,7 @@ DEPLOYMENTS = Resource("apps", "v1", "Deployment", "deployments", namespaced=Tru
 
 
 @pytest.fixture
-async def mine(both: tuple[Team, Cluster]) -> Team:
+async def mine(both: tuple[Team, FaultyCluster]) -> Team:
     """A namespace of an API server on which nobody works."""
     team, _ = both
     await apply_runtime(team.client, runtime())
@@ -130,7 +130,7 @@ async def test_a_jobset_that_nobody_looks_at_lacks_its_controller_if_it_is_that_
 
 
 async def test_a_job_that_is_complete_costs_half_a_dozen_requests(
-    mine: Team, requests: list[str], both: tuple[Team, Cluster]
+    mine: Team, requests: list[str], both: tuple[Team, FaultyCluster]
 ) -> None:
     await mine.submit("done", "true")
     await mine.tell("done", "Complete")

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
 import pytest
+from support.devcluster.faults import Refuse
+from support.devcluster.faultycluster import FaultyCluster
 from support.failing_pods import container_status, pod, terminated
 from support.job_views import at, view
 from support.job_views import event as parsed
@@ -20,8 +22,6 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotConnected, NotFound, Unauthorized
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.resources import JOBSETS
-from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -126,7 +126,7 @@ async def look(mine: Team, job: JsonObject, **known: Any) -> tuple[set[tuple[str
 
 
 @pytest.mark.usefixtures("few")
-async def test_the_events_of_a_job_are_found_behind_those_of_others(quiet: tuple[Team, Cluster]) -> None:
+async def test_the_events_of_a_job_are_found_behind_those_of_others(quiet: tuple[Team, FaultyCluster]) -> None:
     mine, _ = quiet
     job = await mine.submit("wide", "true")
     for number in range(15):
@@ -151,7 +151,7 @@ async def test_the_events_of_a_job_are_found_behind_those_of_others(quiet: tuple
     ]
 
 
-async def test_of_a_namespace_with_few_events_one_request_is_enough(quiet: tuple[Team, Cluster]) -> None:
+async def test_of_a_namespace_with_few_events_one_request_is_enough(quiet: tuple[Team, FaultyCluster]) -> None:
     """A second one would be refused."""
     mine, cluster = quiet
     job = await mine.submit("wide", "true")

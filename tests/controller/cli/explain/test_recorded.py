@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 
 import pytest
+from support.devcluster.faultycluster import FaultyCluster
 from support.history import record
 from support.team import Team
 
@@ -14,7 +15,6 @@ from trainmaster.controller.cli.explain import command, recorded
 from trainmaster.controller.cli.history.sources import SourceError
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.history.record import JobRecord
-from trainmaster.devcluster.cluster import Cluster
 
 
 class Manager:
@@ -51,7 +51,7 @@ def manager(monkeypatch: pytest.MonkeyPatch) -> Manager:
 
 
 async def test_the_history_tells_of_a_job_that_is_gone(
-    quiet: tuple[Team, Cluster], manager: Manager, capsys: pytest.CaptureFixture[str]
+    quiet: tuple[Team, FaultyCluster], manager: Manager, capsys: pytest.CaptureFixture[str]
 ) -> None:
     mine, _ = quiet
     assert await explained(mine, "gone") == 0

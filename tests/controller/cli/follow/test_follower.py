@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.commands import TIMEOUT, eventually, started, trainmaster
+from support.devcluster.faultycluster import FaultyCluster
 from support.embedded import embedded
 from support.running_jobs import runtime, trainjob, write
 from support.team import Team
@@ -22,7 +23,6 @@ from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.api.constants import MANAGED_BY_MULTIKUEUE
 
@@ -179,7 +179,7 @@ async def test_a_job_that_has_ended_is_told_with_its_logs(mine: Team) -> None:
 
 
 async def test_what_happened_is_told_unless_it_was_to_a_predecessor_of_the_same_name(
-    quiet: tuple[Team, Cluster],
+    quiet: tuple[Team, FaultyCluster],
 ) -> None:
     """Its events and pods may be there for a while, and even be made after the new job was."""
     team, _ = quiet
@@ -219,7 +219,7 @@ async def event(client: KubeClient, name: str, *, kind: str, uid: str, note: str
 
 
 async def test_nothing_ends_in_the_background_without_a_word(
-    quiet: tuple[Team, Cluster], monkeypatch: pytest.MonkeyPatch
+    quiet: tuple[Team, FaultyCluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_: object) -> None:
         raise RuntimeError("a mistake of ours")
@@ -242,7 +242,7 @@ class Hasty(SystemClock):
 
 
 @pytest.mark.nightly
-async def test_a_job_that_no_controller_looks_at_is_told(quiet: tuple[Team, Cluster]) -> None:
+async def test_a_job_that_no_controller_looks_at_is_told(quiet: tuple[Team, FaultyCluster]) -> None:
     team, _ = quiet
     client = team.client
     job = await team.submit("lonely", "true")

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 from support.commands import trainmaster
+from support.devcluster.faults import Refuse
+from support.devcluster.faultycluster import FaultyCluster
 from support.team import IN_PLACE, Team
 from support.training import until
-
-from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.testing.faults import Refuse
 
 pytestmark = pytest.mark.nightly
 
@@ -73,7 +72,7 @@ async def test_restarts_are_counted(mine: Team, tmp_path: Path) -> None:
     assert rows((await mine.cli("list")).out)[1][:5] == ["TrainJob", "stubborn", "Complete", "1", "2"]
 
 
-async def test_an_empty_namespace_and_what_may_not_be_read_are_told(quiet: tuple[Team, Cluster]) -> None:
+async def test_an_empty_namespace_and_what_may_not_be_read_are_told(quiet: tuple[Team, FaultyCluster]) -> None:
     # An empty namespace is told.
     team, cluster = quiet
     done = await team.cli("list")

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from support.devcluster.faultycluster import FaultyCluster
 from support.stack import api_server
 from support.team import Team
 
@@ -15,10 +16,9 @@ from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
 
 
-async def test_a_name_alone_means_the_trainjob_and_else_the_only_job(both: tuple[Team, Cluster]) -> None:
+async def test_a_name_alone_means_the_trainjob_and_else_the_only_job(both: tuple[Team, FaultyCluster]) -> None:
     team, _ = both
     await team.submit("digits", "true")
     for kind, name in (("PyTorchJob", "digits"), ("PyTorchJob", "older"), ("PyTorchJob", "twice"), ("TFJob", "twice")):
@@ -40,7 +40,7 @@ async def test_a_name_alone_means_the_trainjob_and_else_the_only_job(both: tuple
 
 
 @pytest.mark.nightly
-async def test_a_job_that_does_not_exist_is_told_with_those_that_do(quiet: tuple[Team, Cluster]) -> None:
+async def test_a_job_that_does_not_exist_is_told_with_those_that_do(quiet: tuple[Team, FaultyCluster]) -> None:
     team, _ = quiet
     await team.submit("digits", "true")
     done = await team.cli("logs", "digts")

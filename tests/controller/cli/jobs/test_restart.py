@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 import yaml
 from support.commands import eventually
+from support.devcluster.faults import Refuse
+from support.devcluster.faultycluster import FaultyCluster
 from support.samples import configmap, owner_reference
 from support.team import Team
 
 from trainmaster.controller.cli.jobs.restart import anew
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -30,7 +30,9 @@ async def owners(team: Team, name: str) -> list[str]:
 
 
 @pytest.mark.nightly
-async def test_the_new_job_says_what_the_old_one_said_and_a_copy_is_made_beside_it(quiet: tuple[Team, Cluster]) -> None:
+async def test_the_new_job_says_what_the_old_one_said_and_a_copy_is_made_beside_it(
+    quiet: tuple[Team, FaultyCluster],
+) -> None:
     team, _ = quiet
     manifest = team.manifest("digits", "echo 1", nodes=2)
     manifest["metadata"] |= {"labels": {"team": "a"}, "annotations": {"note": "b"}}
@@ -60,7 +62,9 @@ async def test_the_new_job_says_what_the_old_one_said_and_a_copy_is_made_beside_
 
 
 @pytest.mark.nightly
-async def test_nothing_is_lost_of_a_job_that_is_refused_or_may_not_be_deleted(quiet: tuple[Team, Cluster]) -> None:
+async def test_nothing_is_lost_of_a_job_that_is_refused_or_may_not_be_deleted(
+    quiet: tuple[Team, FaultyCluster],
+) -> None:
     # Nothing is deleted for a job that would be refused.
     team, cluster = quiet
     old = await team.submit("digits", "echo 1")
@@ -86,7 +90,7 @@ async def test_nothing_is_lost_of_a_job_that_is_refused_or_may_not_be_deleted(qu
 
 
 @pytest.mark.nightly
-async def test_finalizers_are_waited_for(quiet: tuple[Team, Cluster]) -> None:
+async def test_finalizers_are_waited_for(quiet: tuple[Team, FaultyCluster]) -> None:
     team, _ = quiet
     manifest = team.manifest("digits", "echo 1")
     manifest["metadata"]["finalizers"] = ["example.com/queue"]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from support.devcluster.faults import Refuse
+from support.devcluster.faultycluster import FaultyCluster
 from support.running_jobs import jobs
 from support.team import Team
 
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.testing.faults import Refuse
 
 pytestmark = pytest.mark.nightly
 
 
-async def test_jobs_of_both_apis_are_suspended_and_resumed(both: tuple[Team, Cluster]) -> None:
+async def test_jobs_of_both_apis_are_suspended_and_resumed(both: tuple[Team, FaultyCluster]) -> None:
     team, _ = both
     await team.submit("digits", "true")
     await team.submit_v1("PyTorchJob", "older", {"Worker": (1, ["true"])})
@@ -44,7 +44,7 @@ async def test_jobs_of_both_apis_are_suspended_and_resumed(both: tuple[Team, Clu
     )
 
 
-async def test_several_are_deleted_and_one_that_is_missing_keeps_nobody(both: tuple[Team, Cluster]) -> None:
+async def test_several_are_deleted_and_one_that_is_missing_keeps_nobody(both: tuple[Team, FaultyCluster]) -> None:
     team, cluster = both
     for name in ("one", "two", "mine"):
         await team.submit(name, "true")

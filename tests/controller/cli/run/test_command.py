@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.commands import eventually, trainmaster
+from support.devcluster.faultycluster import FaultyCluster
 from support.running_jobs import runtime, trainjob, write
 from support.team import Team
 from support.training import conditions_of
@@ -19,7 +20,6 @@ from support.webhooks import Configurer, WebhookServer, rule, serve_webhooks
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import EVENTS
 from trainmaster.controller.resources import TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = pytest.mark.nightly
@@ -34,7 +34,7 @@ async def hooks(tmp_path: Path) -> AsyncIterator[WebhookServer]:
         yield server
 
 
-async def registered(cluster: Cluster, hooks: WebhookServer) -> None:
+async def registered(cluster: FaultyCluster, hooks: WebhookServer) -> None:
     """Have the API server ask the webhook server about TrainJobs."""
     configurer = Configurer(cluster, hooks)
     await configurer.validating(configurer.webhook(rules=[rule("trainjobs", group="trainer.kubeflow.org")]))
@@ -172,7 +172,7 @@ async def test_mistakes_are_explained_as_validate_explains_them(mine: Team, righ
     assert not (mine.directory / ".trainmaster").exists()
 
 
-async def test_what_the_server_admits_is_run_whatever_validate_says(quiet: tuple[Team, Cluster]) -> None:
+async def test_what_the_server_admits_is_run_whatever_validate_says(quiet: tuple[Team, FaultyCluster]) -> None:
     """The definitions of the cluster may be newer, or others."""
     team, _ = quiet
     field = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/novelty"
@@ -187,7 +187,7 @@ async def test_what_the_server_admits_is_run_whatever_validate_says(quiet: tuple
     assert "TrainJob research/novel created" in done.err
 
 
-async def test_nothing_is_submitted_if_something_cannot_be(quiet: tuple[Team, Cluster]) -> None:
+async def test_nothing_is_submitted_if_something_cannot_be(quiet: tuple[Team, FaultyCluster]) -> None:
     """Two of one name, a kind that nobody serves, another namespace."""
     team, _ = quiet
     file = write(team.directory, runtime("unwanted"), trainjob("twice", "true"), trainjob("twice", "false"))
@@ -205,7 +205,7 @@ async def test_nothing_is_submitted_if_something_cannot_be(quiet: tuple[Team, Cl
 
 
 async def test_a_refusal_half_way_leaves_the_others_running_and_says_so(
-    quiet: tuple[Team, Cluster], hooks: WebhookServer
+    quiet: tuple[Team, FaultyCluster], hooks: WebhookServer
 ) -> None:
     def admit(request: JsonObject) -> JsonObject:
         if request["dryRun"] or request["name"] != "second":
@@ -250,7 +250,9 @@ async def test_a_runtime_that_does_not_exist_is_told_with_those_that_do(mine: Te
     assert yaml.safe_load(Path(found[1]).read_text())["metadata"]["name"] == "torch-distributed-with-cache"
 
 
-async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(quiet: tuple[Team, Cluster]) -> None:
+async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(
+    quiet: tuple[Team, FaultyCluster],
+) -> None:
     """Where no webhook refuses it, its condition tells."""
     team, _ = quiet
     async with team.started("run", write(team.directory, trainjob("lost", "true", runtime="shel"))) as running:
@@ -264,7 +266,9 @@ async def test_a_job_that_is_blocked_for_want_of_its_runtime_is_not_waited_for(q
     assert "  follow: trainmaster attach lost " in done.err
 
 
-async def test_a_runtime_of_the_same_files_is_waited_for(quiet: tuple[Team, Cluster], hooks: WebhookServer) -> None:
+async def test_a_runtime_of_the_same_files_is_waited_for(
+    quiet: tuple[Team, FaultyCluster], hooks: WebhookServer
+) -> None:
     """It exists; whoever says that it does not, a condition or a webhook, has not seen it yet."""
     team, cluster = quiet
     async with team.started("run", write(team.directory, runtime("shell"), trainjob("patient", "true"))) as running:
@@ -287,7 +291,7 @@ async def test_a_runtime_of_the_same_files_is_waited_for(quiet: tuple[Team, Clus
 
 
 async def test_what_else_is_wrong_with_a_job_without_runtime_is_told(
-    quiet: tuple[Team, Cluster], hooks: WebhookServer
+    quiet: tuple[Team, FaultyCluster], hooks: WebhookServer
 ) -> None:
     team, cluster = quiet
     complaints = ["the budget is spent", 'TrainingRuntime.trainer.kubeflow.org "shel" not found']

@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 from support.commands import eventually, trainmaster
+from support.devcluster.faults import Refuse
+from support.devcluster.faultycluster import FaultyCluster
 from support.team import Team
 from support.terminals import Terminal
 from support.training import until
 
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.testing.faults import Refuse
 
 pytestmark = pytest.mark.nightly
 
 
-async def test_once_and_for_programs(both: tuple[Team, Cluster]) -> None:
+async def test_once_and_for_programs(both: tuple[Team, FaultyCluster]) -> None:
     team, cluster = both
     await team.submit("mnist", "true", nodes=2)
     with (
@@ -46,7 +46,7 @@ async def test_once_and_for_programs(both: tuple[Team, Cluster]) -> None:
     assert told["managersNote"].startswith("none is installed")
 
 
-async def test_without_a_terminal_tables_are_printed_again_and_again(both: tuple[Team, Cluster]) -> None:
+async def test_without_a_terminal_tables_are_printed_again_and_again(both: tuple[Team, FaultyCluster]) -> None:
     team, _ = both
     await team.submit("mnist", "true")
     async with team.started("top") as running:
@@ -57,7 +57,9 @@ async def test_without_a_terminal_tables_are_printed_again_and_again(both: tuple
     assert "\x1b" not in "".join(running.out)
 
 
-async def test_jobs_that_may_not_be_read_or_no_cluster_are_an_error(both: tuple[Team, Cluster], tmp_path: Path) -> None:
+async def test_jobs_that_may_not_be_read_or_no_cluster_are_an_error(
+    both: tuple[Team, FaultyCluster], tmp_path: Path
+) -> None:
     team, cluster = both
     with cluster.faults.add(Refuse(403, message="eve cannot list trainjobs"), verb="list"):
         refused = await team.cli("top", "--once")
@@ -80,7 +82,9 @@ async def test_an_embedded_cluster_tells_of_its_manager(cluster_home: Path, tmp_
     assert node["status"] == "Ready"
 
 
-async def test_on_a_terminal_it_is_a_screen_that_follows_the_cluster_and_explains(both: tuple[Team, Cluster]) -> None:
+async def test_on_a_terminal_it_is_a_screen_that_follows_the_cluster_and_explains(
+    both: tuple[Team, FaultyCluster],
+) -> None:
     team, _ = both
     await team.submit("mnist", "true")
     command = [sys.executable, "-m", "trainmaster.controller.cli", "top", *team.options]

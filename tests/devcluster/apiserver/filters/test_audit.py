@@ -20,6 +20,8 @@ from aiohttp.test_utils import make_mocked_request
 from aiohttp.typedefs import Handler
 from support.apiserver import AS_ME, call, configmap
 from support.commands import eventually, trainmaster
+from support.devcluster.envtest import Environment, start_environment
+from support.devcluster.faults import Reset
 from support.disk import full_disk
 
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
@@ -27,8 +29,6 @@ from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
 from trainmaster.devcluster.apiserver.filters.serialization import with_serialization
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response
 from trainmaster.devcluster.apiserver.resources import PODS
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
-from trainmaster.devcluster.testing.faults import Reset
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 

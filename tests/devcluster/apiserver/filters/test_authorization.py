@@ -9,13 +9,13 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from support.apiserver import AS_ME, call, grant
 from support.commands import TIMEOUT
+from support.devcluster.envtest import Environment
 from yarl import URL
 
 from trainmaster.devcluster.apiserver.auth.authorizer import Attributes
 from trainmaster.devcluster.apiserver.filters.authentication import Authenticator
 from trainmaster.devcluster.apiserver.filters.authorization import authorizer_attributes
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-from trainmaster.devcluster.testing.envtest import Environment
 
 _PODS = "/api/v1/namespaces/default/pods"
 _CONFIGMAP = "/api/v1/namespaces/default/configmaps/a"

@@ -10,10 +10,10 @@ import aiohttp
 import orjson
 import pytest
 from support.apiserver import CONFIGMAPS_PATH, configmap, send
+from support.devcluster.envtest import Environment
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
 from trainmaster.devcluster.apiserver.schema import RELEASE
-from trainmaster.devcluster.testing.envtest import Environment
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 

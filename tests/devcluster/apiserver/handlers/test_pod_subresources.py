@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from support.apiserver import send
+from support.devcluster.envtest import Environment, start_environment
 
 from trainmaster.devcluster.apiserver.errors import bad_request
-from trainmaster.devcluster.apiserver.resources import POD_DISRUPTION_BUDGETS, PODS
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
+from trainmaster.devcluster.apiserver.resources import PODS
 
 
 class _Source:
@@ -105,14 +105,6 @@ async def evicting_server(devcluster_server: Environment) -> Environment:
     return devcluster_server
 
 
-async def budget(evicting_server: Environment, name: str = "web", **status: Any) -> None:
-    body = {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": {"app": "web"}}}}
-    created = await evicting_server.api.create(POD_DISRUPTION_BUDGETS, body, namespace="default")
-    counts = {"currentHealthy": 1, "desiredHealthy": 1, "disruptionsAllowed": 0, "expectedPods": 1}
-    new = {**created, "status": {**counts, "observedGeneration": 1, **status}}
-    await evicting_server.api.update(POD_DISRUPTION_BUDGETS, new, subresource="status")
-
-
 def pod(evicting_server: Environment) -> Any:
     return evicting_server.api.get(PODS, "default", "p")
 
@@ -130,31 +122,10 @@ async def test_an_evicted_pod_says_why_it_is_deleted(evicting_server: Environmen
     assert pod(evicting_server)["metadata"]["deletionGracePeriodSeconds"] == 7
 
 
-async def test_a_budget_that_is_used_up_refuses(evicting_server: Environment) -> None:
-    await budget(evicting_server)
-    code, answer, _ = await send(evicting_server, "POST", PATH, EVICTION)
-    assert (code, answer["reason"]) == (429, "TooManyRequests")
-    assert answer["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
-    causes = answer["details"]["causes"]
-    text = "The disruption budget web needs 1 healthy pods and has 1 currently"
-    assert causes == [{"reason": "DisruptionBudget", "message": text}]
-    assert "deletionTimestamp" not in pod(evicting_server)["metadata"]
-
-
-async def test_an_eviction_takes_from_the_budget_at_once(evicting_server: Environment) -> None:
-    await budget(evicting_server, disruptionsAllowed=1)
-    code, _, _ = await send(evicting_server, "POST", PATH, EVICTION)
-    assert code == 201
-    status = evicting_server.api.get(POD_DISRUPTION_BUDGETS, "default", "web")["status"]
-    assert (status["disruptionsAllowed"], list(status["disruptedPods"])) == (0, ["p"])
-
-
 async def test_a_dry_run_changes_nothing(evicting_server: Environment) -> None:
-    await budget(evicting_server, disruptionsAllowed=1)
     code, _, _ = await send(evicting_server, "POST", PATH, {**EVICTION, "deleteOptions": {"dryRun": ["All"]}})
     assert code == 201
     assert "deletionTimestamp" not in pod(evicting_server)["metadata"]
-    assert evicting_server.api.get(POD_DISRUPTION_BUDGETS, "default", "web")["status"]["disruptionsAllowed"] == 1
 
 
 @pytest.mark.parametrize(
@@ -170,11 +141,3 @@ async def test_a_dry_run_changes_nothing(evicting_server: Environment) -> None:
 async def test_wrong_evictions(evicting_server: Environment, path: str, body: Any, code: int) -> None:
     assert (await send(evicting_server, "POST", path, body))[0] == code
     assert "deletionTimestamp" not in pod(evicting_server)["metadata"]
-
-
-async def test_two_budgets_cannot_be_kept(evicting_server: Environment) -> None:
-    await budget(evicting_server, disruptionsAllowed=1)
-    await budget(evicting_server, "second", disruptionsAllowed=1)
-    code, answer, _ = await send(evicting_server, "POST", PATH, EVICTION)
-    assert code == 500
-    assert answer["message"].startswith("This pod has more than one PodDisruptionBudget")

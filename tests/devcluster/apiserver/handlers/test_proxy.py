@@ -16,11 +16,11 @@ import pytest
 from aiohttp import web
 from multidict import CIMultiDict
 from support.commands import TIMEOUT
+from support.devcluster.envtest import Environment, start_environment
 from yarl import URL
 
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, PODS, SERVICES
 from trainmaster.devcluster.certificates import ensure_certificates
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
 from trainmaster.runtime.jsontree import JsonObject
 
 

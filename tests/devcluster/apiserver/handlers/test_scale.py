@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.devcluster.envtest import Environment
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import PatchType
 from trainmaster.devcluster.apiserver.resources import CRDS, GroupResource
-from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.jsontree import JsonObject
 
 THINGS = GroupResource("example.com", "things")

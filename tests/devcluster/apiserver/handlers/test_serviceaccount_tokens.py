@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from support.apiserver import AS_ME, call, grant
+from support.devcluster.envtest import Environment
 
 from trainmaster.devcluster.apiserver.registry.generic import DeleteOptions
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
-from trainmaster.devcluster.testing.envtest import Environment
 from trainmaster.runtime.jsontree import JsonObject
 
 _ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}

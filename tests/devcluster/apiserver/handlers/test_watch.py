@@ -10,10 +10,10 @@ from typing import Any
 
 import orjson
 from support.commands import TIMEOUT, eventually
+from support.devcluster.envtest import Environment, start_environment
 
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
 from trainmaster.devcluster.apiserver.server import ServerTiming
-from trainmaster.devcluster.testing.envtest import Environment, start_environment
 
 _LIST = "/api/v1/namespaces/default/configmaps"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.devcluster.envtest import Environment
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.http.protobuf import decode_protobuf
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-from trainmaster.devcluster.testing.envtest import Environment
 
 ROOT = Path(__file__).parents[4]
 

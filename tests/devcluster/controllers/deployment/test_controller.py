@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.devcluster.stepper import Stepper
 from support.workloads import change_deployment, deployment, make_ready, sizes, template, terminating
 
 from trainmaster.devcluster.apiserver.resources import DEPLOYMENTS, PODS, REPLICA_SETS
 from trainmaster.devcluster.controllers.deployment.controller import DeploymentController
 from trainmaster.devcluster.controllers.objects import find_condition
-from trainmaster.devcluster.controllers.replicaset.controller import ReplicaSetController
-from trainmaster.devcluster.testing.stepper import Stepper
+from trainmaster.devcluster.controllers.replicaset import ReplicaSetController
 from trainmaster.runtime.jsontree import JsonObject
 
 NEW = template(image="img:2")

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF, ExponentialBackoff
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.job.indexes import format_indexes, parse_indexes, parse_ranges
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 INDEX = "batch.kubernetes.io/job-completion-index"

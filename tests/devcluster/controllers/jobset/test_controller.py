@@ -6,13 +6,13 @@ import hashlib
 from typing import Any
 
 import pytest
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, PERSISTENT_VOLUME_CLAIMS, PODS, SERVICES
 from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF
-from trainmaster.devcluster.controllers.garbagecollector.controller import GarbageCollector
+from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 PREFIX = "jobset.sigs.k8s.io/"

@@ -66,6 +66,30 @@ def test_each_pod_has_the_names_by_which_a_cluster_resolves_it() -> None:
     assert {"sub", "sub.ns", "sub.ns.svc", "sub.ns.svc.cluster.local"} <= set(names)
 
 
+HEADLESS: JsonObject = {
+    "clusterIP": "None",
+    "clusterIPs": ["None"],
+    "selector": {"jobset.sigs.k8s.io/jobset-name": "train"},
+}
+
+
+@pytest.mark.parametrize(
+    ("spec", "known"),
+    [
+        (HEADLESS, True),
+        ({**HEADLESS, "selector": {"app": "other"}}, False),
+        ({**HEADLESS, "clusterIP": "10.0.0.7"}, False),
+    ],
+)
+def test_a_service_of_the_jobs_name_takes_the_names_of_its_pods(tmp_path: Path, spec: JsonObject, known: bool) -> None:
+    """JobSet leaves a Service alone that is there before its own, and DNS knows only that."""
+    objects = OBJECTS | {(SERVICES, "train"): {"metadata": {"name": "train", "namespace": "ns"}, "spec": spec}}
+    table = HostsTable(tmp_path, lookup=lambda resource, _namespace, name: objects.get((resource, name)))
+    path = table.file(pod("train-node-0-0"), own=tmp_path / "own", address="127.0.0.9")
+    assert ("train-node-0-1.train" in path.read_text()) is known
+    assert "train-node-0-0" in path.read_text().split(), "a pod always knows itself"
+
+
 def test_pods_of_a_subdomain_share_a_file_that_grows_in_place(tmp_path: Path) -> None:
     """A running pod has the file itself mounted: a new file under the same name would be invisible to it."""
     table = HostsTable(tmp_path, lookup=lookup)

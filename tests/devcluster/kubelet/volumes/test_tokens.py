@@ -20,9 +20,9 @@ from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
 from trainmaster.devcluster.apiserver.resources import PODS, SERVICE_ACCOUNTS
 from trainmaster.devcluster.apiserver.storage import Store
-from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
-from trainmaster.devcluster.kubelet.downward_api import PodInfo
+from trainmaster.devcluster.kubelet.environment import PodInfo
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
 from trainmaster.runtime.jsontree import JsonObject

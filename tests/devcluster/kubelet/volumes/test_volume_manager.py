@@ -13,7 +13,7 @@ from support.disk import full_disk
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS, GroupResource
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.directories import PodFiles
-from trainmaster.devcluster.kubelet.downward_api import PodInfo
+from trainmaster.devcluster.kubelet.environment import PodInfo
 from trainmaster.devcluster.kubelet.volumes.mounts import (
     Namespaces,
     installation,

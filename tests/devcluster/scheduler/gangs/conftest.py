@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from support.devcluster.stepper import Stepper
 from support.workloads import GPU, add_node
 
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from support.apiserver import assert_refused
+from support.devcluster.stepper import Stepper
 from support.workloads import GPU, bound, scheduling
 
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -17,9 +18,8 @@ from trainmaster.devcluster.apiserver.resources import (
     VOLCANO_QUEUES,
     GroupResource,
 )
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 TOO_FEW_GPUS = f"0/1 nodes are available: 1 Insufficient {GPU}."

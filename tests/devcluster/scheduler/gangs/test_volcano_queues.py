@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.devcluster.stepper import Stepper
 from support.disk import BrittleStore
 from support.workloads import GPU, add_node, bound
 
@@ -22,10 +23,9 @@ from trainmaster.devcluster.apiserver.resources import (
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
 from trainmaster.devcluster.controllers.indexer import find
-from trainmaster.devcluster.controllers.volcanoqueue.controller import QueueController
+from trainmaster.devcluster.controllers.volcanoqueue import QueueController
 from trainmaster.devcluster.crds.install import GANG_DEFINITIONS, install_definitions
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 VERSION = "scheduling.volcano.sh/v1beta1"

@@ -4,6 +4,7 @@
   are there before the first pod starts, as with a headless service that publishes addresses that are not ready.
 - Pods of one subdomain share one file. Pods that nobody could expect are added when they come: to the same file, which
   those that run already see.
+- Where a Service of that name has an address or selects other pods, none of these names is there, as in DNS.
 - The subdomain itself, which is the name of the headless service, resolves to the addresses of all its pods.
 - Names of Services, see `service_names`, come and go in the files of all running pods. As with a resolver that asks
   DNS after /etc/hosts, they do not take the place of names that a file has by itself.
@@ -16,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS
+from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, SERVICES
 from trainmaster.devcluster.apiserver.storage import ObjectKey
+from trainmaster.devcluster.controllers.endpointslice import is_headless
 from trainmaster.devcluster.kubelet.environment import Lookup
 from trainmaster.devcluster.kubelet.network.addresses import host_address, hostname
 from trainmaster.devcluster.kubelet.network.hosts_file import HostsFile
@@ -80,8 +82,8 @@ class HostsTable:
 
         `ipv6` says whether there are sockets of IPv6 in the pod, so that localhost is one of its addresses.
         """
-        metadata, subdomain = pod["metadata"], pod["spec"].get("subdomain")
-        namespace = metadata["namespace"]
+        metadata, namespace = pod["metadata"], pod["metadata"]["namespace"]
+        subdomain = self._subdomain(pod)
         key = f"{namespace}/{subdomain}" if subdomain else metadata["uid"]
         known = self._files.get(key)
         if known is None or not known.file.path.exists():
@@ -96,6 +98,15 @@ class HostsTable:
                 known.show_service(service, records)
             known.hosts = hosts
         return known.file.path
+
+    def _subdomain(self, pod: JsonObject) -> str | None:
+        """Return the subdomain of a pod, unless a Service of that name leads elsewhere."""
+        subdomain: str | None = pod["spec"].get("subdomain")
+        if subdomain and (service := self._lookup(SERVICES, pod["metadata"]["namespace"], subdomain)) is not None:
+            labels, selector = pod["metadata"].get("labels") or {}, service["spec"].get("selector") or {}
+            if not is_headless(service) or any(labels.get(key) != value for key, value in selector.items()):
+                return None
+        return subdomain
 
     def publish(self, service: ObjectKey, records: Sequence[Record]) -> None:
         """Let all pods know under which addresses a Service is found now.

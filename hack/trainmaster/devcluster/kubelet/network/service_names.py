@@ -15,7 +15,7 @@ from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, SERVICES
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController
-from trainmaster.devcluster.controllers.endpointslice.endpoints import SERVICE_NAME, is_headless
+from trainmaster.devcluster.controllers.endpointslice import SERVICE_NAME, is_headless
 from trainmaster.devcluster.controllers.indexer import Indexer, find
 from trainmaster.devcluster.kubelet.network.addresses import service_address
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable, Record

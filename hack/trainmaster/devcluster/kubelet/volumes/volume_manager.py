@@ -30,14 +30,16 @@ from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import DEFAULT_
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VOLUME_CLAIMS, SECRETS
 from trainmaster.devcluster.kubelet.container import CREATING, CreateContainerError, PodRejectedError
-from trainmaster.devcluster.kubelet.downward_api import (
+from trainmaster.devcluster.kubelet.environment import (
+    Lookup,
     PodInfo,
     UnknownFieldError,
     container_named,
+    decoded,
     field_value,
     resource_value,
 )
-from trainmaster.devcluster.kubelet.environment import Lookup, decoded
+from trainmaster.devcluster.settings import RESERVED_DOMAIN
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -267,3 +269,11 @@ def _selected(contents: dict[str, bytes], source: JsonObject, *, mode: int, kind
             yield VolumeFile(item["path"], contents[key], mode if item.get("mode") is None else int(item["mode"]))
         elif not source.get("optional"):
             raise CreateContainerError(CREATING, f"{kind} references non-existent {_KEYS_OF[kind]} key: {key}")
+
+
+def provisioning_problem(claim: JsonObject) -> tuple[str, str] | None:
+    """Return reason and message of the event about a claim that stays pending; None if it becomes a directory."""
+    name = claim["spec"].get("storageClassName") or ""
+    if name.endswith(RESERVED_DOMAIN):
+        return "ProvisioningFailed", f'storageclass.storage.k8s.io "{name}" not found'
+    return None

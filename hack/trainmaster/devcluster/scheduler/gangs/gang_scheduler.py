@@ -15,7 +15,7 @@ from trainmaster.devcluster.apiserver.resources import NODES, POD_GROUPS, VOLCAN
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.controllers.control_loop import key_of
 from trainmaster.devcluster.controllers.indexer import Indexer, find
-from trainmaster.devcluster.controllers.volcanoqueue.controller import DEFAULT_QUEUE
+from trainmaster.devcluster.controllers.volcanoqueue import DEFAULT_QUEUE
 from trainmaster.devcluster.events import EventRecorder
 from trainmaster.devcluster.scheduler.binding import Binder
 from trainmaster.devcluster.scheduler.filters import pre_filter_error, queue_sort_key

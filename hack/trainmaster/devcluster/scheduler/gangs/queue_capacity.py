@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from trainmaster.devcluster.controllers.volcanoqueue.controller import DEFAULT_QUEUE
+from trainmaster.devcluster.controllers.volcanoqueue import DEFAULT_QUEUE
 from trainmaster.devcluster.scheduler.gangs.pod_group import PodGroupMembers, requirement_of
 from trainmaster.devcluster.scheduler.node_info import Snapshot
 from trainmaster.runtime.jsontree import JsonObject

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.devcluster.faultycluster import FaultyCluster
 from support.team import Team
 
 from trainmaster.controller.cli.offline import check_schema
@@ -18,7 +19,6 @@ from trainmaster.controller.cli.run.script.runtime import find_runtime
 from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, mounted
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
-from trainmaster.devcluster.cluster import Cluster
 from trainmaster.runtime.jsontree import JsonObject
 
 PROGRAM = Program(title="train.py", name="train", entry=("train.py",), directory=Path("/home/me/it"), imports=Imports())
@@ -110,7 +110,7 @@ def test_a_program_outside_of_the_directory_takes_its_own_along(tmp_path: Path) 
 
 
 @pytest.fixture
-def client(quiet: tuple[Team, Cluster]) -> KubeClient:
+def client(quiet: tuple[Team, FaultyCluster]) -> KubeClient:
     return quiet[0].client
 
 

@@ -9,6 +9,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from support.devcluster.faults import Refuse
+from support.devcluster.faultycluster import FaultyCluster
 from support.proxy import FaultProxy
 from support.running_jobs import jobs
 from support.team import Team
@@ -23,8 +25,6 @@ from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.testing.faults import Refuse
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 
@@ -77,7 +77,9 @@ def rank(of: str, index: int) -> dict[str, str]:
     }
 
 
-async def test_jobs_pods_and_nodes_are_followed(both: tuple[Team, Cluster], monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_jobs_pods_and_nodes_are_followed(
+    both: tuple[Team, FaultyCluster], monkeypatch: pytest.MonkeyPatch
+) -> None:
     team, _ = both
     client = team.client
     await team.submit("mnist", "true", nodes=2)
@@ -124,7 +126,7 @@ async def test_jobs_pods_and_nodes_are_followed(both: tuple[Team, Cluster], monk
         assert len(looked_at) < 10
 
 
-async def test_a_worker_of_a_job_of_the_training_operator_that_waits_is_told(both: tuple[Team, Cluster]) -> None:
+async def test_a_worker_of_a_job_of_the_training_operator_that_waits_is_told(both: tuple[Team, FaultyCluster]) -> None:
     team, _ = both
     await team.submit_v1("PyTorchJob", "older", {"Worker": (1, ["true"])})
     await team.submit("older", "true")
@@ -144,7 +146,7 @@ async def test_a_worker_of_a_job_of_the_training_operator_that_waits_is_told(bot
     assert [each.row.kind for each in snapshot.jobs if each.trouble] == ["PyTorchJob"]
 
 
-async def test_what_may_not_be_read_is_told_with_the_right_that_is_missing(both: tuple[Team, Cluster]) -> None:
+async def test_what_may_not_be_read_is_told_with_the_right_that_is_missing(both: tuple[Team, FaultyCluster]) -> None:
     team, cluster = both
     await team.submit("mnist", "true")
     refusal = Refuse(403, message="eve cannot list it")
@@ -172,7 +174,7 @@ async def test_what_may_not_be_read_is_told_with_the_right_that_is_missing(both:
     assert "a ClusterRole" in told["pods of managers, pods on nodes"]
 
 
-async def test_a_right_that_is_given_later_is_noticed(both: tuple[Team, Cluster]) -> None:
+async def test_a_right_that_is_given_later_is_noticed(both: tuple[Team, FaultyCluster]) -> None:
     team, cluster = both
     await team.client.create(NODES, node_object("gpu-1", cpu="8"))
     refusal = cluster.faults.add(Refuse(403), resource="nodes")
@@ -183,7 +185,7 @@ async def test_a_right_that_is_given_later_is_noticed(both: tuple[Team, Cluster]
         assert snapshot.unread == []
 
 
-async def test_a_cluster_that_is_away_is_told_and_what_was_known_stays(both: tuple[Team, Cluster]) -> None:
+async def test_a_cluster_that_is_away_is_told_and_what_was_known_stays(both: tuple[Team, FaultyCluster]) -> None:
     team, _ = both
     await team.submit("mnist", "true")
     address = urlsplit(team.client.config.server)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.bootstrap import add_system_priority_classes, register_plugins
-from trainmaster.devcluster.testing.stepper import Stepper
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from support.apiserver import assert_refused, create_pod, refusal
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.resources import LIMIT_RANGES, PERSISTENT_VOLUME_CLAIMS
-from trainmaster.devcluster.testing.stepper import Stepper
 from trainmaster.runtime.jsontree import JsonObject
 
 

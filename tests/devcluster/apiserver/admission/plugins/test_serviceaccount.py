@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from support.apiserver import create_pod, refusal
+from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.admission.plugins import serviceaccount
 from trainmaster.devcluster.apiserver.admission.plugins.serviceaccount import TOKEN_DIRECTORY
 from trainmaster.devcluster.apiserver.bootstrap import add_system_priority_classes
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import PODS, PRIORITY_CLASSES, RUNTIME_CLASSES, SERVICE_ACCOUNTS
-from trainmaster.devcluster.controllers.serviceaccount.controller import ServiceAccountController
-from trainmaster.devcluster.testing.stepper import Stepper
+from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.resource_requirements import pod_requests
 

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from support.devcluster.envtest import Environment
 from support.webhooks import HookedServer, serve_webhooks
-
-from trainmaster.devcluster.testing.envtest import Environment
 
 
 @pytest.fixture

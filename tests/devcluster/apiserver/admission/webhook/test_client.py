@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from support.devcluster.envtest import Environment
 from support.webhooks import SERVICE_HOST, HookedServer, patch, serve_webhooks
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS
-from trainmaster.devcluster.testing.envtest import Environment
 
 _PATH = "/api/v1/namespaces/default/configmaps"
 

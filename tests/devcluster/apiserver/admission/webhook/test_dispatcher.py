@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from support.devcluster.envtest import Environment
 from support.webhooks import HookedServer, label, patch, rule
 
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -19,7 +20,6 @@ from trainmaster.devcluster.apiserver.resources import (
     PODS,
     VALIDATING_WEBHOOKS,
 )
-from trainmaster.devcluster.testing.envtest import Environment
 
 _DENIED = {"allowed": False, "status": {"message": "no", "code": 403, "reason": "Forbidden"}}
 _PATH = "/api/v1/namespaces/default/configmaps"

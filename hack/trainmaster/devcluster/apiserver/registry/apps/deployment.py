@@ -14,9 +14,8 @@ from trainmaster.devcluster.apiserver.registry.apps.workload_validation import (
     validate_workload_update,
 )
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.core.pod_warnings import pod_warnings
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_spec
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import forbidden, not_negative, required
+from trainmaster.devcluster.apiserver.registry.fields import forbidden, not_negative, required
 from trainmaster.devcluster.apiserver.registry.intorpercent import int_or_percent, scaled_value
 from trainmaster.devcluster.apiserver.registry.registry import Kind, ScalePaths
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
@@ -85,15 +84,6 @@ class DeploymentStrategy(Strategy):
     def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse numbers that contradict each other."""
         return list(validate_counts(obj["status"], "updatedReplicas"))
-
-    def warnings_on_create(self, obj: JsonObject) -> list[str]:
-        """Tell what is odd in the template."""
-        return pod_warnings(obj["spec"]["template"], "spec.template.")
-
-    def warnings_on_update(self, obj: JsonObject, old: JsonObject) -> list[str]:
-        """Tell what is odd in a new template."""
-        same = obj["spec"]["template"] == old["spec"]["template"]
-        return [] if same else self.warnings_on_create(obj)
 
 
 def _validate_strategy(strategy: JsonObject) -> Iterator[FieldError]:

@@ -13,7 +13,6 @@ from trainmaster.devcluster.apiserver.registry.apps.workload_validation import (
     validate_workload_update,
 )
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.core.pod_warnings import pod_warnings
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_spec
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
@@ -61,15 +60,6 @@ class ReplicaSetStrategy(Strategy):
     def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse numbers that contradict each other."""
         return list(validate_counts(obj["status"], "fullyLabeledReplicas"))
-
-    def warnings_on_create(self, obj: JsonObject) -> list[str]:
-        """Tell what is odd in the template."""
-        return pod_warnings(obj["spec"]["template"], "spec.template.")
-
-    def warnings_on_update(self, obj: JsonObject, old: JsonObject) -> list[str]:
-        """Tell what is odd in a new template."""
-        same = obj["spec"]["template"] == old["spec"]["template"]
-        return [] if same else self.warnings_on_create(obj)
 
 
 def kind() -> Kind:

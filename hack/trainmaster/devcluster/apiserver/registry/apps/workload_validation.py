@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError, immutable
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import forbidden, not_negative, one_of, required
-from trainmaster.devcluster.apiserver.registry.core.validation.pods.pods import validate_pod_template
+from trainmaster.devcluster.apiserver.registry.core.pod_validation import validate_pod_template
+from trainmaster.devcluster.apiserver.registry.fields import forbidden, not_negative, one_of, required
 from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.selectors import label_selector_from_object
 from trainmaster.runtime.jsontree import JsonObject

@@ -6,34 +6,21 @@ from __future__ import annotations
 
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
-from trainmaster.devcluster.apiserver.registry.batch.job_status_validation import validate_job_status_update
 from trainmaster.devcluster.apiserver.registry.batch.job_validation import (
     generated_labels,
     validate_job,
     validate_job_update,
 )
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.core.pod_warnings import pod_warnings
 from trainmaster.devcluster.apiserver.registry.core.podspec import default_pod_spec
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.names import dns_label
 
 _MAX_INT32 = 2**31 - 1
 _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
-_TEMPLATE = "spec.template."
 _LEFT_OUT = ("active", "succeeded", "failed", "completedIndexes")
 """Fields of the status that are not sent while they are zero; of the others, zero says that somebody counted."""
-_NAME_WARNING = (
-    "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; "
-    "a DNS label is recommended"
-)
-_MANY_COMPLETIONS, _MANY_PODS = 100_000, 10_000
-_MANY_WARNING = (
-    "In Indexed Jobs with a number of completions higher than 10^5 and a parallelism higher than 10^4, "
-    "Kubernetes might not be able to track completedIndexes and failedIndexes"
-)
 
 
 class JobStrategy(Strategy):
@@ -100,26 +87,6 @@ class JobStrategy(Strategy):
     def validate_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
         """Refuse changes of what the job controller relies on."""
         return list(validate_job_update(obj, old))
-
-    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Refuse a status that contradicts itself or the past."""
-        return validate_job_status_update(obj, old)
-
-    def warnings_on_create(self, obj: JsonObject) -> list[str]:
-        """Tell of names that make odd host names, and of more indexes than can be followed."""
-        problems = dns_label(obj["metadata"]["name"])
-        warnings = [f"{_NAME_WARNING}: [{' '.join(problems)}]"] if problems else []
-        return [*warnings, *_warnings(obj["spec"]), *pod_warnings(obj["spec"]["template"], _TEMPLATE)]
-
-    def warnings_on_update(self, obj: JsonObject, old: JsonObject) -> list[str]:
-        """Tell of more indexes than can be followed, and of what is odd in a new template."""
-        spec, template = obj["spec"], obj["spec"]["template"]
-        return _warnings(spec) + ([] if template == old["spec"]["template"] else pod_warnings(template, _TEMPLATE))
-
-
-def _warnings(spec: JsonObject) -> list[str]:
-    many = (spec.get("completions") or 0) > _MANY_COMPLETIONS and spec["parallelism"] > _MANY_PODS
-    return [_MANY_WARNING] if many and spec["completionMode"] == "Indexed" else []
 
 
 def _complete(spec: JsonObject) -> None:

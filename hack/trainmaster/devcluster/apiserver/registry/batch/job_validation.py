@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
-from trainmaster.devcluster.apiserver.errors import FieldError, immutable, negative, unsupported
-from trainmaster.devcluster.apiserver.registry.batch.job_policy_validation import (
-    validate_pod_failure_policy,
-    validate_success_policy,
-)
-from trainmaster.devcluster.apiserver.registry.core.validation.pods.pods import validate_pod_template
+from trainmaster.devcluster.apiserver.errors import OMITTED, FieldError, immutable, negative, unsupported
+from trainmaster.devcluster.apiserver.registry.core.pod_validation import validate_pod_template
 from trainmaster.devcluster.apiserver.registry.labels import label_selector
 from trainmaster.devcluster.apiserver.selectors import label_selector_from_object
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.names import dns_label, domain_prefixed_path
 
 _MOST_INDEXES = 100_000
-_MOST_INDEXES_WITHOUT_LIMIT = 100_000
-"""From here on a Job with a limit per index must say how many indexes may fail, and run fewer pods at once."""
-_MOST_PODS_ABOVE = 10_000
-_MOST_FAILED_ABOVE = 10_000
+_INDEXES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*", re.ASCII)
 _LONGEST_MANAGER = 63
 _IMMUTABLE = (
     "selector",
@@ -112,9 +106,9 @@ def _validate_spec(spec: JsonObject) -> Iterator[FieldError]:
         yield from _validate_manager(spec["managedBy"])
     yield from _validate_mode(spec)
     if "podFailurePolicy" in spec:
-        yield from validate_pod_failure_policy(spec)
+        yield from _validate_pod_failure_policy(spec)
     if "successPolicy" in spec:
-        yield from _validate_success(spec)
+        yield from _validate_success_policy(spec)
     policy = spec["podReplacementPolicy"]
     allowed = ["Failed"] if "podFailurePolicy" in spec else ["Failed", "TerminatingOrFailed"]
     if policy not in allowed:
@@ -151,36 +145,74 @@ def _validate_indexed(spec: JsonObject) -> Iterator[FieldError]:
         completions = 0
     elif failed is not None and failed > completions:
         yield FieldError("spec.maxFailedIndexes", "Invalid", failed, "must be less than or equal to completions")
-    at_most = "must be less than or equal to"
     if parallelism > _MOST_INDEXES:
-        detail = f"{at_most} {_MOST_INDEXES} when completion mode is Indexed"
+        detail = f"must be less than or equal to {_MOST_INDEXES} when completion mode is Indexed"
         yield FieldError("spec.parallelism", "Invalid", parallelism, detail)
-    if failed is not None and failed > _MOST_INDEXES:
-        yield FieldError("spec.maxFailedIndexes", "Invalid", failed, f"{at_most} {_MOST_INDEXES}")
-    if completions <= _MOST_INDEXES_WITHOUT_LIMIT or "backoffLimitPerIndex" not in spec:
-        return
-    circumstances = f"when completions are above {_MOST_INDEXES_WITHOUT_LIMIT} and used with backoff limit per index"
-    if parallelism > _MOST_PODS_ABOVE:
-        detail = f"{at_most} {_MOST_PODS_ABOVE} {circumstances}"
-        yield FieldError("spec.parallelism", "Invalid", parallelism, detail)
-    if failed is None:
-        detail = f"must be specified when completions is above {_MOST_INDEXES_WITHOUT_LIMIT}"
-        yield FieldError("spec.maxFailedIndexes", "Required", detail=detail)
-    elif failed > _MOST_FAILED_ABOVE:
-        detail = f"{at_most} {_MOST_FAILED_ABOVE} {circumstances}"
-        yield FieldError("spec.maxFailedIndexes", "Invalid", failed, detail)
 
 
-def _validate_success(spec: JsonObject) -> Iterator[FieldError]:
-    if spec["completionMode"] == "Indexed":
-        yield from validate_success_policy(spec)
-        return
-    # The value is printed as the server's own structure.
-    rules = [
-        {"SucceededIndexes": rule.get("succeededIndexes"), "SucceededCount": rule.get("succeededCount")}
-        for rule in spec["successPolicy"].get("rules") or ()
-    ]
-    yield FieldError("spec.successPolicy", "Invalid", {"Rules": rules or None}, "requires indexed completion mode")
+def _validate_pod_failure_policy(spec: JsonObject) -> Iterator[FieldError]:
+    pod = spec["template"]["spec"]
+    containers = {each.get("name") for field in ("initContainers", "containers") for each in pod.get(field) or ()}
+    for index, rule in enumerate(spec["podFailurePolicy"].get("rules") or ()):
+        here = f"spec.podFailurePolicy.rules[{index}]"
+        action, codes, patterns = rule.get("action", ""), rule.get("onExitCodes"), rule.get("onPodConditions") or []
+        if action == "FailIndex" and "backoffLimitPerIndex" not in spec:
+            yield FieldError(f"{here}.action", "Invalid", action, "requires the backoffLimitPerIndex to be set")
+        yield from _choice(f"{here}.action", action, ["Count", "FailIndex", "FailJob", "Ignore"])
+        if codes is not None:
+            yield from _validate_exit_codes(f"{here}.onExitCodes", codes, containers)
+        if codes is not None and patterns:
+            detail = "specifying both OnExitCodes and OnPodConditions is not supported"
+            yield FieldError(here, "Invalid", OMITTED, detail)
+        elif codes is None and not patterns:
+            yield FieldError(here, "Invalid", OMITTED, "specifying one of OnExitCodes and OnPodConditions is required")
+
+
+def _validate_exit_codes(path: str, codes: JsonObject, containers: set[str | None]) -> Iterator[FieldError]:
+    operator, name, values = codes.get("operator", ""), codes.get("containerName"), codes.get("values") or []
+    yield from _choice(f"{path}.operator", operator, ["In", "NotIn"])
+    if name is not None and name not in containers:
+        detail = "must be one of the container or initContainer names in the pod template"
+        yield FieldError(f"{path}.containerName", "Invalid", name, detail)
+    if not values:
+        yield FieldError(f"{path}.values", "Invalid", values, "at least one value is required")
+    for index, value in enumerate(values):
+        if value == 0 and operator == "In":
+            yield FieldError(f"{path}.values[{index}]", "Invalid", value, "must not be 0 for the In operator")
+
+
+def _choice(path: str, value: str, supported: list[str]) -> Iterator[FieldError]:
+    if not value:
+        listed = " ".join(f'"{each}"' for each in supported)
+        yield FieldError(path, "Required", detail=f"valid values: [{listed}]")
+    elif value not in supported:
+        yield unsupported(path, value, supported)
+
+
+def _validate_success_policy(spec: JsonObject) -> Iterator[FieldError]:
+    path, rules = "spec.successPolicy", spec["successPolicy"].get("rules") or []
+    if spec["completionMode"] != "Indexed":
+        yield FieldError(path, "Invalid", spec["successPolicy"], "requires indexed completion mode")
+    elif not rules:
+        detail = "at least one rules must be specified when the successPolicy is specified"
+        yield FieldError(f"{path}.rules", "Required", detail=detail)
+    for index, rule in enumerate(rules):
+        count, completions = rule.get("succeededCount"), spec.get("completions") or 0
+        if rule.get("succeededIndexes") is None and count is None:
+            detail = "at least one of succeededCount or succeededIndexes must be specified"
+            yield FieldError(f"{path}.rules[{index}]", "Required", detail=detail)
+        elif not _are_indexes(rule.get("succeededIndexes") or "", completions):
+            detail = f"error parsing succeededIndexes: write numbers below {completions} and ranges, as in 0,2-4"
+            yield FieldError(f"{path}.rules[{index}].succeededIndexes", "Invalid", rule["succeededIndexes"], detail)
+        elif count is not None and count > completions:
+            detail = f"must be less than or equal to {completions} (the number of specified completions)"
+            yield FieldError(f"{path}.rules[{index}].succeededCount", "Invalid", count, detail)
+
+
+def _are_indexes(text: str, completions: int) -> bool:
+    if not text:
+        return True
+    return bool(_INDEXES.fullmatch(text)) and all(int(each) < completions for each in re.findall(r"\d+", text))
 
 
 def _validate_template(spec: JsonObject) -> Iterator[FieldError]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import config_key_problems
+from trainmaster.devcluster.apiserver.registry.fields import config_key_problems
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
 from trainmaster.devcluster.apiserver.registry.registry import ALL_VERBS, Kind
@@ -12,6 +13,9 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label
 
 NAME_LABEL = "kubernetes.io/metadata.name"
+ENFORCE_LABEL = "pod-security.kubernetes.io/enforce"
+"""Which pods may be made in a namespace: the plugin `podsecurity` asks for it."""
+_LEVELS = ("privileged", "baseline", "restricted")
 _PROTECTED_NAMESPACES = ("default", "kube-system", "kube-public")
 
 
@@ -39,6 +43,12 @@ class NamespaceStrategy(Strategy):
     def prepare_for_update(self, obj: JsonObject, old: JsonObject) -> None:
         """Keep the finalizers of the spec: only /finalize writes them."""
         restore(obj, old, "spec")
+
+    def validate(self, obj: JsonObject) -> list[FieldError]:
+        """Check the level of pod security."""
+        level = (obj["metadata"].get("labels") or {}).get(ENFORCE_LABEL, _LEVELS[0])
+        text = f"must be one of {', '.join(_LEVELS)}"
+        return [] if level in _LEVELS else [FieldError(f"metadata.labels[{ENFORCE_LABEL}]", "Invalid", level, text)]
 
     def check_delete(self, obj: JsonObject) -> None:
         """Protect the namespaces that every cluster needs."""

@@ -8,26 +8,20 @@ from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.registry import printers
 from trainmaster.devcluster.apiserver.registry.builtin_kind import builtin_kind, field_labels
-from trainmaster.devcluster.apiserver.registry.core.pod_qos import qos_class
-from trainmaster.devcluster.apiserver.registry.core.pod_warnings import pod_warnings
-from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod
-from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_resize import validate_pod_resize
-from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_status import validate_pod_status_update
-from trainmaster.devcluster.apiserver.registry.core.validation.pods.pod_update import validate_pod_update
-from trainmaster.devcluster.apiserver.registry.core.validation.pods.pods import (
+from trainmaster.devcluster.apiserver.registry.core.pod_validation import (
     validate_ephemeral_containers_update,
     validate_new_pod,
     validate_pod,
+    validate_pod_update,
 )
+from trainmaster.devcluster.apiserver.registry.core.podspec import add_label_keys, default_pod, qos_class
 from trainmaster.devcluster.apiserver.registry.registry import Kind
 from trainmaster.devcluster.apiserver.registry.strategy import Strategy, restore
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.names import dns_label
 
 _FINISHED = ("Succeeded", "Failed")
 _BINDINGS = GroupResource("", "pods/binding")
-_RESIZED = ("resources", "resizePolicy")
 _STATES: JsonObject = {"state": {}, "lastState": {}}
 _SHOWN_IN_STATUS: Mapping[str, JsonObject] = {
     "conditions": {"lastProbeTime": None, "lastTransitionTime": None},
@@ -90,17 +84,13 @@ class PodStrategy(Strategy):
                     entry.setdefault(name, copy_tree(value))
 
     def limit_to_subresource(self, obj: JsonObject, old: JsonObject, subresource: str) -> JsonObject:
-        """Take over the node, the containers for debugging, or the resources, and nothing else."""
+        """Take over the node or the containers for debugging, and nothing else."""
         spec = dict(old["spec"])
         if subresource == "binding":
             _check_binding(old)
             spec["nodeName"] = obj["spec"]["nodeName"]
         elif subresource == "ephemeralcontainers":
             restore(spec, obj["spec"], "ephemeralContainers")
-        else:
-            for field in ("initContainers", "containers"):
-                if field in spec:
-                    spec[field] = _resized(obj["spec"].get(field) or [], spec[field])
         return {**old, "spec": spec, "metadata": {**old["metadata"]}}
 
     def validate(self, obj: JsonObject) -> list[FieldError]:
@@ -115,26 +105,9 @@ class PodStrategy(Strategy):
         """Refuse changes of the spec, apart from the few that a pod allows."""
         return [] if obj["spec"] == old["spec"] else list(validate_pod_update(obj["spec"], old["spec"]))
 
-    def validate_status_update(self, obj: JsonObject, old: JsonObject) -> list[FieldError]:
-        """Refuse a status that the pod cannot have."""
-        return list(validate_pod_status_update(obj, old))
-
     def validate_subresource_update(self, obj: JsonObject, old: JsonObject, subresource: str) -> list[FieldError]:
-        """Check containers for debugging, and resources."""
-        if subresource == "ephemeralcontainers":
-            return list(validate_ephemeral_containers_update(obj, old))
-        return list(validate_pod_resize(obj, old)) if subresource == "resize" else []
-
-    def warnings_on_create(self, obj: JsonObject) -> list[str]:
-        """Tell of what is legal and probably meant otherwise."""
-        warnings = pod_warnings(obj)
-        if problems := dns_label(obj["metadata"]["name"]):
-            warnings.insert(
-                0,
-                "metadata.name: this is used in the Pod's hostname, which can result in surprising behavior; "
-                f"a DNS label is recommended: [{' '.join(problems)}]",
-            )
-        return warnings
+        """Check containers for debugging."""
+        return list(validate_ephemeral_containers_update(obj, old)) if subresource == "ephemeralcontainers" else []
 
     def grace_seconds(self, obj: JsonObject, requested: int | None) -> int:
         """Let a running pod end in its own time; nobody waits for one that never started or has ended."""
@@ -166,17 +139,6 @@ def _check_binding(pod: JsonObject) -> None:
     raise errors.conflict(_BINDINGS, name, text)
 
 
-def _resized(containers: list[JsonObject], old: list[JsonObject]) -> list[JsonObject]:
-    """Return the old containers with new resources; others than the old ones are left for validation to refuse."""
-    if [each.get("name") for each in containers] != [each.get("name") for each in old]:
-        return containers
-    resized = [dict(container) for container in old]
-    for container, new in zip(resized, containers, strict=True):
-        for field in _RESIZED:
-            restore(container, new, field)
-    return resized
-
-
 def kind() -> Kind:
     """Return the kind as the API serves it."""
     return builtin_kind(
@@ -186,7 +148,7 @@ def kind() -> Kind:
         strategy=PodStrategy(),
         short_names=("po",),
         categories=("all",),
-        subresources=("status", "log", "binding", "ephemeralcontainers", "eviction", "proxy", "resize"),
+        subresources=("status", "log", "binding", "ephemeralcontainers", "eviction", "proxy"),
         columns=printers.PODS,
         field_labels=field_labels(
             "spec.nodeName",

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from trainmaster.devcluster.apiserver.registry.core.validation.containers.resources import (
+from trainmaster.devcluster.apiserver.registry.core.container_validation import (
     is_huge_page,
     requested_by_containers,
 )
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.quantity import Quantity
 
 _CONTAINER_LISTS = ("initContainers", "containers", "ephemeralContainers")
 _DEFAULT_MODE = 0o644
@@ -27,10 +28,6 @@ _VOLUMES: Mapping[str, Mapping[str, Any]] = {
     "downwardAPI": {"defaultMode": _DEFAULT_MODE},
     "projected": {"defaultMode": _DEFAULT_MODE},
     "hostPath": {"type": ""},
-    "iscsi": {"iscsiInterface": "default"},
-    "rbd": {"pool": "rbd", "user": "admin", "keyring": "/etc/ceph/keyring"},
-    "azureDisk": {"cachingMode": "ReadWrite", "kind": "Shared", "fsType": "ext4", "readOnly": False},
-    "scaleIO": {"storageMode": "ThinProvisioned", "fsType": "xfs"},
 }
 _COMPUTE = ("cpu", "memory")
 
@@ -262,3 +259,33 @@ def _omit_empty(spec: JsonObject) -> None:
 def _omit(obj: JsonObject, kept: frozenset[str]) -> None:
     for field in [field for field, value in obj.items() if value in _EMPTY and field not in kept]:
         del obj[field]
+
+
+_COMPUTE = ("cpu", "memory")
+
+
+def qos_class(spec: JsonObject) -> str:
+    """Return the class: Guaranteed, Burstable or BestEffort; nothing counts as asked for if its amount is zero."""
+    of_pod = spec.get("resources") or {}
+    if of_pod.get("requests") or of_pod.get("limits"):
+        asked = [of_pod]
+    else:
+        containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
+        asked = [container.get("resources") or {} for container in containers]
+    if not any(map(bool, asked)):
+        return "BestEffort"
+    requests = _total(resources.get("requests") for resources in asked)
+    limits = _total(resources.get("limits") for resources in asked)
+    if not requests and not limits:
+        return "BestEffort"
+    complete = all(_total([resources.get("limits")]).keys() == set(_COMPUTE) for resources in asked)
+    return "Guaranteed" if complete and requests == limits else "Burstable"
+
+
+def _total(amounts: Iterable[JsonObject | None]) -> dict[str, Quantity]:
+    total: dict[str, Quantity] = {}
+    for each in amounts:
+        for name in _COMPUTE:
+            if each and name in each and (quantity := Quantity.parse(each[name])).nano > 0:
+                total[name] = total[name] + quantity if name in total else quantity
+    return total

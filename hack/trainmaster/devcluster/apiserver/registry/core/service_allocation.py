@@ -18,7 +18,7 @@ from trainmaster.devcluster.apiserver.registry.core.service_validation import (
     is_headless,
     needs_health_check,
 )
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import parse_address
+from trainmaster.devcluster.apiserver.registry.fields import parse_address
 from trainmaster.runtime.jsontree import JsonObject
 
 _NETWORK = ipaddress.ip_network("10.0.0.0/16")

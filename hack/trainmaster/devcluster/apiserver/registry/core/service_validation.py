@@ -6,9 +6,9 @@ import ipaddress
 from collections.abc import Iterator
 
 from trainmaster.devcluster.apiserver.errors import FieldError, unsupported
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import address as valid_address
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import parse_address, port_number
-from trainmaster.devcluster.apiserver.registry.core.validation.fields import port as valid_port
+from trainmaster.devcluster.apiserver.registry.fields import address as valid_address
+from trainmaster.devcluster.apiserver.registry.fields import parse_address, port_number
+from trainmaster.devcluster.apiserver.registry.fields import port as valid_port
 from trainmaster.devcluster.apiserver.registry.labels import labels
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label, dns_subdomain, qualified_name

@@ -92,10 +92,6 @@ class Api:
         """Let `admission` mutate and validate every write; None ends that."""
         self._writer.admission = admission
 
-    def limit_by(self, quota: Callable[[Kind, JsonObject], None]) -> None:
-        """Let `quota` refuse creations, as the last step before an object is stored."""
-        self._writer.quota = quota
-
     # Reading
 
     def get(self, resource: GroupResource, namespace: str | None, name: str) -> JsonObject:

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.registry.apiextensions.naming import (
+from trainmaster.devcluster.apiserver.registry.customresource import kind_of
+from trainmaster.devcluster.apiserver.registry.customresourcedefinition import (
     CLEANUP_FINALIZER,
     accept_names,
     is_established,
     resource_of,
 )
-from trainmaster.devcluster.apiserver.registry.customresource import kind_of
 from trainmaster.devcluster.apiserver.registry.generic.delete import before_delete
 from trainmaster.devcluster.apiserver.registry.options import DeleteOptions
 from trainmaster.devcluster.apiserver.registry.registry import Kind, Registry

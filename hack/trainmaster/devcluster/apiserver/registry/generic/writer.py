@@ -44,7 +44,6 @@ class Writer:
         """What is called on every creation and change of a resource, in this order."""
         self.admission: Admission | None = None
         """What mutates and validates every write."""
-        self.quota: Callable[[Kind, JsonObject], None] | None = None
         """What refuses a creation for which there is no room; it is not awaited."""
         self._store = store
         self._clock = clock
@@ -70,8 +69,6 @@ class Writer:
         key = object_key(kind, metadata.get("namespace"), metadata["name"])
         if self._store.get(key) is not None:
             raise errors.already_exists(kind.resource, metadata["name"])
-        if self.quota is not None:
-            self.quota(kind, obj)
         kind.strategy.allocate(obj, None, self._others(kind), dry_run=options.dry_run)
         if options.dry_run:
             return obj

@@ -1,1 +1,0 @@
-"""The group apiextensions.k8s.io: CustomResourceDefinitions."""

@@ -1,1 +1,0 @@
-"""The group coordination.k8s.io: Leases."""

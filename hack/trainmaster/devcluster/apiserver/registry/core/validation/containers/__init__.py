@@ -1,1 +1,0 @@
-"""The rules of containers: environment, mounts, probes, resources, security contexts."""

@@ -1,1 +1,0 @@
-"""The rules of volumes, by what they are made of."""

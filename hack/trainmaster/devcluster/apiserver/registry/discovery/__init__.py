@@ -1,1 +1,0 @@
-"""The group discovery.k8s.io: EndpointSlices."""

@@ -1,1 +1,0 @@
-"""The group node.k8s.io: RuntimeClasses."""

@@ -1,1 +1,0 @@
-"""The group resource.k8s.io: dynamic resource allocation."""

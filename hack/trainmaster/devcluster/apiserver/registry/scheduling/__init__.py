@@ -1,1 +1,0 @@
-"""The group scheduling.k8s.io: PriorityClasses."""

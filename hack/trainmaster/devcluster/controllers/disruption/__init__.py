@@ -1,1 +1,0 @@
-"""The disruption controller: the status of PodDisruptionBudgets."""

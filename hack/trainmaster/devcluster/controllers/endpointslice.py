@@ -1,0 +1,321 @@
+"""The EndpointSlice controller: writes where the pods of each Service listen, and takes it back.
+
+- A pod is listed as soon as it has an address, until it has ended or is gone. It is ready when its readiness says so
+  and nobody asked for its deletion; a service that publishes addresses that are not ready calls all of them ready.
+- A target port with a name is looked up in each pod: pods that give the name to different numbers are in different
+  slices.
+- Services without a selector are left alone: whoever made them lists their endpoints. Slices go with their Service by
+  garbage collection; Endpoints, which have no owner, are deleted here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
+from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, ENDPOINTS, PODS, SERVICES, GroupResource
+from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
+from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController, key_of
+from trainmaster.devcluster.controllers.indexer import Indexer, delete, find
+from trainmaster.devcluster.controllers.objects import is_terminating, new_controller_ref
+from trainmaster.devcluster.controllers.pods import is_ready, is_terminal
+from trainmaster.runtime.jsontree import JsonObject
+
+SERVICE_NAME = "kubernetes.io/service-name"
+MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+CONTROLLER_NAME = "endpointslice-controller.k8s.io"
+_HEADLESS = "service.kubernetes.io/headless"
+_MOST_ENDPOINTS = 100
+_MOST_ADDRESSES = 1000
+
+Ports = tuple["Port", ...]
+
+
+class Port(NamedTuple):
+    """A port of a service as a pod has it."""
+
+    name: str
+    protocol: str
+    port: int
+    app_protocol: str
+
+
+def is_listed(pod: JsonObject) -> bool:
+    """Tell whether a pod is an endpoint of its services at all."""
+    return bool(pod.get("status", {}).get("podIP")) and not is_terminal(pod)
+
+
+def is_headless(service: JsonObject) -> bool:
+    """Tell whether a service has no address of its own."""
+    return bool(service["spec"].get("clusterIP") == "None")
+
+
+def slices_of(service: JsonObject, pods: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return the EndpointSlices that a service shall have, but for their names."""
+    groups: dict[Ports, list[JsonObject]] = {}
+    for pod in filter(is_listed, pods):
+        groups.setdefault(_ports(service, pod), []).append(_endpoint(service, pod))
+    if not groups:
+        groups[()] = []  # that a service leads nowhere is said by a slice, too
+    metadata = service["metadata"]
+    labels = dict(metadata.get("labels") or {}) | {SERVICE_NAME: metadata["name"], MANAGED_BY: CONTROLLER_NAME}
+    if is_headless(service):
+        labels[_HEADLESS] = ""
+    return [
+        {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "generateName": f"{metadata['name']}-",
+                "namespace": metadata["namespace"],
+                "labels": labels,
+                "ownerReferences": [new_controller_ref(service)],
+            },
+            "addressType": "IPv4",
+            "endpoints": part,
+            "ports": [_slice_port(port) for port in ports],
+        }
+        for ports, endpoints in groups.items()
+        for part in _chunks(endpoints)
+    ]
+
+
+def _chunks(endpoints: list[JsonObject]) -> Iterator[list[JsonObject]]:
+    for start in range(0, max(len(endpoints), 1), _MOST_ENDPOINTS):
+        yield endpoints[start : start + _MOST_ENDPOINTS]
+
+
+def _ports(service: JsonObject, pod: JsonObject) -> Ports:
+    found = []
+    for port in service["spec"].get("ports") or ():
+        number = _target(port, pod)
+        if number is not None:
+            protocol, application = port.get("protocol", "TCP"), port.get("appProtocol", "")
+            found.append(Port(port.get("name", ""), protocol, number, application))
+    return tuple(found)
+
+
+def _target(port: JsonObject, pod: JsonObject) -> int | None:
+    """Return the number of a target port in a pod; None if the pod does not know its name."""
+    target = port.get("targetPort") or port["port"]
+    if isinstance(target, int):
+        return target
+    # Init containers that stay have ports as well.
+    staying = [each for each in pod["spec"].get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    for container in (*pod["spec"]["containers"], *staying):
+        for declared in container.get("ports") or ():
+            if declared.get("name") == target and declared.get("protocol", "TCP") == port.get("protocol", "TCP"):
+                number: int = declared["containerPort"]
+                return number
+    return None
+
+
+def _slice_port(port: Port) -> JsonObject:
+    shown: JsonObject = {"name": port.name, "port": port.port, "protocol": port.protocol}
+    return shown | ({"appProtocol": port.app_protocol} if port.app_protocol else {})
+
+
+def _endpoint(service: JsonObject, pod: JsonObject) -> JsonObject:
+    serving, terminating = is_ready(pod), is_terminating(pod)
+    published = bool(service["spec"].get("publishNotReadyAddresses"))
+    endpoint: JsonObject = {
+        "addresses": [pod["status"]["podIP"]],
+        "conditions": {
+            "ready": published or (serving and not terminating),
+            "serving": serving,
+            "terminating": terminating,
+        },
+        "targetRef": _reference(pod),
+    }
+    if node := pod["spec"].get("nodeName"):
+        endpoint["nodeName"] = node
+    if host := _hostname(service, pod):
+        endpoint["hostname"] = host
+    return endpoint
+
+
+def _hostname(service: JsonObject, pod: JsonObject) -> str:
+    """Return the name that a pod has below its headless service; empty if it has none."""
+    host: str = pod["spec"].get("hostname") or ""
+    return host if pod["spec"].get("subdomain") == service["metadata"]["name"] else ""
+
+
+def _reference(pod: JsonObject) -> JsonObject:
+    metadata = pod["metadata"]
+    return {"kind": "Pod", "namespace": metadata["namespace"], "name": metadata["name"], "uid": metadata["uid"]}
+
+
+def endpoints_of(service: JsonObject, pods: Sequence[JsonObject]) -> JsonObject:
+    """Return the Endpoints of a service; a pod that is being deleted is not among them."""
+    groups: dict[Ports, JsonObject] = {}
+    for pod in pods:
+        if not is_listed(pod) or is_terminating(pod):
+            continue
+        ports = _ports(service, pod)
+        if not ports and service["spec"].get("ports"):
+            continue
+        ready = is_ready(pod) or service["spec"].get("publishNotReadyAddresses")
+        address: JsonObject = {"ip": pod["status"]["podIP"], "targetRef": _reference(pod)}
+        if node := pod["spec"].get("nodeName"):
+            address["nodeName"] = node
+        if host := _hostname(service, pod):
+            address["hostname"] = host
+        subset = groups.setdefault(ports, {})
+        addresses = subset.setdefault("addresses" if ready else "notReadyAddresses", [])
+        if len(addresses) < _MOST_ADDRESSES:
+            addresses.append(address)
+    for ports, subset in groups.items():
+        shown = [{key: value for key, value in _slice_port(port).items() if value} for port in ports]
+        if shown:
+            subset["ports"] = shown
+    metadata = service["metadata"]
+    labels = dict(metadata.get("labels") or {}) | {"endpoints.kubernetes.io/managed-by": "endpoint-controller"}
+    if is_headless(service):
+        labels[_HEADLESS] = ""
+    return {
+        "apiVersion": "v1",
+        "kind": "Endpoints",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "labels": labels},
+        "subsets": list(groups.values()),
+    }
+
+
+_OPTIONS = WriteOptions(field_manager="endpointslice-controller")
+_ENDPOINTS_OPTIONS = WriteOptions(field_manager="endpoint-controller")
+_IN_SLICES = ("addressType", "endpoints", "ports")
+
+_Label = tuple[str, str, str]
+"""Namespace, key and value."""
+
+
+class _PodsByLabel:
+    """Pods by each of their labels: a selector is asked for the pods with one of its labels, not for all there are."""
+
+    def __init__(self) -> None:
+        self._pods: dict[_Label, dict[ObjectKey, JsonObject]] = {}
+
+    def observe(self, event: Event) -> None:
+        """Take in a change."""
+        for record in (event.previous, event.record):
+            for label in () if record is None else _labels(record.object):
+                labelled = self._pods.get(label, {})
+                labelled.pop(event.key, None)
+                if not labelled:
+                    self._pods.pop(label, None)
+        if event.type != "DELETED":
+            for label in _labels(event.record.object):
+                self._pods.setdefault(label, {})[event.key] = event.record.object
+
+    def selected(self, service: JsonObject) -> list[JsonObject]:
+        """Return the pods that a service with a selector finds, by name."""
+        wanted, namespace = service["spec"]["selector"].items(), service["metadata"]["namespace"]
+        labelled = min((self._pods.get((namespace, *label), {}) for label in wanted), key=len)
+        return [
+            labelled[key]
+            for key in sorted(labelled)
+            if wanted <= (labelled[key]["metadata"].get("labels") or {}).items()
+        ]
+
+
+def _labels(obj: JsonObject) -> list[_Label]:
+    namespace = obj["metadata"]["namespace"]
+    return [(namespace, key, value) for key, value in (obj["metadata"].get("labels") or {}).items()]
+
+
+def _selector_label(service: JsonObject) -> _Label | None:
+    """Return one label that all pods of a service have."""
+    selector = service["spec"].get("selector")
+    return (service["metadata"]["namespace"], *min(selector.items())) if selector else None
+
+
+def _service_of(piece: JsonObject) -> tuple[str, str] | None:
+    """Return namespace and name of the service of a slice that is ours."""
+    labels = piece["metadata"].get("labels") or {}
+    if labels.get(MANAGED_BY) != CONTROLLER_NAME or SERVICE_NAME not in labels:
+        return None
+    return piece["metadata"]["namespace"], labels[SERVICE_NAME]
+
+
+class EndpointSliceController(SingleLoopController):
+    """Keeps the EndpointSlices and the Endpoints of Services; keys are Services."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._pods = _PodsByLabel()
+        self._services = Indexer(_selector_label)
+        self._slices = Indexer(_service_of)
+        self._loop = ControlLoop("endpointslice", self._reconcile, api=api)
+        self._loop.watch(PODS, self._pods.observe)
+        self._loop.watch(SERVICES, self._services.observe)
+        self._loop.watch(ENDPOINT_SLICES, self._slices.observe)
+        self._loop.watch_keys(SERVICES)
+        self._loop.watch(PODS, self._pod_changed)
+        self._loop.watch(ENDPOINT_SLICES, self._slice_changed)
+        self._loop.watch(ENDPOINTS, lambda event: self._loop.add(event.key._replace(resource=SERVICES)))
+
+    def _pod_changed(self, event: Event) -> None:
+        for record in (event.record, event.previous):
+            for label in () if record is None else _labels(record.object):
+                for service in self._services.by_index(label):
+                    self._loop.add(key_of(SERVICES, service))
+
+    def _slice_changed(self, event: Event) -> None:
+        if found := _service_of(event.record.object):
+            self._loop.add(ObjectKey(SERVICES, *found))
+
+    async def _reconcile(self, key: ObjectKey) -> None:
+        service = find(self._api, key)
+        if service is None:
+            await self._remove_endpoints(key)
+            return
+        if is_terminating(service) or not service["spec"].get("selector"):
+            return
+        pods = self._pods.selected(service)
+        await self._write_slices(service, slices_of(service, pods))
+        await self._write_endpoints(endpoints_of(service, pods))
+
+    async def _write_slices(self, service: JsonObject, wanted: list[JsonObject]) -> None:
+        """Change the slices there are, those first that have the ports; then make the missing ones, delete the rest."""
+        metadata = service["metadata"]
+        present = self._slices.by_index((metadata["namespace"], metadata["name"]))
+        present = [each for each in present if not is_terminating(each)]
+        for piece in wanted:
+            same = next((each for each in present if each.get("ports") == piece["ports"]), None)
+            before = same or next(iter(present), None)
+            if before is None:
+                await self._api.create(ENDPOINT_SLICES, piece, namespace=metadata["namespace"], options=_OPTIONS)
+                continue
+            present.remove(before)
+            labels = piece["metadata"]["labels"]
+            if any(before.get(field) != piece[field] for field in _IN_SLICES) or before["metadata"]["labels"] != labels:
+                changed = {**before, **{field: piece[field] for field in _IN_SLICES}}
+                await self._update(ENDPOINT_SLICES, changed, labels)
+        for each in present:
+            await delete(self._api, ENDPOINT_SLICES, each)
+
+    async def _write_endpoints(self, wanted: JsonObject) -> None:
+        metadata = wanted["metadata"]
+        before = find(self._api, ObjectKey(ENDPOINTS, metadata["namespace"], metadata["name"]))
+        if before is None:
+            options = _ENDPOINTS_OPTIONS
+            await self._api.create(ENDPOINTS, wanted, namespace=metadata["namespace"], options=options)
+        elif (before.get("subsets") or []) != wanted["subsets"] or before["metadata"].get("labels") != metadata[
+            "labels"
+        ]:
+            await self._update(ENDPOINTS, {**before, "subsets": wanted["subsets"]}, metadata["labels"])
+
+    async def _remove_endpoints(self, key: ObjectKey) -> None:
+        left = find(self._api, key._replace(resource=ENDPOINTS))
+        if left is not None:
+            await delete(self._api, ENDPOINTS, left)
+
+    async def _update(self, resource: GroupResource, obj: JsonObject, labels: JsonObject) -> None:
+        metadata = {**obj["metadata"], "labels": labels}
+        await self._api.update(
+            resource,
+            {**obj, "metadata": metadata},
+            namespace=metadata["namespace"],
+            name=metadata["name"],
+            options=_OPTIONS if resource == ENDPOINT_SLICES else _ENDPOINTS_OPTIONS,
+        )

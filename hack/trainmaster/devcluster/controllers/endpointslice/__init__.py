@@ -1,1 +1,0 @@
-"""The EndpointSlice controller, which keeps Endpoints as well."""

@@ -1,1 +1,0 @@
-"""The namespace controller: a namespace that is deleted loses its content first."""

@@ -1,1 +1,0 @@
-"""The protection of persistent volume claims that pods use."""

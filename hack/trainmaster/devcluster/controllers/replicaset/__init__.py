@@ -1,1 +1,0 @@
-"""The ReplicaSet controller."""

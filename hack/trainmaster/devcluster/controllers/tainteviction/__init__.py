@@ -1,1 +1,0 @@
-"""Taints that evict, as the taint eviction controller of Kubernetes."""
