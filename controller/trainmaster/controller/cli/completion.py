@@ -24,7 +24,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "completion",
-        help="print what makes a shell complete commands, options, names of jobs and files",
         description="Print the script by which a shell completes commands, options, names of jobs and files.",
         epilog=_INSTALLATION,
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -49,7 +49,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "convert",
-        help="rewrite jobs of Training Operator V1, and early TrainJobs, as TrainJobs",
         description="Print the jobs of kubeflow.org/v1 in the files as TrainJobs with TrainingRuntimes of their own, "
         "and TrainJobs and runtimes of early versions of Trainer in today's form. Other objects are printed as they "
         "are. Standard error tells what becomes of each field that is not simply found again. Nothing is asked of a "

@@ -70,7 +70,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "manager",
-        help="run the controller",
         description="Run the controller against the cluster of a kubeconfig, or the one it runs in.",
         allow_abbrev=False,
     )

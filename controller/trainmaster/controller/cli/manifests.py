@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import trainmaster.runtime
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND, GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
-from trainmaster.runtime.jobs.loader import installed_kinds
+from trainmaster.runtime.jobs.constants import installed_kinds
 from trainmaster.runtime.jsontext import is_too_deep, too_deep
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamlmarks import find_field

@@ -13,15 +13,10 @@ import functools
 import sys
 from typing import Any, TypeAlias
 
+from trainmaster.controller.cli.configured import load_framework, load_jobs
 from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation, ValidatedManifest
-from trainmaster.controller.cli.options import (
-    CommandError,
-    add_file_options,
-    load_framework,
-    load_jobs,
-    reporting_errors,
-)
+from trainmaster.controller.cli.options import CommandError, add_file_options, reporting_errors
 from trainmaster.controller.cli.printers import listed, print_objects, redacted
 from trainmaster.controller.cli.provenance import print_explained
 from trainmaster.runtime.api import parse_trainjob
@@ -47,7 +42,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "render",
-        help="print what TrainJobs and jobs of kubeflow.org/v1 become, without a cluster",
         description="Print the objects that the TrainJobs and the jobs of kubeflow.org/v1 in the files become. The "
         "runtimes of TrainJobs come from the files, too, or are built in; the gang scheduler of the other jobs is that "
         "of the configuration.",

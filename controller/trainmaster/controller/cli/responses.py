@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from trainmaster.controller.cli.manifests import Manifest
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
     NOT_KUBERNETES,
@@ -18,6 +17,9 @@ from trainmaster.controller.kube.rest.errors import (
 )
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
+
+if TYPE_CHECKING:
+    from trainmaster.controller.cli.manifests import Manifest
 
 JSON: Final = "application/json"
 APPLY: Final = "application/apply-patch+yaml"

@@ -60,7 +60,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "runtimes",
-        help="install ClusterTrainingRuntimes into a cluster, or remove them",
         description="Install ClusterTrainingRuntimes into a cluster, or remove those that were installed so.",
         allow_abbrev=False,
     )

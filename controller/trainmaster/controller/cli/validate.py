@@ -10,9 +10,10 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
+from trainmaster.controller.cli.configured import load_framework, load_jobs
 from trainmaster.controller.cli.manifests import scan_manifests
 from trainmaster.controller.cli.offline import OfflineValidation
-from trainmaster.controller.cli.options import add_file_options, load_framework, load_jobs, reporting_errors
+from trainmaster.controller.cli.options import add_file_options, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_json
 
 FAILURE = 1
@@ -22,7 +23,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "validate",
-        help="check TrainJobs, runtimes and jobs of kubeflow.org/v1 in files, without a cluster",
         description="Check the TrainJobs, the runtimes and the jobs of kubeflow.org/v1 in the files as a cluster with "
         "Trainmaster would, and tell everything that is wrong, with file, line and field.",
         allow_abbrev=False,

@@ -42,7 +42,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     config: argparse.ArgumentParser = commands.add_parser(
         "config",
-        help="check configuration files of the controller, or show what is in effect",
         description="Configuration files of the controller.",
         allow_abbrev=False,
     )

@@ -9,7 +9,8 @@ from trainmaster.controller.configuration import EffectiveConfiguration, Problem
 from trainmaster.controller.job_kinds import text_option
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.loader import discover
-from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP, JobKind
+from trainmaster.runtime.jobs.constants import ENTRY_POINT_GROUP
+from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.loader import SECTION, load_job_kinds, option_problems
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
 
-from trainmaster.controller.cli.options import plugin_options_in_effect
+from trainmaster.controller.cli.configured import plugin_options_in_effect
 from trainmaster.controller.configuration import EffectiveConfiguration, Plugins, Problem
 from trainmaster.controller.plugins.loading import SKIP
 from trainmaster.runtime.field_errors import did_you_mean

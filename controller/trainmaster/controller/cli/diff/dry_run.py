@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from trainmaster.controller.cli.configured import UNKNOWN_AUTHORITY
 from trainmaster.controller.cli.diff.jobs import plan_of
 from trainmaster.controller.cli.diff.live_listers import LiveListers, ObjectKey
 from trainmaster.controller.cli.manifests import Manifest, apply_order, is_trainjob
 from trainmaster.controller.cli.offline import GENERATED, UID, validate_schema
-from trainmaster.controller.cli.options import UNKNOWN_AUTHORITY
 from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind
 from trainmaster.controller.cli.restmapper import RestMapper
 from trainmaster.controller.kube.rest.client import KubeClient

@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.config.text import held_files
+from trainmaster.controller.cli.configured import framework_of, load_framework
 from trainmaster.controller.cli.crds import definitions_of
 from trainmaster.controller.cli.doctor import (
     access,
@@ -41,13 +42,7 @@ from trainmaster.controller.cli.doctor.facts import (
     fetch_version,
 )
 from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
-from trainmaster.controller.cli.options import (
-    CommandError,
-    add_configuration_options,
-    framework_of,
-    load_framework,
-    reporting_errors,
-)
+from trainmaster.controller.cli.options import CommandError, add_configuration_options, reporting_errors
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.configuration import (
@@ -117,7 +112,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        help="tell whether a cluster may take an installation, and whether the one that is there is healthy",
         description="Answer two questions, told apart. Before Trainmaster is installed or updated, or takes over from "
         "the Go manager: what in the cluster would stand in the way, what would change, and what to do. Afterwards: is "
         "the installation healthy? What may not be read is told as unknown. Nothing is written. Exit codes: 0 nothing "

@@ -30,9 +30,16 @@ from trainmaster.controller.kube.rest.errors import (
     from_response,
 )
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, SERVICES, Resource
+from trainmaster.controller.kube.rest.resources import (
+    ACCESS_REVIEWS,
+    CONFIGMAPS,
+    LEASES,
+    NAMESPACES,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
 from trainmaster.controller.manager.roles import NAME, scopes_of
-from trainmaster.controller.server.filters import ACCESS_REVIEWS
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -30,7 +30,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "attach",
-        help="follow a job that runs already",
         description="Follow a TrainJob as `trainmaster run` does, and exit as it does. Ctrl-C ends the following, not "
         "the job. Of a job that has ended it tells how.",
         allow_abbrev=False,

@@ -15,7 +15,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "delete",
-        help="delete jobs, their pods and the logs of these",
         description="Delete jobs, their pods and the logs of these. Those that run are ended.",
         allow_abbrev=False,
     )

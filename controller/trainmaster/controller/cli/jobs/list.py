@@ -23,7 +23,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "list",
-        help="list jobs: their states, nodes, restarts and times",
         description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. NODES tells how many "
         "are ready, of how many that are wanted; DURATION is the time from the first start of a container to the end.",
         allow_abbrev=False,

@@ -50,7 +50,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "logs",
-        help="print what a job has printed: rank 0, another rank or all of them",
         description="Print the log of rank 0 of a job (of its launcher where it has one), of another rank, or of all.",
         allow_abbrev=False,
     )

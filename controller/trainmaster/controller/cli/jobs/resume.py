@@ -15,7 +15,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "resume",
-        help="start the pods of suspended jobs",
         description="Start the pods of suspended jobs anew.",
         allow_abbrev=False,
     )

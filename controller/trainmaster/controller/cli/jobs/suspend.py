@@ -22,7 +22,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "suspend",
-        help="end the pods of jobs, to start them anew later",
         description="End the pods of jobs, which `trainmaster resume` starts anew. What they had computed is lost, "
         "unless the training writes checkpoints and continues from them.",
         allow_abbrev=False,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from trainmaster.controller.cli.options import plugin_options_in_effect
+from trainmaster.controller.cli.configured import plugin_options_in_effect
 from trainmaster.controller.configuration import EffectiveConfiguration
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.descriptor import Descriptor, describe

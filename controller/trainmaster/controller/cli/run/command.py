@@ -57,7 +57,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
-        help="run a program or TrainJobs, and follow them",
         usage="%(prog)s [options] PROGRAM [-- ARGUMENT...]\n       %(prog)s [options] -m MODULE [-- ARGUMENT...]\n"
         "       %(prog)s [options] FILE...",
         description="Make a TrainJob of a program, or submit everything in the files; follow their TrainJobs and exit "

@@ -47,7 +47,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "support-bundle",
-        help="gather what a maintainer needs to help, in one file",
         description="Gather versions, the configuration and the logs of the manager, jobs and what they are made of, "
         "and what doctor says, in one archive. Nothing is written to the cluster. Credentials, values of environment "
         "variables, and data of Secrets and ConfigMaps are left out; what could not be had is told in its index.json.",

@@ -15,9 +15,16 @@ from trainmaster.controller.cli.support_bundle.reading import Reading
 from trainmaster.controller.configuration import OFF, Configuration, ConfigurationFile, parse_address
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.kube.rest.errors import KubeError, from_response
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, PODS, SERVICES, Resource
+from trainmaster.controller.kube.rest.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    FORWARDED_AUTHORIZATION,
+    LEASES,
+    PODS,
+    SERVICES,
+    Resource,
+)
 from trainmaster.controller.manager.roles import NAME
-from trainmaster.controller.server.filters import FORWARDED_AUTHORIZATION
 from trainmaster.runtime.jsontree import JsonObject
 
 _ENDPOINTS: Final = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)

@@ -50,7 +50,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "top",
-        help="watch jobs, nodes and the manager on one screen",
         description="Show jobs, those first that need attention, with their progress and what stands in their way, "
         "what the nodes have and what is asked of them, and how the manager fares; kept current until `q` or Ctrl-C. "
         "Without a terminal, plain tables are printed again and again.",
