@@ -136,7 +136,9 @@ class _Commands(argparse._SubParsersAction):  # type: ignore[type-arg]  # noqa: 
 
     def add_parser(self, name: str, **options: Any) -> Any:
         """Add one."""
-        return super().add_parser(name, **({"help": COMMANDS[name][1]} if name in COMMANDS else {}), **options)
+        if name in COMMANDS:
+            options["help"] = COMMANDS[name][1]
+        return super().add_parser(name, **options)
 
 
 def _parser() -> tuple[argparse.ArgumentParser, Any]:

@@ -17,6 +17,15 @@ from typing import Any, Final, TypeVar
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.crds import definition_files
 from trainmaster.controller.cli.doctor.findings import Fact, Unknown
+from trainmaster.controller.cli.probes import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    JOBSET_DEPLOYMENTS,
+    MANAGER_LABELS,
+    SERVICE_ACCOUNTS,
+    TRAINING_OPERATOR_LABELS,
+    each_once,
+)
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
@@ -45,11 +54,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 T = TypeVar("T")
 
-DEFINITIONS: Final = Resource(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
-DEPLOYMENTS: Final = Resource("apps", "v1", "Deployment", "deployments", namespaced=True)
-SERVICE_ACCOUNTS: Final = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
 _RBAC: Final = "rbac.authorization.k8s.io"
 _BINDINGS: Final = (
     Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
@@ -72,18 +76,8 @@ CONFIG_MAP: Final = "kubeflow-trainer-config"
 GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
 """The image of the Go manager."""
 
-_TRAINER_LABELS: Final = (
-    "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager,"
-    "app.kubernetes.io/name in (trainer, kubeflow-trainer)"
-)
-"""As the original's manifests and its chart label Deployments, whatever their names."""
-
-_TRAINING_OPERATOR_LABELS: Final = "control-plane=kubeflow-training-operator"
 _TRAINING_OPERATOR_DEPLOYMENTS: Final = ("training-operator",)
-"""As the manifests of the Training Operator V1 label and call it."""
-
-_JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
-"""As its manifests and its chart call it."""
+"""As the manifests of the Training Operator V1 call it."""
 
 _ASK: Final = "ask somebody who may, or for that right"
 
@@ -216,8 +210,8 @@ async def collect(
         *(_get(client, each, namespace if each.namespaced else None, account_name) for each in _BINDINGS)
     )
     training_operators, jobset, leases, webhooks = await asyncio.gather(
-        _deployments(client, _TRAINING_OPERATOR_LABELS, _TRAINING_OPERATOR_DEPLOYMENTS),
-        _deployments(client, "", _JOBSET_DEPLOYMENTS),
+        _deployments(client, TRAINING_OPERATOR_LABELS, _TRAINING_OPERATOR_DEPLOYMENTS),
+        _deployments(client, "", JOBSET_DEPLOYMENTS),
         _list(client, LEASES, field_selector=f"metadata.name={election.resource_name}"),
         _webhooks(client),
     )
@@ -250,7 +244,7 @@ async def collect(
 
 async def find_managers(client: KubeClient) -> Fact[list[JsonObject]]:
     """Find the Deployments of Trainer's managers, Go's and ours, in all namespaces."""
-    return await _deployments(client, _TRAINER_LABELS, (NAME,))
+    return await _deployments(client, MANAGER_LABELS, (NAME,))
 
 
 def installing(namespace: str) -> list[Review]:
@@ -345,12 +339,12 @@ async def _webhooks(client: KubeClient) -> Fact[list[JsonObject]]:
 
 def _joined(lists: Iterable[Fact[list[JsonObject]]]) -> Fact[list[JsonObject]]:
     """Put lists together, each object once."""
-    joined: dict[str, JsonObject] = {}
+    known = []
     for each in lists:
         if isinstance(each.known, Unknown):
             return each
-        joined |= {item["metadata"]["uid"]: item for item in each.known}
-    return Fact(list(joined.values()))
+        known.append(each.known)
+    return Fact(each_once(known))
 
 
 async def _reviews(

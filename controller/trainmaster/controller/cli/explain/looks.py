@@ -11,12 +11,15 @@ from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATI
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
 from trainmaster.controller.cli.explain.queues import Fields, Look, look_for_queues
 from trainmaster.controller.cli.explain.reader import MOST, Reader, joined
-from trainmaster.controller.cli.explain.resources import (
+from trainmaster.controller.cli.probes import (
     CLAIMS,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    JOBSET_DEPLOYMENTS,
+    MANAGER_LABELS,
     NODES,
     STORAGE_CLASSES,
+    TRAINING_OPERATOR_LABELS,
 )
 from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
 from trainmaster.controller.explain.causes.pods.evidence import waiting_pods
@@ -36,11 +39,6 @@ from trainmaster.controller.resources import RUNTIMES
 from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND
 from trainmaster.runtime.jsontree import JsonObject
 
-_TRAINER_LABELS: Final = "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager"
-_TRAINING_OPERATOR_LABELS: Final = "control-plane=kubeflow-training-operator"
-"""Of the Deployments of managers of either kind of jobs, whatever their names; ours serves both."""
-
-_JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 _MOST_CLAIMS: Final = 10
 _MOST_NODES: Final = 5
 
@@ -123,14 +121,13 @@ async def _controllers(reader: Reader, view: JobView) -> Fields:
         reader.read_all(LEASES, fields=f"metadata.name={LEASE}", everywhere=True),
         reader.read_all(DEPLOYMENTS, fields=f"metadata.name={NAME}", everywhere=True),
         reader.read_all(
-            DEPLOYMENTS, labels=_TRAINER_LABELS if view.is_trainjob else _TRAINING_OPERATOR_LABELS, everywhere=True
+            DEPLOYMENTS, labels=MANAGER_LABELS if view.is_trainjob else TRAINING_OPERATOR_LABELS, everywhere=True
         ),
     )
     found: Fields = {"leases": leases, "managers": joined(by_name, by_label)}
     if view.jobsets:
         lists = [
-            reader.read_all(DEPLOYMENTS, fields=f"metadata.name={name}", everywhere=True)
-            for name in _JOBSET_DEPLOYMENTS
+            reader.read_all(DEPLOYMENTS, fields=f"metadata.name={name}", everywhere=True) for name in JOBSET_DEPLOYMENTS
         ]
         found["jobset_controllers"] = joined(*await asyncio.gather(*lists))
     return found

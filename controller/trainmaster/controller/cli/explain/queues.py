@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.explain.ownership import created_since, owners_of
 from trainmaster.controller.cli.explain.reader import Reader, joined
-from trainmaster.controller.cli.explain.resources import (
+from trainmaster.controller.cli.probes import (
     CLUSTER_QUEUES,
     LOCAL_QUEUES,
     POD_GROUPS,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from trainmaster.controller.cli.probes import each_once, list_first
 from trainmaster.controller.explain.view import Unread, WhyUnread
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
@@ -17,7 +18,6 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 MOST: Final = 5000
-_PAGE: Final = 500
 
 
 class Reader:
@@ -103,30 +103,17 @@ class Reader:
             is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
         """
         where = None if everywhere or not resource.namespaced else namespace or self.namespace
-        found: list[JsonObject] = []
-        token: str | None = None
         try:
-            while True:
-                page = await self.client.list(
-                    resource,
-                    where,
-                    label_selector=labels,
-                    field_selector=fields,
-                    limit=min(_PAGE, most),
-                    continue_token=token,
-                )
-                found += [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in page["items"]]
-                token = (page.get("metadata") or {}).get("continue")
-                if not token or len(found) >= most:
-                    return found, not token
+            listed = await list_first(self.client, resource, where, most=most, labels=labels, fields=fields)
         except NotFound:
-            if not is_optional:
-                self.note(resource, WhyUnread.NOT_SERVED, f"this cluster does not serve them: {resource.remedy}")
-                return None
-            return found, True
+            if is_optional:
+                return [], True
+            self.note(resource, WhyUnread.NOT_SERVED, f"this cluster does not serve them: {resource.remedy}")
+            return None
         except KubeError as error:
             self._failed(resource, "list", error, where)
             return None
+        return listed.items, listed.is_all
 
     async def read(self, resource: Resource, name: str) -> list[JsonObject] | None:
         """Read one object of the namespace: a list of it, or of none; None if nobody says."""
@@ -156,9 +143,4 @@ class Reader:
 
 def joined(*lists: Sequence[JsonObject] | None) -> Sequence[JsonObject] | None:
     """Put lists together, each object once; None if one of them is not known."""
-    joined: dict[str, JsonObject] = {}
-    for each in lists:
-        if each is None:
-            return None
-        joined |= {item["metadata"]["uid"]: item for item in each}
-    return list(joined.values())
+    return None if None in lists else each_once(each for each in lists if each is not None)

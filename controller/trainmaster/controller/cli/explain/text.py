@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.explain.resources import POD_LOGS
 from trainmaster.controller.cli.follow.excerpts import excerpt
 from trainmaster.controller.cli.jobs.table import human_duration
+from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.container_failures import meaning_of
 from trainmaster.controller.explain.causes.limits import seconds_to_live
 from trainmaster.controller.explain.explanation import PATIENCE, Explanation, FailedContainer

@@ -31,10 +31,11 @@ class LogLines:
     """The lines of the log of one container, of one run after the other.
 
     Args:
-        deliver: Takes complete lines without their times, as many as have arrived at once; None if only the end of the
+        deliver: Takes complete lines, as many as have arrived at once; None if only the end of the
             log is of interest.
         partial: Takes the last line as it stands while no newline has ended it; empty when there is none.
         is_tail: Whether the log is read from its end only, so that there may be lines before the first one.
+        with_times: Whether lines are delivered with their times.
     """
 
     def __init__(
@@ -43,8 +44,10 @@ class LogLines:
         partial: Callable[[str], None] = lambda _: None,
         *,
         is_tail: bool = False,
+        with_times: bool = False,
     ) -> None:
         self._deliver = deliver
+        self._with_times = with_times
         self._partial = partial
         self._kept: deque[tuple[str, str]] = deque(maxlen=KEPT_LINES)
         self._rest = b""
@@ -131,7 +134,7 @@ class LogLines:
         end = zip(stamps[-KEPT_LINES:], lines[-KEPT_LINES:], strict=True)
         self._kept.extend((stamp, line[:_KEPT_LENGTH]) for stamp, line in end)
         if self._deliver is not None:
-            self._deliver(lines)
+            self._deliver([" ".join(each) for each in zip(stamps, lines, strict=True)] if self._with_times else lines)
 
     def _known(self, stamps: list[str]) -> int:
         """Return how many lines were delivered before the log was opened again."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.probes import BATCH_JOBS
 from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound
@@ -18,8 +19,7 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.api.constants import NODE
 from trainmaster.runtime.jsontree import JsonObject
 
-_JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
-_CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, _JOBS, JOBSETS, TRAINJOBS)}
+_CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS, TRAINJOBS)}
 """What may own what an event is about."""
 
 

@@ -10,13 +10,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from http import HTTPStatus
 from typing import Final
 
+from trainmaster.controller.cli.follow.job_status import container_attempt, pod_phase
 from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
@@ -29,9 +31,13 @@ from trainmaster.controller.kube.rest.errors import (
     from_response,
 )
 from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.runtime.jsontree import JsonObject
 
 _GLANCE: Final = str(2**20)
 """Bytes."""
+
+_LOOK_EVERY: Final = 1.0
+"""Seconds after which a log is opened again that broke without news of its pod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +68,7 @@ class PodLog:
         container: Its name.
         lines: What takes it.
         tail_lines: How many of the lines that are there already are of interest; None: all.
+        since_seconds: How old they may be; None: of any age.
     """
 
     def __init__(
@@ -73,11 +80,12 @@ class PodLog:
         container: str,
         lines: LogLines,
         tail_lines: int | None = None,
+        since_seconds: int | None = None,
     ) -> None:
         self._client = client
         self._path = PODS.path(namespace, pod, "log")
         self._container = container
-        self._tail_lines = tail_lines
+        self._beginning = {"tailLines": tail_lines, "sinceSeconds": since_seconds}
         self.lines = lines
         self.refusal: str | None = None
         """What the server said if we may not read it."""
@@ -155,9 +163,45 @@ class PodLog:
         params = {"container": self._container, "timestamps": "true"}
         if (since := self.lines.since) is not None:
             params["sinceTime"] = since
-        elif self._tail_lines is not None:
-            params["tailLines"] = str(self._tail_lines)
+        else:
+            params |= {name: str(value) for name, value in self._beginning.items() if value is not None}
         return params | {name: value for name, value in wanted.items() if value is not None}
+
+
+@dataclass(slots=True)
+class FollowedPod:
+    """The log of a container, read as its pod comes to have runs of it."""
+
+    pod: JsonObject | None
+    """As it was seen last; None once it is deleted."""
+
+    container: str
+    log: PodLog
+    has_ended: bool = False
+    """Whether there is no run to come, whatever the pod says."""
+
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def observe(self, pod: JsonObject | None) -> None:
+        """Take the state of the pod; None: it is deleted."""
+        self.pod = pod
+        self._changed.set()
+
+    async def follow(self) -> None:
+        """Read until the last run has ended."""
+        await self.log.follow(self._run, self._wait)
+
+    def _run(self) -> ContainerRun:
+        if self.pod is None:
+            return ContainerRun(None, is_last=True)
+        is_last = self.has_ended or pod_phase(self.pod) in {"Succeeded", "Failed"}
+        return ContainerRun(container_attempt(self.pod, self.container), is_last=is_last)
+
+    async def _wait(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LOOK_EVERY):
+                await self._changed.wait()
+        self._changed.clear()
 
 
 async def last_lines(

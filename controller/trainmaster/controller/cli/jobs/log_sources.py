@@ -53,10 +53,6 @@ class Member:
         return self.pods[0]
 
 
-RunKey = tuple[str, int]
-"""Of a run of a container: the UID of its pod, and how often it had been restarted before."""
-
-
 @dataclass(frozen=True, slots=True)
 class LogSource:
     """One run of a container."""
@@ -69,11 +65,6 @@ class LogSource:
 
     previous: bool
     """Whether the current run is a later one."""
-
-    @property
-    def key(self) -> RunKey:
-        """Which run it is."""
-        return self.pod_uid, self.run
 
 
 def selector(job: Job) -> str:
@@ -141,14 +132,9 @@ def log_source(member: Member, *, previous: bool = False) -> LogSource | None:
     return next(iter([*later, *older]), None)
 
 
-def log_sources(member: Member) -> list[LogSource]:
-    """Return the runs of the current pod's container that can be read, the oldest first."""
-    return _runs(member.pod)[::-1]
-
-
 def _runs(pod: JsonObject) -> list[LogSource]:
     """Return the runs of the training container whose logs can be read, the newest first."""
-    container = _container(pod)
+    container = log_container(pod)
     for status in container_statuses(pod):
         if status["name"] != container:
             continue
@@ -163,7 +149,8 @@ def _runs(pod: JsonObject) -> list[LogSource]:
     return []
 
 
-def _container(pod: JsonObject) -> str:
+def log_container(pod: JsonObject) -> str:
+    """Return the container of a pod whose log counts."""
     names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
     return NODE if NODE in names else names[0]
 

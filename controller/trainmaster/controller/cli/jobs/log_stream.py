@@ -1,26 +1,19 @@
-"""Reading logs as bytes: one as it is, several merged line by line.
-
-- A log that is followed, and whose stream breaks, is opened again and goes on where it stopped. Where only its end was
-  asked for, that place is known by time alone.
-- Several logs that are read to their present ends are merged by the times of their lines, one line of each in memory.
+"""Reading logs to their present ends, as bytes: one as it is, several merged by the times of their lines, one line of
+each in memory.
 """
 
 from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Final
 
 from trainmaster.controller.cli.jobs.log_sources import LogSource
-from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import KubeError, ServerError, TransportError
 from trainmaster.controller.kube.rest.resources import PODS
 
-_PAUSE: Final = 1.0
 _LINE_LIMIT: Final = 1 << 20
 """Longer ones are delivered in pieces."""
 
@@ -59,46 +52,6 @@ async def read(client: KubeClient, namespace: str, source: LogSource, options: L
     async with client.stream(PODS.path(namespace, source.pod, "log"), options.params(source)) as chunks:
         async for chunk in chunks:
             yield chunk
-
-
-async def follow(
-    client: KubeClient, namespace: str, source: LogSource, options: LogOptions, *, is_running: Callable[[], bool]
-) -> AsyncIterator[bytes]:
-    """Read a log as it is written, until the run of the container has ended.
-
-    Raises:
-        KubeError: It cannot be read, and nothing of it was delivered yet.
-    """
-    path, params = PODS.path(namespace, source.pod, "log"), {**options.params(source), "follow": "true"}
-    received = 0
-    while True:
-        broken = False
-        try:
-            async with client.stream(path, params) as chunks:
-                skip = received if options.is_whole else 0
-                async for chunk in chunks:
-                    if fresh := chunk[skip:]:
-                        received += len(fresh)
-                        yield fresh
-                    skip = max(0, skip - len(chunk))
-        except (TransportError, ServerError):
-            broken = True
-        except KubeError:
-            if not received:
-                raise
-            return  # the pod is gone, and its log with it
-        if not is_running():
-            return
-        if broken and not options.is_whole:
-            params = _resumed(params, at=datetime.now(UTC))
-        await asyncio.sleep(_PAUSE)
-        if not is_running():
-            return  # the log that is there now may be that of the next run
-
-
-def _resumed(params: Mapping[str, str], *, at: datetime) -> dict[str, str]:
-    kept = {name: value for name, value in params.items() if name not in {"tailLines", "sinceSeconds"}}
-    return {**kept, "sinceTime": time_text(at)}
 
 
 async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

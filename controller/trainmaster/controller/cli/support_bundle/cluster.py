@@ -9,8 +9,8 @@ from typing import Final
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.crds import definition_files
 from trainmaster.controller.cli.doctor.command import look
-from trainmaster.controller.cli.doctor.facts import DEFINITIONS, OTHERS
-from trainmaster.controller.cli.explain.resources import NODES
+from trainmaster.controller.cli.doctor.facts import OTHERS
+from trainmaster.controller.cli.probes import DEFINITIONS, NODES
 from trainmaster.controller.cli.support_bundle.reading import Reading
 from trainmaster.controller.configuration import EffectiveConfiguration
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound

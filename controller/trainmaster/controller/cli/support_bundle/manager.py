@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from trainmaster.controller.cli.config.text import KEY, held_files
-from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, SERVICE_ACCOUNTS, find_managers
+from trainmaster.controller.cli.doctor.facts import find_managers
 from trainmaster.controller.cli.doctor.findings import Unknown
+from trainmaster.controller.cli.probes import DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_ACCOUNTS
 from trainmaster.controller.cli.support_bundle.bundle import LOG_LINES, end_of_log
 from trainmaster.controller.cli.support_bundle.reading import Reading
 from trainmaster.controller.configuration import OFF, Configuration, ConfigurationFile, parse_address
@@ -22,13 +23,11 @@ from trainmaster.controller.kube.rest.resources import (
     LEASES,
     PODS,
     SERVICES,
-    Resource,
 )
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.jsontree import JsonObject
 
-_ENDPOINTS: Final = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
-_LISTED: Final = (DEPLOYMENTS, SERVICES, _ENDPOINTS, LEASES, CONFIGMAPS, EVENTS)
+_LISTED: Final = (DEPLOYMENTS, SERVICES, ENDPOINT_SLICES, LEASES, CONFIGMAPS, EVENTS)
 
 _LOGS: Final = 20
 """Runs of containers whose logs are read."""

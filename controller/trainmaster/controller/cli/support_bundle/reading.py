@@ -8,15 +8,13 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
+from trainmaster.controller.cli.probes import list_first
 from trainmaster.controller.cli.support_bundle.bundle import Bundle
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
-
-_PAGE: Final = 250
 
 
 class Reading:
@@ -66,32 +64,17 @@ class Reading:
         """
         what = f"{resource.name}{_in(namespace) if resource.namespaced else ''}"
         most = self.bundle.most_objects if most is None else most
-        found: list[JsonObject] = []
-        token: str | None = None
         try:
-            while True:
-                page = await self.client.list(
-                    resource,
-                    namespace if resource.namespaced else None,
-                    label_selector=labels,
-                    field_selector=fields,
-                    limit=min(_PAGE, most - len(found)),
-                    continue_token=token,
-                )
-                found += [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in page["items"]]
-                metadata = page.get("metadata") or {}
-                token = metadata.get("continue")
-                if not token:
-                    return found[:most], f"the first {most}" if len(found) > most else ""
-                if len(found) >= most:
-                    left = metadata.get("remainingItemCount")
-                    return found[:most], f"the first {most}; {f'{left} more' if left else 'more'} are there"
+            listed = await list_first(self.client, resource, namespace, most=most, labels=labels, fields=fields)
         except NotFound:
             if not is_optional:
                 self.bundle.lacks(what, f"this cluster does not serve them: {resource.remedy}")
+            return [], ""
         except KubeError as error:
             self.failed(what, "list", error)
-        return found, "not all: reading broke off" if found else ""
+            return [], ""
+        more = f"; {listed.left} more are there" if listed.left else ""
+        return listed.items, "" if listed.is_all else f"the first {most}{more}"
 
     def failed(self, what: str, verb: str, error: KubeError) -> None:
         """Note why something could not be read."""

@@ -11,9 +11,9 @@ from typing import Final
 
 from trainmaster.controller.cli.explain.gathering import gather
 from trainmaster.controller.cli.explain.machine import to_json
-from trainmaster.controller.cli.explain.resources import BATCH_JOBS, POD_GROUPS
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job, v1_kinds
+from trainmaster.controller.cli.probes import BATCH_JOBS, POD_GROUPS
 from trainmaster.controller.cli.support_bundle.reading import Reading, joined
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.explain.explanation import explain

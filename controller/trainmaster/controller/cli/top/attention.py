@@ -9,7 +9,7 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from trainmaster.controller.cli.jobs.rows import JobRow
-from trainmaster.controller.cli.top.cluster.troubles import Trouble
+from trainmaster.controller.cli.top.troubles import Trouble
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 from trainmaster.runtime.jobs.constants import SUCCEEDED
 
@@ -70,12 +70,6 @@ class Order(StrEnum):
     AGE = "age"
     RESTARTS = "restarts"
     PROGRESS = "progress"
-
-    @property
-    def next(self) -> Order:
-        """The one behind it; behind the last, the first."""
-        listed = list(Order)
-        return listed[(listed.index(self) + 1) % len(listed)]
 
 
 def attention(job: TopJob, now: datetime) -> Attention:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from support.top import node, node_object, pod_on
 
-from trainmaster.controller.cli.top.cluster.node_usage import PodRequests, node_usage, total, trimmed_pod
+from trainmaster.controller.cli.top.node_usage import PodRequests, node_usage, total, trimmed_pod
 
 
 def test_requests_are_those_of_the_pods_that_are_on_a_node_now() -> None:

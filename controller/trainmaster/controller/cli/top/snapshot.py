@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainmaster.controller.cli.top.cluster.attention import TopJob, attention
-from trainmaster.controller.cli.top.cluster.managers import Manager, Managers
-from trainmaster.controller.cli.top.cluster.node_usage import NodeUsage
+from trainmaster.controller.cli.top.attention import TopJob, attention
+from trainmaster.controller.cli.top.managers import Manager, Managers
+from trainmaster.controller.cli.top.node_usage import NodeUsage
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity

@@ -18,13 +18,13 @@ from typing import Final, Self
 
 from trainmaster.controller.cli.follow.reachability import Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.top.cluster.job_table import JobTable
-from trainmaster.controller.cli.top.cluster.manager_reader import INTERVAL, ManagerReader
-from trainmaster.controller.cli.top.cluster.managers import SELECTOR, Managers, managers_of
-from trainmaster.controller.cli.top.cluster.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
-from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
-from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.cli.probes import MANAGER_LABELS, NODES
+from trainmaster.controller.cli.top.job_table import JobTable
+from trainmaster.controller.cli.top.managers import INTERVAL, ManagerReader, Managers, managers_of
+from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
+from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.explain.causes.controllers import LEASE
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions, Transform, strip_managed_fields
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -33,8 +33,6 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, OPERATOR_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
-
-NODES: Final = Resource("", "v1", "Node", "nodes", namespaced=False)
 
 _OWNER: Final = "owner"
 _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
@@ -97,9 +95,8 @@ class ClusterInformers:
         self._bound.add_event_handler(self._bound_changed)
         self._nodes.add_event_handler(lambda _: self._on_change())
 
-        election = Configuration().leader_election
-        self._manager_pods = self._informer(PODS, None, labels=SELECTOR, name="pods of managers")
-        self._leases = self._informer(LEASES, None, fields=f"metadata.name={election.resource_name}")
+        self._manager_pods = self._informer(PODS, None, labels=MANAGER_LABELS, name="pods of managers")
+        self._leases = self._informer(LEASES, None, fields=f"metadata.name={LEASE}")
         self._manager_pods.add_event_handler(lambda _: self._on_change())
         self._manager_reader = ManagerReader(client)
         self._managers_read = asyncio.Event()

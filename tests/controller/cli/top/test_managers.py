@@ -10,9 +10,16 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from support.top import NOW, ago
 
-from trainmaster.controller.cli.top.cluster.manager_metrics import parse, read_pod, read_url
-from trainmaster.controller.cli.top.cluster.manager_reader import INTERVAL, REFUSED_FOR, ManagerReader
-from trainmaster.controller.cli.top.cluster.managers import ManagerMetrics, managers_of
+from trainmaster.controller.cli.top.managers import (
+    INTERVAL,
+    REFUSED_FOR,
+    ManagerMetrics,
+    ManagerReader,
+    managers_of,
+    parse,
+    read_pod,
+    read_url,
+)
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.runtime.jsontree import JsonObject

@@ -17,9 +17,10 @@ from support.training import until
 
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.jobs.rows import JobRow, job_row
-from trainmaster.controller.cli.top.cluster import job_table
-from trainmaster.controller.cli.top.cluster.informers import NODES, ClusterInformers
-from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
+from trainmaster.controller.cli.probes import NODES
+from trainmaster.controller.cli.top import job_table
+from trainmaster.controller.cli.top.informers import ClusterInformers
+from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.controller.resources import TRAINJOBS

@@ -17,8 +17,8 @@ from typing import Final
 
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.jobs.rows import job_row
-from trainmaster.controller.cli.top.cluster.attention import TopJob
-from trainmaster.controller.cli.top.cluster.troubles import may_be_troubled, trouble_of
+from trainmaster.controller.cli.top.attention import TopJob
+from trainmaster.controller.cli.top.troubles import may_be_troubled, trouble_of
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
