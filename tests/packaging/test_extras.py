@@ -21,8 +21,8 @@ import pytest
 from support.kubeconfigs import write_kubeconfig
 
 from trainmaster.controller.cli.follow import display
-from trainmaster.controller.cli.follow.display import live_reporter
-from trainmaster.controller.cli.follow.display.summary import Commands
+from trainmaster.controller.cli.follow import live_reporter
+from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
 
 pytestmark = pytest.mark.nightly

@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
-from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
-from trainmaster.controller.cli.follow.pod_logs import ContainerRun, PodLog, last_lines
+from trainmaster.controller.cli.follow.pod_logs import KEPT_LINES, ContainerRun, LogLines, PodLog, last_lines
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
     BadRequest,

@@ -9,8 +9,8 @@ from datetime import timedelta
 from typing import Any, Final
 
 from trainmaster.controller.cli.explain.reader import Reader
+from trainmaster.controller.cli.follow.failures import without_report
 from trainmaster.controller.cli.follow.pod_logs import last_lines
-from trainmaster.controller.cli.follow.torchrun_report import without_report
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.container_failures import ContainerFailure, container_failures, container_statuses
 from trainmaster.controller.explain.causes.pods.init_containers import running_init_container

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.follow.excerpts import excerpt
+from trainmaster.controller.cli.follow.failures import excerpt
 from trainmaster.controller.cli.jobs.table import human_duration
 from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.container_failures import meaning_of

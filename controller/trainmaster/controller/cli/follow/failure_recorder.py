@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.failures import Failure, attempt_of
+from trainmaster.controller.cli.follow.failures import Failure, attempt_of, without_report
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.cli.follow.torchrun_report import without_report
 from trainmaster.controller.container_failures import ContainerFailure, container_failures, container_statuses
 from trainmaster.controller.kube.clock import micro_time, parse_time
 from trainmaster.controller.kube.rest.client import KubeClient

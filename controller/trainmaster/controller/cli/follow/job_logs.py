@@ -3,23 +3,82 @@
 - The logs of the ranks that are followed are passed on as they are written, of every pod and every run of it.
 - Of small jobs the ends of all other logs are kept as well: what a rank said last is of interest when it fails, and by
   then its pod may be gone.
+- A training that is started anew often fails as before, at the same place. Of a traceback whose frames were printed
+  already only the last line is passed on, which says what was raised, with the number of lines that are left out.
+  Nothing is held back before a first traceback has been seen.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
 from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt
-from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
-from trainmaster.controller.cli.follow.pod_logs import FollowedPod, PodLog
+from trainmaster.controller.cli.follow.pod_logs import KEPT_LINES, FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.cli.follow.tracebacks import Tracebacks
 from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, ContainerFailure, rank_of
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.api.constants import LAUNCHER, NODE
 from trainmaster.runtime.jsontree import JsonObject
+
+_BEGINNING: Final = "Traceback (most recent call last):"
+_RANK: Final = re.compile(r"\[(?:default|rank)\d+\]:(?:\[rank\d+\]:)? ?")
+"""What torchrun and torch.distributed put before each line of a traceback."""
+
+_LONGEST: Final = 1000
+
+
+class Tracebacks:
+    """The tracebacks of one log, through all runs of what writes it."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, ...]] = set()
+        self._held: list[str] = []
+        self._frames: list[str] = []
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the beginning of a traceback is kept back, since its end is yet to come."""
+        return bool(self._held)
+
+    def shorten(self, lines: list[str]) -> list[str]:
+        """Return the lines that are to be printed now."""
+        if not self._frames and not any(_BEGINNING in line for line in lines):
+            return lines
+        printed: list[str] = []
+        for line in lines:
+            text = _RANK.sub("", line, count=1)
+            if self._frames and text.startswith((" ", "\t")) and len(self._frames) < _LONGEST:
+                self._frames.append(text)
+                self._hold(line, printed)
+            elif self._frames:
+                self._end(line, printed)
+            elif text == _BEGINNING:
+                self._frames = [text]
+                self._hold(line, printed)
+            else:
+                printed.append(line)
+        return printed
+
+    def release(self) -> list[str]:
+        """Return what was kept back, as no more comes."""
+        held, self._held, self._frames = self._held, [], []
+        return held
+
+    def _hold(self, line: str, printed: list[str]) -> None:
+        (self._held if self._seen else printed).append(line)
+
+    def _end(self, line: str, printed: list[str]) -> None:
+        frames = tuple(self._frames)
+        held = self.release()
+        if frames in self._seen:
+            printed.append(f"[{len(held)} lines of a traceback as before] {line}")
+        else:
+            self._seen.add(frames)
+            printed.extend([*held, line])
+
 
 _SMALL: Final = 32
 """Ranks, up to which the ends of all logs are kept: each costs the server a stream."""

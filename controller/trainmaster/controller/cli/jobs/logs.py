@@ -14,8 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.log_lines import LogLines
-from trainmaster.controller.cli.follow.pod_logs import FollowedPod, PodLog
+from trainmaster.controller.cli.follow.pod_logs import FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.jobs.log_sources import (
     LogSource,
     Member,

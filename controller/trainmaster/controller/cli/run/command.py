@@ -25,10 +25,10 @@ from trainmaster.controller.cli.cluster import (
     running_cluster,
     wait_for_manager,
 )
-from trainmaster.controller.cli.follow.display.summary import Commands
+from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
-from trainmaster.controller.cli.follow.session import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
+from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.invocation import invocation
 from trainmaster.controller.cli.manifests import ManifestError, is_trainjob, load_manifests
 from trainmaster.controller.cli.printers import complain, print_objects

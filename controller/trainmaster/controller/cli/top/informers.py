@@ -16,7 +16,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
-from trainmaster.controller.cli.follow.reachability import Reachability
+from trainmaster.controller.cli.follow.job_informers import Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.probes import MANAGER_LABELS, NODES
 from trainmaster.controller.cli.top.job_table import JobTable

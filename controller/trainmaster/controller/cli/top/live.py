@@ -24,7 +24,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from trainmaster.controller.cli.follow.display.held_terminal import (
+from trainmaster.controller.cli.follow.terminal import (
     BEGIN_UPDATE,
     END_UPDATE,
     ERASE_BELOW,

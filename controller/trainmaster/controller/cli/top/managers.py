@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainmaster.controller.cli.cluster import manager_status
-from trainmaster.controller.cli.follow.display.durations import seconds_between
+from trainmaster.controller.cli.follow.summary import seconds_between
 from trainmaster.controller.cli.responses import error_lines
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.kube.rest.client import KubeClient

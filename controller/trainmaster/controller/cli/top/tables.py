@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from trainmaster.controller.cli.follow.display.durations import clock
+from trainmaster.controller.cli.follow.summary import clock
 from trainmaster.controller.cli.jobs.table import UNKNOWN, human_duration, nodes_text
 from trainmaster.controller.cli.printers import aligned
 from trainmaster.controller.cli.terminal_text import one_line

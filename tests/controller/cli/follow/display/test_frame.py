@@ -8,9 +8,9 @@ from typing import Any
 from rich.cells import cell_len
 from support.followed_jobs import condition, failure, job_status, pods
 
-from trainmaster.controller.cli.follow.display.frame import ASCII, UNICODE, Glyphs, frame
-from trainmaster.controller.cli.follow.display.job_view import JobView
+from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Glyphs, frame
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.progress import JobView
 from trainmaster.controller.cli.terminal_text import plain, printable, printable_lines
 
 LINES = {

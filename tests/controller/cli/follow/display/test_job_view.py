@@ -7,10 +7,9 @@ from datetime import UTC, datetime
 import pytest
 from support.followed_jobs import condition, job_status, pod, pods
 
-from trainmaster.controller.cli.follow.display.durations import clock, seconds_between
-from trainmaster.controller.cli.follow.display.job_view import Attempt, JobView
-from trainmaster.controller.cli.follow.display.rank_groups import rank_groups, summary
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.progress import Attempt, JobView
+from trainmaster.controller.cli.follow.summary import clock, rank_groups, seconds_between, summary
 from trainmaster.controller.job_fields import Progress
 
 

@@ -15,11 +15,11 @@ from support.commands import eventually
 from support.followed_jobs import numbered
 from support.terminals import Terminal, shown
 
-from trainmaster.controller.cli.follow.display.live_region import LiveRegion
+from trainmaster.controller.cli.follow.terminal import LiveRegion
 
 PROGRAM = """
 import contextlib, sys, time
-from trainmaster.controller.cli.follow.display.live_region import LiveRegion
+from trainmaster.controller.cli.follow.terminal import LiveRegion
 
 with contextlib.suppress(KeyboardInterrupt), LiveRegion(sys.stdout) as region:
     region.write("a line\\n", ["first row of the display", "last row of the display"])

@@ -12,8 +12,8 @@ import pytest
 from support.followed_jobs import condition, failure, job_status, numbered, pods
 from support.terminals import Terminal, shown
 
-from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.live_reporter import LiveReporter
 from trainmaster.controller.cli.terminal_text import UNSAFE
 from trainmaster.controller.job_fields import Progress
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.controller.cli.follow.display.progress import LogProgress, Pace
-from trainmaster.controller.cli.follow.display.progress_lines import Reading, read_progress
+from trainmaster.controller.cli.follow.progress import LogProgress, Pace, Reading, read_progress
 
 COUNTERS = {
     # tqdm, with and without a description, in ASCII, with sizes, drawn over itself

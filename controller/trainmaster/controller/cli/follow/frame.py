@@ -17,12 +17,10 @@ from typing import Final
 from rich.cells import cell_len
 from rich.text import Text
 
-from trainmaster.controller.cli.follow.display.durations import clock
-from trainmaster.controller.cli.follow.display.job_view import JobView
-from trainmaster.controller.cli.follow.display.rank_groups import rank_groups, summary
-from trainmaster.controller.cli.follow.failures import Failure, attempt_of
+from trainmaster.controller.cli.follow.failures import Failure, attempt_of, without_verdict
 from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
-from trainmaster.controller.cli.follow.torchrun_report import without_verdict
+from trainmaster.controller.cli.follow.progress import JobView
+from trainmaster.controller.cli.follow.summary import clock, rank_groups, summary
 from trainmaster.controller.cli.terminal_text import one_line, plain
 from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED

@@ -20,11 +20,11 @@ from typing import Final, Self, TextIO
 from rich.console import Console
 from rich.text import Text
 
-from trainmaster.controller.cli.follow.display.frame import ASCII, UNICODE, frame
-from trainmaster.controller.cli.follow.display.job_view import Attempt, JobView
-from trainmaster.controller.cli.follow.display.live_region import LiveRegion
-from trainmaster.controller.cli.follow.display.summary import Commands, Kind, closing_summary
+from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, frame
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.progress import Attempt, JobView
+from trainmaster.controller.cli.follow.summary import Commands, Kind, closing_summary
+from trainmaster.controller.cli.follow.terminal import LiveRegion
 from trainmaster.controller.cli.terminal_text import marked, plain, printable_lines
 
 _INTERVAL: Final = 0.1

@@ -1,10 +1,14 @@
-"""A terminal on which a program draws by itself, and which it gives back however it ends.
+"""A terminal on which a program draws by itself, and which it gives back however it ends; and a region at its bottom.
 
 - Meanwhile the cursor is hidden, and keys that are pressed are not echoed. Whoever reads keys gets each at once; those
   that send signals (Ctrl-C, Ctrl-Z) go on to do so.
 - A signal that ends the program leaves the terminal as it was found. Ctrl-Z gives it back as long as the program is
   stopped; a program that goes on, whatever has stopped it, takes the terminal again.
 - A terminal that is gone ends nothing: nobody looks at it any more.
+- In the region the cursor stays at the beginning. So it is erased without knowing how many rows it has meanwhile: a
+  terminal that becomes narrower wraps it, one that becomes lower scrolls only what is above the cursor. No row of it
+  ever gets into the scrollback. `rich.live` counts rows, and so cannot promise that.
+- What is written at once goes out in one piece: the region is erased, the lines are written, the region is drawn.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ import os
 import select
 import signal
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
 from typing import Any, Final, Self, TextIO
@@ -167,3 +171,56 @@ class HeldTerminal:
     def _return(self) -> None:
         self._open()
         self._on_return()
+
+
+class LiveRegion:
+    """A region at the bottom of a terminal; a context manager."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._rows: tuple[str, ...] = ()
+        self._terminal = HeldTerminal(
+            file,
+            begin=HIDE_CURSOR,
+            end=f"{END_UPDATE}{WRAP}\r{ERASE_BELOW}{SHOW_CURSOR}",
+            on_return=self._draw_again,
+        )
+
+    def __enter__(self) -> Self:
+        self._terminal.__enter__()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._terminal.__exit__(*exc_info)
+
+    @property
+    def size(self) -> os.terminal_size:
+        """Columns and lines of the terminal at the moment; 80 and 24 of one that does not tell."""
+        return self._terminal.size
+
+    def write(self, lines: str, rows: Sequence[str]) -> None:
+        """Write lines above the region, and draw the region.
+
+        Args:
+            lines: Each with its newline; may be empty. After `close` nothing else is written.
+            rows: One row of the terminal each, which is cut where the terminal ends.
+        """
+        if not self._terminal.is_open:
+            self._terminal.send(lines)
+        elif lines or tuple(rows) != self._rows:
+            erasing = ERASE_BELOW if lines else ""
+            self._terminal.send(f"{BEGIN_UPDATE}{erasing}{lines}{self._drawn(rows)}{END_UPDATE}")
+
+    def close(self) -> None:
+        """Take the region away, and give the terminal back."""
+        self._terminal.close()
+
+    def _drawn(self, rows: Sequence[str]) -> str:
+        self._rows = tuple(rows)
+        rows = rows[: max(1, self.size.lines - 1)]
+        drawn = f"{ERASE_LINE}\r\n".join(rows)
+        back = f"\x1b[{len(rows) - 1}A" if len(rows) > 1 else ""
+        return f"{RESET_COLOURS}{NO_WRAP}{drawn}{ERASE_BELOW}{WRAP}{back}\r"
+
+    def _draw_again(self) -> None:
+        rows, self._rows = self._rows, ()
+        self.write("", rows)
