@@ -20,10 +20,9 @@ from pathlib import Path
 import pytest
 from support.kubeconfigs import write_kubeconfig
 
-from trainmaster.controller.cli.follow import display
-from trainmaster.controller.cli.follow import live_reporter
-from trainmaster.controller.cli.follow.summary import Commands
+from trainmaster.controller.cli.follow import display, live_reporter
 from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
+from trainmaster.controller.cli.follow.summary import Commands
 
 pytestmark = pytest.mark.nightly
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from trainmaster.controller.cli.jobs.rows import JobRow
 from trainmaster.controller.cli.top.attention import TopJob
+from trainmaster.controller.cli.top.job_table import Trouble
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import NodeUsage
 from trainmaster.controller.cli.top.snapshot import Snapshot
-from trainmaster.controller.cli.top.troubles import Trouble
 from trainmaster.controller.job_fields import Progress
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.runtime.jsontree import JsonObject

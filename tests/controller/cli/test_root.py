@@ -82,7 +82,7 @@ def test_a_command_loads_nothing_that_another_one_needs(arguments: list[str], al
 def test_the_overview_loads_no_command_of_ours() -> None:
     loaded = _modules(["--help"])
     ours = {name for name in loaded if name.startswith("trainmaster.controller.cli.")}
-    assert ours <= {f"trainmaster.controller.cli.{name}" for name in ("root", "output", "terminal_text")}
+    assert ours <= {f"trainmaster.controller.cli.{name}" for name in ("root", "output")}
     of_the_embedded_cluster = {"asyncio", "cryptography", "orjson"}
     assert {name.partition(".")[0] for name in loaded} & _SLOW <= of_the_embedded_cluster
 

@@ -38,13 +38,13 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "attach": ("jobs.attach", "follow a job that runs already"),
     "logs": ("jobs.logs", "print what a job has printed: rank 0, another rank or all of them"),
     "explain": ("explain.command", "say why a job does not start, does not finish or has failed"),
-    "delete": ("jobs.delete", "delete jobs, their pods and the logs of these"),
-    "suspend": ("jobs.suspend", "end the pods of jobs, to start them anew later"),
-    "resume": ("jobs.resume", "start the pods of suspended jobs"),
+    "delete": ("jobs.change:delete", "delete jobs, their pods and the logs of these"),
+    "suspend": ("jobs.change:suspend", "end the pods of jobs, to start them anew later"),
+    "resume": ("jobs.change:resume", "start the pods of suspended jobs"),
     "restart": ("jobs.restart", "run a job again, in place of what there is or beside it"),
-    "render": ("render", "print what TrainJobs and jobs of kubeflow.org/v1 become, without a cluster"),
-    "validate": ("validate", "check TrainJobs, runtimes and jobs of kubeflow.org/v1 in files, without a cluster"),
-    "convert": ("convert", "rewrite jobs of Training Operator V1, and early TrainJobs, as TrainJobs"),
+    "render": ("files.render", "print what TrainJobs and jobs of kubeflow.org/v1 become, without a cluster"),
+    "validate": ("files.validate", "check TrainJobs, runtimes and jobs of kubeflow.org/v1 in files, without a cluster"),
+    "convert": ("files.convert", "rewrite jobs of Training Operator V1, and early TrainJobs, as TrainJobs"),
     "diff": ("diff.command", "show what applying files would change in a cluster"),
     "rbac": ("rbac", "print the roles that the manager needs"),
     "crds": ("crds", "print the definitions of TrainJobs, runtimes, and the Training Operator's jobs"),
@@ -176,7 +176,7 @@ def _add_overview(offered: Mapping[str, EntryPoint], commands: Any) -> None:
 
 def _complete() -> int:
     """Answer a shell that completes a command line; only names of commands are known without importing them."""
-    from trainmaster.controller.cli.completers import complete, typed_words  # noqa: PLC0415 - needed for this only
+    from trainmaster.controller.cli.completion import complete, typed_words  # noqa: PLC0415 - needed for this only
 
     parser, commands = _parser()
     offered = _offered()

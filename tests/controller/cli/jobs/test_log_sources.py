@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.controller.cli.jobs.log_sources import LogSource, log_source, members, why_no_log
-from trainmaster.controller.cli.jobs.log_stream import lines, merged
+from trainmaster.controller.cli.jobs.log_sources import LogSource, lines, log_source, members, merged, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject

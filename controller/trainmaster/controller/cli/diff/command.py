@@ -19,7 +19,7 @@ from typing import Any
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.configured import load_framework, load_jobs
 from trainmaster.controller.cli.diff.dry_run import DryRun
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, is_job, load_manifests
+from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, is_job, load_manifests
 from trainmaster.controller.cli.options import CommandError, add_file_options, reporting_errors
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.controller.cli.responses import Rejected

@@ -22,26 +22,23 @@ from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.config.text import held_files
 from trainmaster.controller.cli.configured import framework_of, load_framework
 from trainmaster.controller.cli.crds import definitions_of
-from trainmaster.controller.cli.doctor import (
-    access,
-    certificates,
-    cluster,
-    definitions,
-    health,
-    installations,
-    training_operator,
-    trainjobs,
-)
+from trainmaster.controller.cli.doctor import certificates, cluster, definitions, health, trainjobs
+from trainmaster.controller.cli.doctor import cluster as access
+from trainmaster.controller.cli.doctor import cluster as installations
+from trainmaster.controller.cli.doctor import cluster as training_operator
 from trainmaster.controller.cli.doctor.facts import (
     COSCHEDULING,
     VOLCANO,
+    Fact,
     Facts,
+    Finding,
+    Status,
     Target,
+    Unknown,
     collect,
     fetch_installed,
     fetch_version,
 )
-from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
 from trainmaster.controller.cli.options import CommandError, add_configuration_options, reporting_errors
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.rbac import AS_DEPLOYED

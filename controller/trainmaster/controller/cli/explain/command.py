@@ -9,8 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.controller.cli.explain.gathering import gather, gather_deleted, kind_that_was_there
-from trainmaster.controller.cli.explain.machine import to_json
-from trainmaster.controller.cli.explain.text import lines_of
+from trainmaster.controller.cli.explain.text import lines_of, to_json
 from trainmaster.controller.cli.jobs.lookup import find_job, means, v1_kinds
 from trainmaster.controller.cli.jobs.options import add_cluster_options, add_job, namespace_of, on_cluster
 from trainmaster.controller.cli.printers import print_json

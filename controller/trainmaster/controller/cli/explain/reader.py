@@ -1,4 +1,5 @@
-"""Reading what may be read: what is refused, not served or not answered is noted, and keeps nobody from the rest.
+"""Reading what may be read: what is refused, not served or not answered is noted, and keeps nobody from the rest; and
+which of it is of a job itself, not of a namesake that was deleted before.
 
 Guarantees:
 - Nothing is written.
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from trainmaster.controller.cli.probes import each_once, list_first
-from trainmaster.controller.explain.view import Unread, WhyUnread
+from trainmaster.controller.explain.view import JobView, Unread, WhyUnread
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
 from trainmaster.controller.kube.rest.resources import Resource
@@ -144,3 +145,23 @@ class Reader:
 def joined(*lists: Sequence[JsonObject] | None) -> Sequence[JsonObject] | None:
     """Put lists together, each object once; None if one of them is not known."""
     return None if None in lists else each_once(each for each in lists if each is not None)
+
+
+def owned_by(objects: Sequence[JsonObject] | None, uid: str) -> Sequence[JsonObject] | None:
+    """Return what belongs to the job itself, not to a namesake that was deleted before."""
+    if objects is None:
+        return None
+    return [each for each in objects if any(owner.get("uid") == uid for owner in owners_of(each))]
+
+
+def owners_of(obj: JsonObject) -> Sequence[JsonObject]:
+    """Return the references to the owners of an object."""
+    return obj["metadata"].get("ownerReferences") or ()
+
+
+def created_since(objects: Sequence[JsonObject] | None, view: JobView) -> Sequence[JsonObject] | None:
+    """Return what was created after the job."""
+    if objects is None:
+        return None
+    created = view.metadata.get("creationTimestamp") or ""
+    return [each for each in objects if str(each["metadata"].get("creationTimestamp") or "") >= created]

@@ -21,7 +21,7 @@ from trainmaster.controller.cli.follow.failures import Failure, attempt_of, with
 from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.progress import JobView
 from trainmaster.controller.cli.follow.summary import clock, rank_groups, summary
-from trainmaster.controller.cli.terminal_text import one_line, plain
+from trainmaster.controller.cli.output import one_line, plain
 from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 

@@ -25,7 +25,7 @@ from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.progress import Attempt, JobView
 from trainmaster.controller.cli.follow.summary import Commands, Kind, closing_summary
 from trainmaster.controller.cli.follow.terminal import LiveRegion
-from trainmaster.controller.cli.terminal_text import marked, plain, printable_lines
+from trainmaster.controller.cli.output import marked, plain, printable_lines
 
 _INTERVAL: Final = 0.1
 _WRITTEN_AT_ONCE: Final = 64 * 1024

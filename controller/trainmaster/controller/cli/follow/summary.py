@@ -14,8 +14,8 @@ from typing import Final, Literal
 
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.job_status import JobStatus, pod_phase
-from trainmaster.controller.cli.invocation import invocation
-from trainmaster.controller.cli.terminal_text import plain
+from trainmaster.controller.cli.output import plain
+from trainmaster.controller.cli.printers import invocation
 from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL
 from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmaster.controller.cli.jobs.lookup import Job, list_jobs
 from trainmaster.controller.cli.jobs.options import add_cluster_options, namespace_of, on_cluster, report
-from trainmaster.controller.cli.jobs.table import table
+from trainmaster.controller.cli.jobs.rows import table
 from trainmaster.controller.cli.printers import print_objects
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.rest.client import KubeClient

@@ -16,15 +16,18 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.follow.pod_logs import FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.jobs.log_sources import (
+    LogOptions,
     LogSource,
     Member,
+    lines,
     log_container,
     log_source,
     members,
+    merged,
+    read,
     selector,
     why_no_log,
 )
-from trainmaster.controller.cli.jobs.log_stream import LogOptions, lines, merged, read
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     FAILURE,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
+from trainmaster.controller.cli.config.show import plugin_notices, plugin_problems
 from trainmaster.controller.cli.configured import effective_of
 from trainmaster.controller.cli.options import (
     CommandError,
@@ -21,10 +21,15 @@ from trainmaster.controller.cli.options import (
     add_traceback_option,
     reporting_errors,
 )
-from trainmaster.controller.cli.plugins.installed import BROKEN, InstalledPlugin, installed_plugins, with_quarantine
-from trainmaster.controller.cli.plugins.running import quarantined_plugins
+from trainmaster.controller.cli.plugins.installed import (
+    BROKEN,
+    InstalledPlugin,
+    installed_plugins,
+    quarantined_plugins,
+    shown,
+    with_quarantine,
+)
 from trainmaster.controller.cli.plugins.scaffold import ScaffoldError, write_package
-from trainmaster.controller.cli.plugins.show import shown
 from trainmaster.controller.cli.printers import aligned, counted, print_json, to_yaml
 from trainmaster.controller.configuration import Problem
 from trainmaster.runtime.field_errors import did_you_mean

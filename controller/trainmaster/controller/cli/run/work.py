@@ -10,15 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.controller.cli.manifests import Manifest, is_trainjob
+from trainmaster.controller.cli.files.manifests import Manifest, is_trainjob
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.run.diagnosis import Diagnosis
-from trainmaster.controller.cli.run.script import ownership
+from trainmaster.controller.cli.run.script import prepare as ownership
 from trainmaster.controller.cli.run.script.options import Options
-from trainmaster.controller.cli.run.script.prepare import check_program, local_objects, remote_objects
+from trainmaster.controller.cli.run.script.prepare import check_program, find_runtime, local_objects, remote_objects
 from trainmaster.controller.cli.run.script.program import Program
-from trainmaster.controller.cli.run.script.runtime import find_runtime
-from trainmaster.controller.cli.run.submit import Submission, Submitter, require_trainjobs
+from trainmaster.controller.cli.run.submit import Diagnosis, Submission, Submitter, require_trainjobs
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 

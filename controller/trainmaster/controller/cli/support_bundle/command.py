@@ -21,14 +21,12 @@ from trainmaster.controller.cli.jobs.options import FAILURE
 from trainmaster.controller.cli.options import CommandError, read_token, reporting_errors
 from trainmaster.controller.cli.printers import complain, counted
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.support_bundle import embedded, manager, workloads
-from trainmaster.controller.cli.support_bundle.archive import ROOT, refuse_existing, write, write_file
-from trainmaster.controller.cli.support_bundle.bundle import Bundle
-from trainmaster.controller.cli.support_bundle.cluster import gather_cluster, gather_doctor
-from trainmaster.controller.cli.support_bundle.configuration import add_configuration
-from trainmaster.controller.cli.support_bundle.reading import Reading
+from trainmaster.controller.cli.support_bundle import manager, workloads
+from trainmaster.controller.cli.support_bundle import manager as embedded
+from trainmaster.controller.cli.support_bundle.bundle import ROOT, Bundle, Reading, refuse_existing, write, write_file
+from trainmaster.controller.cli.support_bundle.manager import add_configuration
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
-from trainmaster.controller.cli.support_bundle.versions import gather_versions
+from trainmaster.controller.cli.support_bundle.workloads import gather_cluster, gather_doctor, gather_versions
 from trainmaster.controller.configuration import OFF, ConfigurationFile
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient

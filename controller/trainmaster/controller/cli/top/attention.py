@@ -9,7 +9,7 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from trainmaster.controller.cli.jobs.rows import JobRow
-from trainmaster.controller.cli.top.troubles import Trouble
+from trainmaster.controller.cli.top.job_table import Trouble
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 from trainmaster.runtime.jobs.constants import SUCCEEDED
 

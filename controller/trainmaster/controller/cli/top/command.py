@@ -21,8 +21,7 @@ from trainmaster.controller.cli.jobs.options import (
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.top.attention import Order, TopJob, matching, ordered
 from trainmaster.controller.cli.top.informers import ClusterInformers
-from trainmaster.controller.cli.top.snapshot import Snapshot, to_json
-from trainmaster.controller.cli.top.tables import plain_lines
+from trainmaster.controller.cli.top.snapshot import Snapshot, plain_lines, to_json
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import Forbidden, NotFound

@@ -36,11 +36,18 @@ from trainmaster.controller.cli.follow.terminal import (
     WRAP,
     HeldTerminal,
 )
-from trainmaster.controller.cli.jobs.table import UNKNOWN
-from trainmaster.controller.cli.terminal_text import marked
+from trainmaster.controller.cli.jobs.rows import UNKNOWN
+from trainmaster.controller.cli.output import marked
 from trainmaster.controller.cli.top.attention import Attention, TopJob, attention
-from trainmaster.controller.cli.top.snapshot import Snapshot
-from trainmaster.controller.cli.top.tables import JOB_HEADER, head_lines, job_cells, more_jobs, more_nodes, node_rows
+from trainmaster.controller.cli.top.snapshot import (
+    JOB_HEADER,
+    Snapshot,
+    head_lines,
+    job_cells,
+    more_jobs,
+    more_nodes,
+    node_rows,
+)
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
 
 _HOME: Final = "\x1b[H"

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options
-from trainmaster.controller.cli.run.script.ownership import labels
-from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.controller.cli.run.script.prepare import labels
+from trainmaster.controller.cli.run.script.program import Program, ProgramError
 from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity

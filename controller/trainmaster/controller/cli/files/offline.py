@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Final, Literal, Protocol
 
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, built_in_file, built_in_names
+from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, built_in_file, built_in_names
 from trainmaster.runtime.api import ApiTypeError, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import (
     API_VERSION,

@@ -249,7 +249,7 @@ def _problem(document: JsonObject) -> str:
 
 
 _PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "runtimes"
-_CHECKOUT: Final = Path(__file__).parents[4] / "deploy" / "runtimes"
+_CHECKOUT: Final = Path(__file__).parents[5] / "deploy" / "runtimes"
 
 
 def built_in_names() -> list[str]:

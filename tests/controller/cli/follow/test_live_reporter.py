@@ -14,7 +14,7 @@ from support.terminals import Terminal, shown
 
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.live_reporter import LiveReporter
-from trainmaster.controller.cli.terminal_text import UNSAFE
+from trainmaster.controller.cli.output import UNSAFE
 from trainmaster.controller.job_fields import Progress
 
 JOB = "default/mnist"

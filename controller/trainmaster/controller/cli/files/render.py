@@ -14,11 +14,10 @@ import sys
 from typing import Any, TypeAlias
 
 from trainmaster.controller.cli.configured import load_framework, load_jobs
-from trainmaster.controller.cli.manifests import scan_manifests
-from trainmaster.controller.cli.offline import OfflineValidation, ValidatedManifest
+from trainmaster.controller.cli.files.manifests import scan_manifests
+from trainmaster.controller.cli.files.offline import OfflineValidation, ValidatedManifest
 from trainmaster.controller.cli.options import CommandError, add_file_options, reporting_errors
-from trainmaster.controller.cli.printers import listed, print_objects, redacted
-from trainmaster.controller.cli.provenance import print_explained
+from trainmaster.controller.cli.printers import listed, print_explained, print_objects, redacted
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR

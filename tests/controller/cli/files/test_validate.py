@@ -13,10 +13,10 @@ import pytest
 from support.distributions import Distributions
 
 from trainmaster.controller.cli import main
-from trainmaster.controller.cli.manifests import ManifestError, load_manifests
+from trainmaster.controller.cli.files.manifests import ManifestError, load_manifests
 from trainmaster.runtime.jsontree import JsonObject
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 
 WRONG = """\
 apiVersion: trainer.kubeflow.org/v1alpha1

@@ -194,7 +194,7 @@ def test_odd_shapes_are_told_in_one_line_each(
     """Also where nobody offers the schema: the image of the controller has no embedded cluster."""
     if not has_schema:
         missing = Mock(side_effect=ModuleNotFoundError(name="trainmaster.devcluster"))
-        monkeypatch.setattr("trainmaster.controller.cli.convert.check_schema", missing)
+        monkeypatch.setattr("trainmaster.controller.cli.files.convert.check_schema", missing)
     nameless = {"containers": [{"name": "jax", "env": [{}]}]}
     texts = {"nodeSelector": "a", "containers": "b"}
     changes: list[JsonObject] = [

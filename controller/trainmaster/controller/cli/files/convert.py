@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, scan_manifests
-from trainmaster.controller.cli.offline import check_schema
+from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, scan_manifests
+from trainmaster.controller.cli.files.offline import check_schema
 from trainmaster.controller.cli.options import CommandError, add_files_option, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
 from trainmaster.runtime.conversion.early_trainer import convert_early, is_early

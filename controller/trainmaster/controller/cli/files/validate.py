@@ -11,8 +11,8 @@ from dataclasses import asdict
 from typing import Any
 
 from trainmaster.controller.cli.configured import load_framework, load_jobs
-from trainmaster.controller.cli.manifests import scan_manifests
-from trainmaster.controller.cli.offline import OfflineValidation
+from trainmaster.controller.cli.files.manifests import scan_manifests
+from trainmaster.controller.cli.files.offline import OfflineValidation
 from trainmaster.controller.cli.options import add_file_options, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_json
 

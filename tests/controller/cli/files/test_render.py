@@ -16,14 +16,13 @@ from support import training
 from support.commands import Ran
 
 from trainmaster.controller.cli import main
-from trainmaster.controller.cli.manifests import built_in_names
-from trainmaster.controller.cli.printers import to_yaml
-from trainmaster.controller.cli.provenance import with_comments
+from trainmaster.controller.cli.files.manifests import built_in_names
+from trainmaster.controller.cli.printers import to_yaml, with_comments
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.provenance.steps import leaves, set_by
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 BUILT_IN = sorted(path.stem for path in (ROOT / "deploy/runtimes").glob("*.yaml"))
 
 

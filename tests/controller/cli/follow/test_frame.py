@@ -11,7 +11,7 @@ from support.followed_jobs import condition, failure, job_status, pods
 from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Glyphs, frame
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.progress import JobView
-from trainmaster.controller.cli.terminal_text import plain, printable, printable_lines
+from trainmaster.controller.cli.output import plain, printable, printable_lines
 
 LINES = {
     "loss 0.3\taccuracy 0.9 ✓ 日本": "loss 0.3\taccuracy 0.9 ✓ 日本",
