@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from support.top import node, replica, snapshot, top_job
 
-from trainmaster.controller.cli.top.attention import Order, matching, ordered
+from trainmaster.controller.cli.top.job_table import Order, matching, ordered
 from trainmaster.controller.cli.top.live import print_screen
 from trainmaster.controller.cli.top.managers import ManagerMetrics, Managers
 from trainmaster.controller.cli.top.snapshot import Snapshot

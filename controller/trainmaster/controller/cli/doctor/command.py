@@ -23,9 +23,6 @@ from trainmaster.controller.cli.config.text import held_files
 from trainmaster.controller.cli.configured import framework_of, load_framework
 from trainmaster.controller.cli.crds import definitions_of
 from trainmaster.controller.cli.doctor import certificates, cluster, definitions, health, trainjobs
-from trainmaster.controller.cli.doctor import cluster as access
-from trainmaster.controller.cli.doctor import cluster as installations
-from trainmaster.controller.cli.doctor import cluster as training_operator
 from trainmaster.controller.cli.doctor.facts import (
     COSCHEDULING,
     VOLCANO,
@@ -68,21 +65,21 @@ DEFAULT_NAMESPACE: Final = "kubeflow"
 CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "kubernetes": cluster.check_version,
     "namespace": cluster.check_namespace,
-    "rights": access.check_installer,
+    "rights": cluster.check_installer,
     "definitions": definitions.check_definitions,
     "jobset": cluster.check_jobset,
     "schedulers": cluster.check_schedulers,
-    "training-operator": training_operator.check_training_operator,
-    "managers": installations.check_managers,
-    "configuration": installations.check_configuration,
-    "leases": installations.check_leases,
-    "webhooks": installations.check_webhooks,
+    "training-operator": cluster.check_training_operator,
+    "managers": cluster.check_managers,
+    "configuration": cluster.check_configuration,
+    "leases": cluster.check_leases,
+    "webhooks": cluster.check_webhooks,
 }
 """The checks of the cluster, by name and in order; what concerns TrainJobs follows."""
 
 BEFORE: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "certificates": certificates.check_certificates,
-    "service-account": access.check_service_account,
+    "service-account": cluster.check_service_account,
 }
 """Those of what an installation finds; of one that is there `health` has stricter ones."""
 

@@ -22,7 +22,6 @@ from trainmaster.controller.cli.options import CommandError, read_token, reporti
 from trainmaster.controller.cli.printers import complain, counted
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.support_bundle import manager, workloads
-from trainmaster.controller.cli.support_bundle import manager as embedded
 from trainmaster.controller.cli.support_bundle.bundle import ROOT, Bundle, Reading, refuse_existing, write, write_file
 from trainmaster.controller.cli.support_bundle.manager import add_configuration
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
@@ -209,10 +208,10 @@ async def _gather_manager(reading: Reading, redactor: Redactor, namespace: str, 
 
 
 async def _gather_embedded(bundle: Bundle, redactor: Redactor, directory: Path) -> None:
-    text = embedded.gather_files(bundle, redactor, directory)
+    text = manager.gather_files(bundle, redactor, directory)
     if text is None:
         return
     files = [ConfigurationFile("configuration", text)]
     metrics = add_configuration(bundle, redactor, "embedded", files).configuration.metrics
     if metrics.bind_address != OFF:
-        await embedded.gather_metrics(bundle, metrics.bind_address, secure=metrics.secure_serving)
+        await manager.gather_metrics(bundle, metrics.bind_address, secure=metrics.secure_serving)

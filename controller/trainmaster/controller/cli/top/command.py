@@ -19,8 +19,8 @@ from trainmaster.controller.cli.jobs.options import (
     on_cluster,
 )
 from trainmaster.controller.cli.printers import print_json
-from trainmaster.controller.cli.top.attention import Order, TopJob, matching, ordered
 from trainmaster.controller.cli.top.informers import ClusterInformers
+from trainmaster.controller.cli.top.job_table import Order, TopJob, matching, ordered
 from trainmaster.controller.cli.top.snapshot import Snapshot, plain_lines, to_json
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError

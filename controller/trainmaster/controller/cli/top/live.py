@@ -38,7 +38,7 @@ from trainmaster.controller.cli.follow.terminal import (
 )
 from trainmaster.controller.cli.jobs.rows import UNKNOWN
 from trainmaster.controller.cli.output import marked
-from trainmaster.controller.cli.top.attention import Attention, TopJob, attention
+from trainmaster.controller.cli.top.job_table import Attention, TopJob, attention
 from trainmaster.controller.cli.top.snapshot import (
     JOB_HEADER,
     Snapshot,

@@ -27,7 +27,7 @@ from trainmaster.controller.cli.run.script.imports import (
 )
 from trainmaster.controller.cli.run.script.options import Options
 from trainmaster.controller.cli.run.script.program import Program, ProgramError
-from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, mounted, source_directory
+from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, labels, mounted, source_directory
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS
@@ -111,15 +111,6 @@ def _description(program: Program, options: Options, framework: Framework | None
         why = f"it imports {imported_of(framework, program.imports.installed)}"
     nodes = "1 node" if options.nodes == 1 else f"{options.nodes} nodes"
     return f"{program.title}: {launcher} on {nodes}, runtime {name}{f' ({why})' if options.runtime is None else ''}"
-
-
-_LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
-_INSTANCE: Final = "app.kubernetes.io/instance"
-
-
-def labels(job: str) -> dict[str, str]:
-    """Return the labels of the ConfigMaps of a job."""
-    return {**_LABELS, _INSTANCE: job}
 
 
 def selector(job: str) -> str:

@@ -16,7 +16,6 @@ from typing import Final
 
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options
-from trainmaster.controller.cli.run.script.prepare import labels
 from trainmaster.controller.cli.run.script.program import Program, ProgramError
 from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
@@ -50,6 +49,15 @@ class Runtime:
 
     torchrun: bool
     """Whether processes are started by torchrun."""
+
+
+_LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
+_INSTANCE: Final = "app.kubernetes.io/instance"
+
+
+def labels(job: str) -> dict[str, str]:
+    """Return the labels of the ConfigMaps of a job."""
+    return {**_LABELS, _INSTANCE: job}
 
 
 def job_name(program: Program) -> str:
