@@ -6,8 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
+from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import COSCHEDULING_API_VERSION, POD_GROUP_KIND, VOLCANO_API_VERSION
@@ -26,6 +28,7 @@ JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 """The names of JobSet's controller, by its manifests and its chart."""
 
 _PAGE: Final = 500
+_LEASE_SECONDS: Final = 15
 
 
 def _of(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:
@@ -103,6 +106,15 @@ async def list_first(
         token = metadata.get("continue")
         if not token or len(found) >= most:
             return Listed(found[:most], not token and len(found) <= most, metadata.get("remainingItemCount"))
+
+
+def is_held(lease: JsonObject, now: datetime) -> bool:
+    """Tell whether somebody renews a lease."""
+    spec = lease.get("spec") or {}
+    age = seconds_between(spec.get("renewTime"), now)
+    # Twice its duration: clocks differ.
+    most = 2 * int(spec.get("leaseDurationSeconds") or _LEASE_SECONDS)
+    return bool(spec.get("holderIdentity")) and age is not None and age < most
 
 
 def each_once(lists: Iterable[Iterable[JsonObject]]) -> list[JsonObject]:

@@ -17,7 +17,8 @@ from support.commands import Ran
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.files.manifests import built_in_names
-from trainmaster.controller.cli.printers import to_yaml, with_comments
+from trainmaster.controller.cli.files.render import with_comments
+from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.provenance.steps import leaves, set_by
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents

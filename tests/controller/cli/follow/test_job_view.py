@@ -9,8 +9,9 @@ from support.followed_jobs import condition, job_status, pod, pods
 
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.progress import Attempt, JobView
-from trainmaster.controller.cli.follow.summary import clock, rank_groups, seconds_between, summary
+from trainmaster.controller.cli.follow.summary import clock, rank_groups, summary
 from trainmaster.controller.job_fields import Progress
+from trainmaster.controller.kube.clock import seconds_between
 
 
 def test_a_job_is_in_the_state_that_matters_most() -> None:

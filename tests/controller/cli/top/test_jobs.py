@@ -7,8 +7,18 @@ from typing import Any
 from support.top import NOW, ago, top_job
 
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.top.job_table import Attention, Order, TopJob, attention, matching, ordered
-from trainmaster.controller.cli.top.job_table import ASK_AGAIN, JobTable, Trouble, trouble_of
+from trainmaster.controller.cli.top.job_table import (
+    ASK_AGAIN,
+    Attention,
+    JobTable,
+    Order,
+    TopJob,
+    Trouble,
+    attention,
+    matching,
+    ordered,
+    trouble_of,
+)
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import Resource

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, JOB_VALIDATOR
@@ -27,6 +26,7 @@ from trainmaster.controller.cli.doctor.facts import (
     ok,
     warn,
 )
+from trainmaster.controller.cli.probes import is_held
 from trainmaster.controller.configuration import ConfigurationInvalid, TrainingOperator, complete, decode_configuration
 from trainmaster.controller.configuration.loading import with_files
 from trainmaster.controller.kube.rest.policyrule import VERBS
@@ -255,16 +255,6 @@ def check_configuration(facts: Facts) -> Iterator[Finding]:
         yield ok(f"the configuration in the ConfigMap {name} can be used")
 
 
-def is_held(lease: JsonObject, now: datetime) -> bool:
-    """Tell whether somebody renews a lease."""
-    spec = lease.get("spec") or {}
-    age = _age(spec.get("renewTime"), now)
-    # Twice its duration: clocks differ.
-    return (
-        bool(spec.get("holderIdentity")) and age is not None and age < 2 * int(spec.get("leaseDurationSeconds") or 15)
-    )
-
-
 def check_leases(facts: Facts) -> Iterator[Finding]:
     """The leases: does anybody lead now, and in which namespace?"""
     election, namespace = facts.target.configuration.leader_election, facts.target.namespace
@@ -345,13 +335,6 @@ def _check_ours(configuration: JsonObject, service: tuple[str, str]) -> Iterator
 def _matches(rule: JsonObject) -> bool:
     groups, resources = rule.get("apiGroups") or [], rule.get("resources") or []
     return bool({GROUP, "*"} & set(groups)) and bool(_RESOURCES & set(resources))
-
-
-def _age(moment: Any, now: datetime) -> float | None:
-    try:
-        return (now - datetime.fromisoformat(str(moment))).total_seconds()
-    except (ValueError, TypeError):
-        return None
 
 
 _MPI_JOBS: Final = "mpijobs.kubeflow.org"

@@ -14,13 +14,13 @@ from trainmaster.controller.cli.doctor.certificates import check_certificates, d
 from trainmaster.controller.cli.doctor.cluster import (
     has_webhook,
     images_of,
-    is_held,
     is_served,
     missing_rights,
     served_versions,
 )
 from trainmaster.controller.cli.doctor.definitions import APPLY, serve_alike
 from trainmaster.controller.cli.doctor.facts import Facts, Finding, Unknown, fail, ok, unknown, warn
+from trainmaster.controller.cli.probes import is_held
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP

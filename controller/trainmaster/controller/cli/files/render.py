@@ -10,15 +10,21 @@ from __future__ import annotations
 
 import argparse
 import functools
+import re
 import sys
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+from typing import Any, Final, TypeAlias
+
+import yaml
 
 from trainmaster.controller.cli.configured import load_framework, load_jobs
 from trainmaster.controller.cli.files.manifests import scan_manifests
 from trainmaster.controller.cli.files.offline import OfflineValidation, ValidatedManifest
 from trainmaster.controller.cli.options import CommandError, add_file_options, reporting_errors
-from trainmaster.controller.cli.printers import listed, print_explained, print_objects, redacted
+from trainmaster.controller.cli.printers import listed, print_json, print_objects, redacted, to_yaml
 from trainmaster.runtime.api import parse_trainjob
+from trainmaster.runtime.api.decoding import json_path
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR
 from trainmaster.runtime.jobs.defaulting import parse_job
@@ -26,7 +32,7 @@ from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.objects import job_objects
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.provenance import Provenance, Steps, job_steps, snapshot_steps
+from trainmaster.runtime.provenance import Provenance, Steps, job_steps, leaves, snapshot_steps
 from trainmaster.runtime.resolver import resolve
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime, parse_snapshot_text
 from trainmaster.runtime.validation.runtime_ref import live_runtime
@@ -138,3 +144,51 @@ def _built(obj: JsonObject, listers: OfflineValidation, framework: Framework, *,
         (snapshot, snapshot_steps(snapshot) if explain else {}),
         *((obj, tracer.steps(obj) if tracer else {}) for obj in objects),
     ]
+
+
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BREAK: Final = re.compile("[\n\x85\u2028\u2029]")
+"""What ends a line for YAML 1.1."""
+
+_WIDEST: Final = 72
+"""The column that comments stand in, unless all lines are shorter; those of longer lines stand behind them."""
+
+
+def print_explained(explained: Sequence[tuple[JsonObject, Steps]], *, form: str) -> None:
+    """Print objects, each with its steps."""
+    if form == "json":
+        fields = [
+            {"object": f"{obj['kind']} {obj['metadata']['name']}", "path": json_path(path), "step": step}
+            for obj, steps in explained
+            for path, _, step in leaves(obj, steps)
+        ]
+        print_json(fields)
+        return
+    print("---\n".join(with_comments(obj, steps) for obj, steps in explained), end="")
+
+
+def with_comments(obj: JsonObject, steps: Steps) -> str:
+    """Write an object as YAML, with the step of each value behind it."""
+    text = to_yaml(obj)
+    lines, breaks = _BREAK.split(text), _BREAK.findall(text)
+    comments: dict[int, dict[str, None]] = {}
+    for line, step in _lines(yaml.compose(text, Loader=_Loader), steps):
+        comments.setdefault(line, {})[step] = None
+    column = min(max((len(lines[line]) for line in comments), default=0), _WIDEST)
+    for line, told in comments.items():
+        lines[line] = f"{lines[line]:{column}}  # {', '.join(told)}"
+    return "".join(map("".join, zip_longest(lines, breaks, fillvalue="")))
+
+
+def _lines(node: Any, steps: Steps) -> Iterator[tuple[int, str]]:
+    """Iterate over the steps of a document, each with the number of the line that its comment stands in."""
+    if isinstance(steps, str):
+        # Behind `|` there is room for one; a text of several lines goes on below.
+        is_block = isinstance(node, yaml.ScalarNode) and node.style in ("|", ">")
+        yield node.start_mark.line if is_block else node.end_mark.line, steps
+    elif isinstance(node, yaml.MappingNode) and isinstance(steps, dict):
+        for key, value in node.value:
+            yield from _lines(value, steps[key.value])
+    elif isinstance(node, yaml.SequenceNode) and isinstance(steps, list):
+        for value, below in zip(node.value, steps, strict=True):
+            yield from _lines(value, below)

@@ -15,6 +15,7 @@ import re
 import signal
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 from trainmaster.controller.container_failures import (
@@ -22,8 +23,11 @@ from trainmaster.controller.container_failures import (
     SIGNALS_FROM,
     STATUS_UNKNOWN,
     ContainerFailure,
+    container_statuses,
     meaning_of,
 )
+from trainmaster.controller.kube.clock import micro_time, parse_time
+from trainmaster.runtime.jsontree import JsonObject
 
 _LOG: Final = r"[A-Z]\d{4} \S+ \d+ torch/distributed/elastic/multiprocessing/api\.py:\d+\] (?:\[default\d+\]: ?)?"
 _FAILED: Final = re.compile(_LOG + r"failed \(exitcode: (-?\d+)\)")
@@ -154,7 +158,30 @@ _REASONS: Final = {
 }
 """What reasons mean that kubelets give; they know more than the exit code tells."""
 
+FOR_EVER: Final = "9999"
+"""Later than any time, as texts are ordered."""
+
 _UNTOLD: Final = frozenset({"", "Error"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Between which times a container ran, RFC 3339."""
+
+    since: str
+    until: str
+
+
+def run_of(failure: ContainerFailure, pod: JsonObject) -> RunTimes:
+    """Return when the run began and ended that failed."""
+    # What it printed last may have been read a moment after its end.
+    until = micro_time(parse_time(failure.at) + timedelta(seconds=1)) if failure.at else FOR_EVER
+    for container in container_statuses(pod):
+        for name in ("state", "lastState"):
+            ended = (container.get(name) or {}).get("terminated") or {}
+            if container["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:
+                return RunTimes(ended.get("startedAt") or pod["metadata"]["creationTimestamp"], until)
+    return RunTimes(pod["metadata"]["creationTimestamp"], until)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import JobStatus
-from trainmaster.controller.cli.follow.summary import seconds_between
+from trainmaster.controller.kube.clock import seconds_between
 
 _READ_AT_MOST: Final = 600
 """Characters of a line; what tells of progress is short."""

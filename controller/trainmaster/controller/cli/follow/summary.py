@@ -9,7 +9,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final, Literal
 
 from trainmaster.controller.cli.follow.failures import Failure
@@ -17,18 +16,9 @@ from trainmaster.controller.cli.follow.job_status import JobStatus, pod_phase
 from trainmaster.controller.cli.output import plain
 from trainmaster.controller.cli.printers import invocation
 from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL
+from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
-
-
-def seconds_between(start: str | None, end: str | datetime | None) -> float | None:
-    """Return the seconds between two times in RFC 3339, never less than 0; None if one is unknown or unreadable."""
-    try:
-        began = datetime.fromisoformat(start or "")
-        ended = end if isinstance(end, datetime) else datetime.fromisoformat(end or "")
-        return max(0.0, (ended - began).total_seconds())
-    except (ValueError, TypeError):
-        return None
 
 
 def clock(seconds: float) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainmaster.controller.cli.cluster import manager_status
-from trainmaster.controller.cli.follow.summary import seconds_between
+from trainmaster.controller.cli.probes import is_held
 from trainmaster.controller.cli.responses import error_lines
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -28,7 +28,6 @@ from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.runtime.jsontree import JsonObject
 
 EMBEDDED: Final = "embedded"
-_LEASE_SECONDS: Final = 15
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +96,9 @@ def managers_of(
         metrics: By namespace and name of the pod, the metrics, or why they cannot be read.
     """
     holders = {
-        (lease["metadata"]["namespace"], str(spec.get("holderIdentity") or ""))
+        (lease["metadata"]["namespace"], str(lease["spec"]["holderIdentity"]))
         for lease in leases or ()
-        if _is_held(spec := lease.get("spec") or {}, now)
+        if is_held(lease, now)
     }
     replicas = [_replica(pod, holders, metrics) for pod in pods if pod["metadata"].get("deletionTimestamp") is None]
     if embedded is not None:
@@ -149,16 +148,6 @@ def _embedded(status: JsonObject, metrics: Mapping[tuple[str, str], ManagerMetri
         metrics=told if isinstance(told, ManagerMetrics) else None,
         unreadable=told if isinstance(told, str) else "",
     )
-
-
-def _is_held(spec: JsonObject, now: datetime) -> bool:
-    age = seconds_between(spec.get("renewTime"), now)
-    # Twice its duration: clocks differ.
-    return bool(spec.get("holderIdentity")) and age is not None and age < 2 * _duration(spec)
-
-
-def _duration(spec: JsonObject) -> int:
-    return int(spec.get("leaseDurationSeconds") or _LEASE_SECONDS)
 
 
 def _note(replicas: Sequence[Manager], leases: Sequence[JsonObject] | None, holders: Iterable[tuple[str, str]]) -> str:
