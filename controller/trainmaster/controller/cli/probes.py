@@ -11,7 +11,8 @@ from typing import Final
 
 from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.errors import from_response
+from trainmaster.controller.kube.rest.resources import FORWARDED_AUTHORIZATION, PODS, Resource
 from trainmaster.runtime.api.constants import COSCHEDULING_API_VERSION, POD_GROUP_KIND, VOLCANO_API_VERSION
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -29,6 +30,7 @@ JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 
 _PAGE: Final = 500
 _LEASE_SECONDS: Final = 15
+_LOCAL_TIMEOUT: Final = 10.0
 
 
 def _of(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:
@@ -106,6 +108,48 @@ async def list_first(
         token = metadata.get("continue")
         if not token or len(found) >= most:
             return Listed(found[:most], not token and len(found) <= most, metadata.get("remainingItemCount"))
+
+
+async def read_page(client: KubeClient, pod: JsonObject, path: str, *, scheme: str, port: int, token: str = "") -> str:
+    """Return what a manager serves, through the API server's proxy to its pod.
+
+    Args:
+        client: Of the cluster.
+        pod: That of the manager.
+        path: For instance `metrics`.
+        scheme: Of the manager's server.
+        port: Likewise.
+        token: What the manager is shown, which the API server passes on; empty: nothing.
+
+    Raises:
+        KubeError: It cannot be read.
+    """
+    metadata = pod["metadata"]
+    request = f"{PODS.path(metadata['namespace'])}/{scheme}:{metadata['name']}:{port}/proxy/{path}"
+    shown = {FORWARDED_AUTHORIZATION: f"Bearer {token}"} if token else None
+    status, headers, body = await client.raw("GET", request, accept="*/*", headers=shown)
+    if status >= 300:
+        raise from_response(status, headers, body, request=f"GET {request}", source=client.config.source)
+    return body.decode(errors="replace")
+
+
+async def read_local(url: str) -> str:
+    """Return what is served on this machine; nothing is sent that others must not see.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    import aiohttp  # noqa: PLC0415 - only managers of embedded clusters serve on this machine
+
+    timeout = aiohttp.ClientTimeout(total=_LOCAL_TIMEOUT)
+    try:
+        # A certificate of ours is not for this name.
+        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, ssl=False) as response:
+            if response.status != 200:
+                raise OSError(f"{url}: HTTP status {response.status}")
+            return (await response.read()).decode(errors="replace")
+    except (aiohttp.ClientError, TimeoutError) as error:
+        raise OSError(f"{url}: {str(error) or type(error).__name__}") from error
 
 
 def is_held(lease: JsonObject, now: datetime) -> bool:

@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
-
 from trainmaster.controller.cli.config.text import KEY, held_files
 from trainmaster.controller.cli.doctor.facts import Unknown, find_managers
-from trainmaster.controller.cli.probes import DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_ACCOUNTS
+from trainmaster.controller.cli.probes import DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, read_local, read_page
 from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.cli.support_bundle.bundle import LOG_LINES, Bundle, Reading, end_of_log
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
@@ -35,11 +33,10 @@ from trainmaster.controller.configuration import (
 from trainmaster.controller.configuration.loading import merged
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.debugging import state
-from trainmaster.controller.kube.rest.errors import KubeError, from_response
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import (
     CONFIGMAPS,
     EVENTS,
-    FORWARDED_AUTHORIZATION,
     LEASES,
     PODS,
     SERVICES,
@@ -118,7 +115,7 @@ class Installation:
     configuration: list[ConfigurationFile]
     """Its configuration files."""
 
-    pods: list[str]
+    pods: list[JsonObject]
 
 
 async def gather_manager(reading: Reading, namespace: str) -> Installation:
@@ -141,7 +138,7 @@ async def gather_manager(reading: Reading, namespace: str) -> Installation:
         await _add_log(reading, namespace, pod, container, previous=previous)
     if len(logs) > _LOGS:
         reading.bundle.lacks(f"{len(logs) - _LOGS} more logs in namespace {namespace}", f"{_LOGS} are read at most")
-    return Installation(configuration, [str(pod["metadata"]["name"]) for pod in pods])
+    return Installation(configuration, pods)
 
 
 def _is_manager(deployment: JsonObject) -> bool:
@@ -198,7 +195,7 @@ async def _add_log(reading: Reading, namespace: str, pod: str, container: str, *
 
 
 async def gather_pages(
-    reading: Reading, namespace: str, pods: Sequence[str], configuration: Configuration, *, token: str = ""
+    reading: Reading, namespace: str, pods: Sequence[JsonObject], configuration: Configuration, *, token: str = ""
 ) -> None:
     """Gather what the manager serves: metrics, and pages below `/debug/`, by way of the API server.
 
@@ -223,28 +220,18 @@ async def gather_pages(
     port = parse_address(address)[1]
     for pod in pods:
         for path, file in paths.items():
-            proxied = f"/api/v1/namespaces/{namespace}/pods/{scheme}:{pod}:{port}/proxy/{path}"
-            added = await _add_page(reading, proxied, f"manager/{namespace}/pages/{pod}/{file}", token)
-            if not added and path == "metrics":
-                break  # nor any other
-
-
-async def _add_page(reading: Reading, path: str, file: str, token: str) -> bool:
-    """Add one page; returns whether it could be read."""
-    shown = {FORWARDED_AUTHORIZATION: f"Bearer {token}"} if token else None
-    try:
-        status, headers, body = await reading.client.raw("GET", path, accept="*/*", headers=shown)
-        if status >= 300:
-            raise from_response(status, headers, body, request=f"GET {path}", source=reading.client.config.source)
-    except KubeError as error:
-        reading.failed(file, "get pods/proxy for", error)
-        return False
-    reading.bundle.add(file, body.decode(errors="replace"))
-    return True
+            added = f"manager/{namespace}/pages/{pod['metadata']['name']}/{file}"
+            try:
+                page = await read_page(reading.client, pod, path, scheme=scheme, port=port, token=token)
+            except KubeError as error:
+                reading.failed(added, "get pods/proxy for", error)
+                if path == "metrics":
+                    break  # nor any other
+            else:
+                reading.bundle.add(added, page)
 
 
 _LOG_FILES: Final = ("cluster.log", "manager.log")
-_TIMEOUT: Final = aiohttp.ClientTimeout(total=10)
 
 
 def gather_files(bundle: Bundle, redactor: Redactor, directory: Path) -> str | None:
@@ -260,19 +247,9 @@ async def gather_metrics(bundle: Bundle, address: str, *, secure: bool) -> None:
     """Gather the metrics of a manager that serves them on this machine."""
     url = f"{'https' if secure else 'http'}://{address}/metrics"
     try:
-        async with (
-            aiohttp.ClientSession(timeout=_TIMEOUT) as session,
-            # Nothing is sent that others must not see, and a certificate of ours is not for this name.
-            session.get(url, ssl=False) as response,
-        ):
-            text = await response.text()
-    except (aiohttp.ClientError, TimeoutError, UnicodeDecodeError) as error:
-        bundle.lacks("metrics of the manager", f"{url}: {str(error) or type(error).__name__}")
-        return
-    if response.status == 200:
-        bundle.add("embedded/metrics.txt", text)
-    else:
-        bundle.lacks("metrics of the manager", f"{url}: HTTP status {response.status}")
+        bundle.add("embedded/metrics.txt", await read_local(url))
+    except OSError as error:
+        bundle.lacks("metrics of the manager", str(error))
 
 
 def _add_log_file(bundle: Bundle, path: Path) -> None:

@@ -19,12 +19,11 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainmaster.controller.cli.cluster import manager_status
-from trainmaster.controller.cli.probes import is_held
+from trainmaster.controller.cli.probes import is_held, read_local, read_page
 from trainmaster.controller.cli.responses import error_lines
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import ApiError, KubeError, from_response
-from trainmaster.controller.kube.rest.resources import PODS
+from trainmaster.controller.kube.rest.errors import ApiError, KubeError
 from trainmaster.runtime.jsontree import JsonObject
 
 EMBEDDED: Final = "embedded"
@@ -168,26 +167,21 @@ _READ: Final = (_DEPTH, _RECONCILES, _ERRORS)
 
 _PORT_NAME: Final = "metrics"
 _USUAL_PORTS: Final = (("https", 8443), ("http", 8080))
-_TIMEOUT: Final = 5.0
 _LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 async def read_pod(client: KubeClient, pod: JsonObject) -> ManagerMetrics | str:
     """Return the metrics of a manager in a pod, or why they cannot be read."""
-    metadata, refusal = pod["metadata"], ""
+    refusal = ""
     for scheme, port in _ports(pod):
-        name = f"{scheme}:{metadata['name']}:{port}"
-        path = f"{PODS.path(metadata['namespace'])}/{name}/proxy/metrics"
         try:
-            status, headers, body = await client.raw("GET", path, accept="*/*")
+            return parse(await read_page(client, pod, "metrics", scheme=scheme, port=port))
+        except ApiError as error:
+            refusal = _refusal(error, pod["metadata"])
+            if error.status in {401, 403}:
+                break
         except KubeError as error:
             refusal = refusal or str(error)
-            continue
-        if status == 200:
-            return parse(body.decode(errors="replace"))
-        refusal = _refusal(from_response(status, headers, body, request=f"GET {path}", source=""), metadata)
-        if status in {401, 403}:
-            return refusal
     return refusal or "its pod has no port for metrics"
 
 
@@ -195,17 +189,10 @@ async def read_url(url: str) -> ManagerMetrics | str:
     """Return the metrics at a URL on this machine, or why they cannot be read."""
     if urlsplit(url).hostname not in _LOOPBACK:
         return "they are on another machine"
-    import aiohttp  # noqa: PLC0415 - only embedded clusters have such a URL
-
     try:
-        timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, ssl=False) as response:
-            if response.status != 200:
-                return f"{url} answers {response.status}"
-            body = await response.read()
-    except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        return f"{url}: {str(error) or 'no answer'}"
-    return parse(body.decode(errors="replace"))
+        return parse(await read_local(url))
+    except OSError as error:
+        return str(error)
 
 
 def parse(text: str) -> ManagerMetrics | str:
