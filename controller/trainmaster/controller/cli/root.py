@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -190,6 +190,22 @@ def _complete() -> int:
     return 0
 
 
+@contextmanager
+def _without_rich() -> Iterator[None]:
+    """Import modules without rich, which structlog imports wherever it is: a fifth of the CPU that `list` starts with.
+
+    It would print tracebacks by it, and `log_config` prints them in plain text. Displays import rich when they begin.
+    """
+    if "rich" in sys.modules:
+        yield
+        return
+    sys.modules["rich"] = None  # type: ignore[assignment]  # as Python's documentation says
+    try:
+        yield
+    finally:
+        del sys.modules["rich"]
+
+
 def _forget_output() -> None:
     """Drop what cannot be written; the interpreter would try again when it ends, and report that."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -212,7 +228,9 @@ def _add(name: str, offered: Mapping[str, EntryPoint], commands: Any, *, asked: 
     """Add a command; one of another distribution that is broken costs itself only."""
     if name in COMMANDS:
         module, _, function = COMMANDS[name][0].partition(":")
-        getattr(import_module(f"{__package__}.{module}"), function or "command")(commands)
+        with _without_rich():
+            found = import_module(f"{__package__}.{module}")
+        getattr(found, function or "command")(commands)
         return
     try:
         command: Command = offered[name].load()
