@@ -337,7 +337,8 @@ async def pages(
         access = RestConfig(server=f"http://127.0.0.1:{port}")
         async with KubeClient(access, user_agent="tests", tries=1) as client:
             configuration = parse_configuration({**HEAD, **sections})
-            await gather_pages(Reading(client, bundle), "kubeflow", ["a", "b"], configuration, token=token)
+            pods = [{"metadata": {"namespace": "kubeflow", "name": name}} for name in ("a", "b")]
+            await gather_pages(Reading(client, bundle), "kubeflow", pods, configuration, token=token)
     files = dict(bundle.written(Redactor()))
     index = orjson.loads(files.pop("index.json"))
     return files, {each["what"]: each["reason"] for each in index["missing"]}
