@@ -146,7 +146,7 @@ async def read_local(url: str) -> str:
         # A certificate of ours is not for this name.
         async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url, ssl=False) as response:
             if response.status != 200:
-                raise OSError(f"{url}: HTTP status {response.status}")
+                raise OSError(f"{url} answers {response.status}")
             return (await response.read()).decode(errors="replace")
     except (aiohttp.ClientError, TimeoutError) as error:
         raise OSError(f"{url}: {str(error) or type(error).__name__}") from error
