@@ -13,8 +13,8 @@ import pytest
 from support.objects import replicated_job, runtime_object, trainjob_object
 from support.vandal import EXTENSION_POINTS, vandal
 
-from trainmaster.controller.cli.manifests import scan_manifests
-from trainmaster.controller.cli.offline import OfflineValidation
+from trainmaster.controller.cli.files.manifests import scan_manifests
+from trainmaster.controller.cli.files.offline import OfflineValidation
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values

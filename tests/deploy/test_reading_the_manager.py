@@ -17,8 +17,7 @@ from support.deployed import NAME, NAMESPACE, Deployed, deployed, rendered
 from support.training import runtime, trainjob
 
 from trainmaster.controller.kube.auth.loader import load_config
-from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.server.filters import FORWARDED_AUTHORIZATION
+from trainmaster.controller.kube.rest.resources import FORWARDED_AUTHORIZATION, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 pytestmark = [

@@ -22,10 +22,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from support.kubeconfigs import write_kubeconfig
 
-from trainmaster.controller.cli.follow import display
-from trainmaster.controller.cli.follow.display import live_reporter
-from trainmaster.controller.cli.follow.display.summary import Commands
+from trainmaster.controller.cli import follow
+from trainmaster.controller.cli.follow import live_reporter
 from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
+from trainmaster.controller.cli.follow.summary import Commands
 
 pytestmark = pytest.mark.nightly
 
@@ -50,13 +50,12 @@ IMPORTS = """
 import asyncio, importlib, pkgutil
 
 tracing = "trainmaster.controller.tracing."
-live = (".top.display.live", ".top.display.screen", ".top.display.columns", ".top.display.page")
 for portion in ("controller", "runtime", "plugins", "metrics"):
     package = importlib.import_module(f"trainmaster.{portion}")
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if module.name.startswith(tracing) and module.name != f"{tracing}installed":
             continue
-        if not module.name.endswith(("__main__", ".live_reporter", ".display.frame", *live)):
+        if not module.name.endswith(("__main__", ".follow.live_reporter", ".follow.frame", ".top.live")):
             importlib.import_module(module.name)
 
 from trainmaster.controller.configuration import Tracing
@@ -204,7 +203,7 @@ def test_a_terminal_without_the_display_gets_plain_lines_and_is_told_why(
         for name in [name for name in sys.modules if name.partition(".")[0] == "rich"]:
             context.delitem(sys.modules, name)
         context.delitem(sys.modules, live_reporter.__name__)
-        context.delattr(display, "live_reporter")
+        context.delattr(follow, "live_reporter")
         context.setitem(sys.modules, "rich", None)
         assert isinstance(make_reporter(plain=False, commands=Commands()), PlainReporter)
     assert capsys.readouterr().err == "for a display of all jobs: pip install 'trainmaster[local]'\n"

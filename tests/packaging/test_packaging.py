@@ -40,7 +40,7 @@ unpacked, checkout = sys.argv[1:]
 sys.path[:] = [unpacked, *(entry for entry in sys.path if "site-packages" in entry or not entry.startswith(checkout))]
 
 from trainmaster.controller.cli.crds import definition_files
-from trainmaster.controller.cli.offline import built_in_names
+from trainmaster.controller.cli.files.offline import built_in_names
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
     JOBSET_DEFINITIONS,

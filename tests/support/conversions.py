@@ -11,8 +11,8 @@ from typing import Any
 import yaml
 from support.resolutions import FRAMEWORK, jobset
 
-from trainmaster.controller.cli.manifests import scan_manifests
-from trainmaster.controller.cli.offline import OfflineValidation
+from trainmaster.controller.cli.files.manifests import scan_manifests
+from trainmaster.controller.cli.files.offline import OfflineValidation
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.api import TrainingRuntime, TrainJob
 from trainmaster.runtime.conversion import training_operator

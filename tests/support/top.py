@@ -7,11 +7,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trainmaster.controller.cli.jobs.rows import JobRow
-from trainmaster.controller.cli.top.cluster.attention import TopJob
-from trainmaster.controller.cli.top.cluster.managers import Manager, Managers
-from trainmaster.controller.cli.top.cluster.node_usage import NodeUsage
-from trainmaster.controller.cli.top.cluster.snapshot import Snapshot
-from trainmaster.controller.cli.top.cluster.troubles import Trouble
+from trainmaster.controller.cli.top.job_table import TopJob, Trouble
+from trainmaster.controller.cli.top.managers import Manager, Managers
+from trainmaster.controller.cli.top.node_usage import NodeUsage
+from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.job_fields import Progress
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.runtime.jsontree import JsonObject

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
-from trainmaster.runtime.jobs.interface import JobKind
-from trainmaster.runtime.listers import Watch
+
+if TYPE_CHECKING:
+    from trainmaster.runtime.jobs.interface import JobKind
+    from trainmaster.runtime.listers import Watch
 
 _TRAINER: Final = "trainer.kubeflow.org"
 _JOBSET: Final = "jobset.x-k8s.io"

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.jsontree import JsonObject
+
+if TYPE_CHECKING:
+    from trainmaster.runtime.api import TrainJob
 
 IndexFunction = Callable[[JsonObject], Iterable[str]]
 """Returns the values under which an object is found by an index."""

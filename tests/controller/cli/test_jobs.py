@@ -12,11 +12,10 @@ from support.commands import Ran
 from support.job_kinds import job_object
 
 from trainmaster.controller.cli import main
-from trainmaster.controller.cli.manifests import load_manifests
+from trainmaster.controller.cli.files.manifests import load_manifests
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run import command
-from trainmaster.controller.cli.run.diagnosis import Diagnosis
-from trainmaster.controller.cli.run.submit import require_trainjobs
+from trainmaster.controller.cli.run.submit import Diagnosis, require_trainjobs
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents

@@ -16,7 +16,7 @@ from support.acmejob import install_acmejob
 from support.commands import Ran
 
 from trainmaster.controller.cli import manager as command
-from trainmaster.controller.cli.training_operator_flags import (
+from trainmaster.controller.cli.manager import (
     add_training_operator_flags,
     notices_of_flags,
     overrides_of_environment,

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 from support.objects import trainjob_object
 
-from trainmaster.controller.cli.output import guarded_output, write_log_line
+from trainmaster.controller.cli.output import UNSAFE, guarded_output, write_log_line
 from trainmaster.controller.cli.printers import print_json, print_objects
 from trainmaster.controller.cli.root import main
-from trainmaster.controller.cli.terminal_text import UNSAFE
 from trainmaster.runtime.yamltext import load_plain_yaml
 
 TITLE = "\x1b]0;PWN\x07"

@@ -16,7 +16,7 @@ from support.stack import QUIET, Stack, manager
 from support.training import conditions_of, until
 from support.vandal import TIME, faulty, sleep, sleepers
 
-from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
+from trainmaster.controller.cli.config.show import plugin_notices, plugin_problems
 from trainmaster.controller.configuration import Health, Plugins, complete, parse_configuration
 from trainmaster.controller.plugins.guard import guard_of
 from trainmaster.controller.plugins.loading import load

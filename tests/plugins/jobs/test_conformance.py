@@ -12,7 +12,8 @@ from support.job_kinds import replica
 from support.original_crds import definition
 
 from trainmaster.runtime.jobs.conformance import check_job_kind
-from trainmaster.runtime.jobs.loader import installed_kinds, load_job_kinds
+from trainmaster.runtime.jobs.constants import installed_kinds
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
 CASES = [load_yaml(path.read_text()) for path in (Path(__file__).parents[2] / "golden" / "v1").glob("*.yaml")]

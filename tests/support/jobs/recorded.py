@@ -18,11 +18,7 @@ from support.golden import load_yaml
 from support.original_crds import original_job_definitions
 from support.sim.world import jobs_registry, quiet, registry_with
 
-from trainmaster.controller.cli.training_operator_flags import (
-    add_training_operator_flags,
-    overrides_of_environment,
-    overrides_of_flags,
-)
+from trainmaster.controller.cli.manager import add_training_operator_flags, overrides_of_environment, overrides_of_flags
 from trainmaster.controller.configuration import Configuration, complete
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.webhooks.handlers import AdmissionHandlers

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.kube.rest.resources import SECRETS, Resource
+
+if TYPE_CHECKING:
+    from trainmaster.controller.configuration import Configuration
 
 MUTATING: Final = Resource(
     "admissionregistration.k8s.io",

@@ -26,7 +26,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "crds",
-        help="print the definitions of TrainJobs, runtimes, and the Training Operator's jobs",
         description="Print CustomResourceDefinitions: those of Trainer (trainer.kubeflow.org) and of the Training "
         "Operator (kubeflow.org). `trainmaster crds | kubectl apply --server-side -f -` installs them. Nothing is "
         "asked of a cluster.",

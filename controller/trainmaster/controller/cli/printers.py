@@ -1,8 +1,11 @@
-"""Printing for people and programs: objects as YAML that Kubernetes reads back as the same ones, or JSON; errors."""
+"""Printing for people and programs: objects as YAML that Kubernetes reads back as the same ones, or JSON; tables,
+errors, and commands to be typed next.
+"""
 
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -10,7 +13,7 @@ from typing import Any, Final
 import orjson
 import yaml
 
-from trainmaster.controller.cli.terminal_text import UNSAFE
+from trainmaster.controller.cli.output import UNSAFE
 from trainmaster.runtime.jsontree import JsonObject
 
 REDACTED: Final = "<redacted>"
@@ -98,3 +101,24 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as lines of columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["   ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def invocation(
+    verb: str, job: str, *options: str, namespace: str, default_namespace: str | None, kubeconfig: str | None
+) -> str:
+    """Return the command that does something with a job.
+
+    Args:
+        verb: The command.
+        job: What names the job.
+        options: Options of the command.
+        namespace: Of the job.
+        default_namespace: The one that the command takes if none is named.
+        kubeconfig: The one that has to be named; None if it needs none.
+    """
+    words = ["trainmaster", verb, job, *options]
+    if namespace != (default_namespace or "default"):
+        words += ["-n", namespace]
+    if kubeconfig:
+        words += ["--kubeconfig", kubeconfig]
+    return shlex.join(words)

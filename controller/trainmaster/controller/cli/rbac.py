@@ -6,7 +6,8 @@ import argparse
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from trainmaster.controller.cli.options import CommandError, add_configuration_options, load_framework, reporting_errors
+from trainmaster.controller.cli.configured import load_framework
+from trainmaster.controller.cli.options import CommandError, add_configuration_options, reporting_errors
 from trainmaster.controller.cli.printers import aligned, listed, print_objects
 from trainmaster.controller.configuration import (
     Configuration,
@@ -35,7 +36,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "rbac",
-        help="print the roles that the manager needs",
         description=(
             "Print the roles that the manager needs with a configuration file and the plugins that are installed here, "
             "with their bindings to its service account. Nothing is asked of a cluster."

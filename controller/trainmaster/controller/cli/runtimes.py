@@ -22,7 +22,7 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, TypeVar
 
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, load_manifests
+from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, load_manifests
 from trainmaster.controller.cli.printers import complain
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -60,7 +60,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "runtimes",
-        help="install ClusterTrainingRuntimes into a cluster, or remove them",
         description="Install ClusterTrainingRuntimes into a cluster, or remove those that were installed so.",
         allow_abbrev=False,
     )

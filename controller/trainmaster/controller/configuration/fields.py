@@ -14,8 +14,8 @@ from trainmaster.controller.ciphersuites import CIPHER_SUITES, TLS_1_3_SUITES
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework.loader import discover
-from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP as JOB_KINDS
-from trainmaster.runtime.jobs.loader import installed_kinds
+from trainmaster.runtime.jobs.constants import ENTRY_POINT_GROUP as JOB_KINDS
+from trainmaster.runtime.jobs.constants import installed_kinds
 from trainmaster.runtime.names import dns_label, dns_subdomain
 
 OFF: Final = "0"

@@ -19,15 +19,13 @@ import structlog
 from aiohttp import web
 
 from trainmaster.controller.history.access import MAX_NAMESPACES, NamespaceAccess, TooManyNamespaces
-from trainmaster.controller.history.query import InvalidQuery, Query, read_query
+from trainmaster.controller.history.query import PATH, InvalidQuery, Query, read_query
 from trainmaster.controller.history.reader import HistoryReader
 from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
 
 log = structlog.get_logger(__name__)
-
-PATH: Final = "/history/v1/jobs"
 
 _LONGEST_UID: Final = 253
 

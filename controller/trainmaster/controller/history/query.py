@@ -11,6 +11,9 @@ from typing import Final
 from trainmaster.controller.history.record import RESULTS
 from trainmaster.controller.kube.clock import parse_time
 
+PATH: Final = "/history/v1/jobs"
+"""Under which a manager answers queries."""
+
 DEFAULT_LIMIT: Final = 100
 MAX_LIMIT: Final = 500
 _LONGEST: Final = 253

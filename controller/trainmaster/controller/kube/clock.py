@@ -93,3 +93,13 @@ def time_text(moment: datetime) -> str:
 def micro_time(moment: datetime) -> str:
     """Write a time as the API's MicroTime."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def seconds_between(start: str | None, end: str | datetime | None) -> float | None:
+    """Return the seconds between two times in RFC 3339, never less than 0; None if one is unknown or unreadable."""
+    try:
+        began = datetime.fromisoformat(start or "")
+        ended = end if isinstance(end, datetime) else datetime.fromisoformat(end or "")
+        return max(0.0, (ended - began).total_seconds())
+    except (ValueError, TypeError):
+        return None

@@ -29,7 +29,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
-from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.resources import ACCESS_REVIEWS, FORWARDED_AUTHORIZATION, Resource
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import (
     Denied,
@@ -44,10 +44,6 @@ from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
-
-ACCESS_REVIEWS: Final = Resource(
-    "authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False
-)
 
 _PART: Final = "metrics.auth"
 
@@ -71,9 +67,6 @@ CACHE_SIZE: Final = 1024
 REVIEWS_AT_ONCE: Final = 8
 REVIEW_TIMEOUT: Final = 10.0
 """Seconds for both reviews of a request, the wait for their turn included."""
-
-FORWARDED_AUTHORIZATION: Final = "X-Trainmaster-Authorization"
-"""The header in which a token comes through the proxy of the API server, which keeps `Authorization` to itself."""
 
 USER: Final = web.RequestKey("user", dict)
 """Under which a request has the user whom the API server authenticated."""

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from typing import Final
+
+ENTRY_POINT_GROUP: Final = "trainmaster.jobs"
+"""Under which distributions offer kinds of jobs, by their names in lower case."""
 
 GROUP: Final = "kubeflow.org"
 VERSION: Final = "v1"
@@ -40,3 +44,8 @@ CLEAN_ALL: Final = "All"
 CLEAN_RUNNING: Final = "Running"
 CLEAN_NONE: Final = "None"
 """Values of cleanPodPolicy."""
+
+
+def installed_kinds() -> list[str]:
+    """List the kinds that installed distributions offer, in lower case."""
+    return sorted(point.name for point in entry_points(group=ENTRY_POINT_GROUP))

@@ -33,8 +33,6 @@ from trainmaster.runtime.jobs.types import ReplicaSpec, ReplicaStatus, RunPolicy
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 
-ENTRY_POINT_GROUP: Final = "trainmaster.jobs"
-
 MAX_REPLICAS: Final = 10_000
 """Of a job, if the configuration says nothing else: the manager goes through all of them in each of its looks."""
 

@@ -13,18 +13,14 @@ from trainmaster.runtime.api.decoding import ApiTypeError, parse_part
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.framework.signatures import PluginInvalid
-from trainmaster.runtime.jobs.interface import ENTRY_POINT_GROUP, MAX_REPLICAS, JobKind
+from trainmaster.runtime.jobs.constants import ENTRY_POINT_GROUP
+from trainmaster.runtime.jobs.interface import MAX_REPLICAS, JobKind
 
 SECTION: Final = "trainingOperator"
 """The section of the configuration that the kinds' options are in."""
 
 _TEXTS: Final = ("kind", "plural", "framework", "replica_specs_field", "container_name")
 _TYPES: Final = ("replica_types", "leading_types")
-
-
-def installed_kinds() -> list[str]:
-    """List the kinds that installed distributions offer, in lower case."""
-    return [point.name for point in discover(ENTRY_POINT_GROUP)]
 
 
 def load_job_kinds(

@@ -16,7 +16,7 @@ from support.stack import Stack, api_server
 
 from trainmaster.controller.cli.diff.command import unified_diff
 from trainmaster.controller.cli.diff.dry_run import DryRun, ObjectDiff
-from trainmaster.controller.cli.manifests import load_manifests
+from trainmaster.controller.cli.files.manifests import load_manifests
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS

@@ -15,7 +15,7 @@ from support.stack import QUIET, Stack, api_server, manager
 
 from trainmaster.controller.cli.diff.command import unified_diff
 from trainmaster.controller.cli.diff.dry_run import DryRun
-from trainmaster.controller.cli.manifests import load_manifests
+from trainmaster.controller.cli.files.manifests import load_manifests
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS
 from trainmaster.controller.resources import job_resource

@@ -12,8 +12,8 @@ from support.resolutions import FRAMEWORK
 from support.stack import Stack
 
 from trainmaster.controller.cli.doctor.cluster import check_jobset, check_version
-from trainmaster.controller.cli.doctor.facts import DEFINITIONS, DEPLOYMENTS, JOBSETS
-from trainmaster.controller.cli.doctor.findings import Fact, Finding
+from trainmaster.controller.cli.doctor.facts import JOBSETS, Fact, Finding
+from trainmaster.controller.cli.probes import DEFINITIONS, DEPLOYMENTS
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.reconciling import rights
 from trainmaster.runtime.framework import Framework, load_plugins

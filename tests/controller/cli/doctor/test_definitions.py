@@ -14,7 +14,8 @@ from support.stack import Stack, api_server, manager
 from support.training import until
 
 from trainmaster.controller.cli.doctor.definitions import uses, written
-from trainmaster.controller.cli.doctor.facts import DEFINITIONS, VOLCANO
+from trainmaster.controller.cli.doctor.facts import VOLCANO
+from trainmaster.controller.cli.probes import DEFINITIONS
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree

@@ -24,8 +24,9 @@ from trainmaster.controller.cli import main
 from trainmaster.controller.cli.config.text import KEY
 from trainmaster.controller.cli.crds import definition
 from trainmaster.controller.cli.doctor import command, health
-from trainmaster.controller.cli.doctor.facts import CONFIG_MAP, DEFINITIONS, DEPLOYMENTS, SERVICE_ACCOUNTS
-from trainmaster.controller.cli.doctor.installations import SELECTOR
+from trainmaster.controller.cli.doctor.cluster import SELECTOR
+from trainmaster.controller.cli.doctor.facts import CONFIG_MAP
+from trainmaster.controller.cli.probes import DEFINITIONS, DEPLOYMENTS, SERVICE_ACCOUNTS
 from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.job_kinds import job_kinds
 from trainmaster.controller.kube.rest.config import Token

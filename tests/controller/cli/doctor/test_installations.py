@@ -14,9 +14,9 @@ from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.config.text import KEY
-from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, Target
-from trainmaster.controller.cli.doctor.findings import Fact
-from trainmaster.controller.cli.doctor.installations import SELECTOR, check_managers
+from trainmaster.controller.cli.doctor.cluster import SELECTOR, check_managers
+from trainmaster.controller.cli.doctor.facts import Fact, Target
+from trainmaster.controller.cli.probes import DEPLOYMENTS
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES
 from trainmaster.runtime.jsontree import JsonObject

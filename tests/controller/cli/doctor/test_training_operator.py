@@ -12,7 +12,7 @@ from support.original_crds import original_job_definitions
 from support.stack import Stack, api_server
 
 from trainmaster.controller.certificates.webhook_names import VALIDATING
-from trainmaster.controller.cli.doctor.facts import DEFINITIONS, DEPLOYMENTS
+from trainmaster.controller.cli.probes import DEFINITIONS, DEPLOYMENTS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 PLURALS = ("jaxjobs", "mpijobs", "paddlejobs", "pytorchjobs", "tfjobs", "xgboostjobs")

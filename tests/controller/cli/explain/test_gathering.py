@@ -14,8 +14,8 @@ from support.team import Team
 from support.training import apply_runtime, runtime
 
 from trainmaster.controller.cli.explain.gathering import gather
-from trainmaster.controller.cli.explain.resources import CLAIMS
 from trainmaster.controller.cli.jobs.lookup import find_job
+from trainmaster.controller.cli.probes import CLAIMS
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import Explanation, explain
 from trainmaster.controller.explain.findings import Certainty

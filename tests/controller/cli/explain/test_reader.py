@@ -16,7 +16,7 @@ from support.team import Team
 from trainmaster.controller.cli.explain import events, failed_logs
 from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.reader import MOST, Reader
-from trainmaster.controller.cli.explain.resources import NODES, POD_GROUPS
+from trainmaster.controller.cli.probes import NODES, POD_GROUPS
 from trainmaster.controller.explain.view import JobView, WhyUnread
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotConnected, NotFound, Unauthorized

@@ -11,8 +11,7 @@ import pytest
 from support.failing_pods import container_status, pod, terminated
 from support.job_views import NODES, at, condition, event, job, jobset, pending, pytorchjob, running, trainjob, view
 
-from trainmaster.controller.cli.explain.machine import to_json
-from trainmaster.controller.cli.explain.text import lines_of
+from trainmaster.controller.cli.explain.text import lines_of, to_json
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.view import JobView, Unread, WhyUnread
 from trainmaster.runtime.jsontree import JsonObject

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from trainmaster.controller.cli.follow.excerpts import excerpt
-from trainmaster.controller.cli.follow.torchrun_report import exit_code_of_program, without_report, without_verdict
-from trainmaster.controller.cli.follow.tracebacks import Tracebacks
+from trainmaster.controller.cli.follow.failures import excerpt, exit_code_of_program, without_report, without_verdict
+from trainmaster.controller.cli.follow.job_logs import Tracebacks
 
 TORCH = "/venv/lib/python3.12/site-packages/torch"
 BEGINNING = "Traceback (most recent call last):"

@@ -16,8 +16,8 @@ from support.running_jobs import runtime, trainjob, write
 from support.team import Team
 
 from trainmaster.controller.cli.follow.follower import Follower
+from trainmaster.controller.cli.follow.job_informers import Ownership
 from trainmaster.controller.cli.follow.job_status import followed_job
-from trainmaster.controller.cli.follow.ownership import Ownership
 from trainmaster.controller.cli.follow.reporter import PlainReporter
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient

@@ -8,7 +8,7 @@ import pytest
 from support.failing_pods import pod
 from support.followed_jobs import job_status
 
-from trainmaster.controller.cli.follow.ownership import Ownership, nodes_of
+from trainmaster.controller.cli.follow.job_informers import Ownership, nodes_of
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource

@@ -6,8 +6,14 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import cast
 
-from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
-from trainmaster.controller.cli.follow.pod_logs import ContainerRun, PodLog, last_lines
+from trainmaster.controller.cli.follow.pod_logs import (
+    KEPT_LINES,
+    ContainerRun,
+    FollowedPod,
+    LogLines,
+    PodLog,
+    last_lines,
+)
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
     BadRequest,
@@ -219,6 +225,24 @@ async def test_the_log_of_another_run_is_no_continuation() -> None:
     )
     assert await follow(script, Pod(RUNNING, restarted, ended)) == ["one", "two", "three", "one", "four"]
     assert [each.get("previous") for each in script.asked] == [None, "true", None, None]
+
+
+async def test_a_container_that_waits_for_its_next_start_has_the_log_of_its_last_run() -> None:
+    """Of a job that has ended, what there is is read once, with the times that were asked for."""
+    waiting = {
+        "name": "node",
+        "restartCount": 2,
+        "state": {"waiting": {"reason": "CrashLoopBackOff"}},
+        "lastState": {"terminated": {"exitCode": 1}},
+    }
+    pod = {"metadata": {"name": "p"}, "status": {"phase": "Running", "containerStatuses": [waiting]}}
+    delivered: list[str] = []
+    client = cast("KubeClient", script := Script([lines("1one")]))
+    cut = LogLines(delivered.extend, with_times=True)
+    log = PodLog(client, namespace="default", pod="p", container="node", lines=cut, since_seconds=60)
+    await FollowedPod(pod, "node", log, has_ended=True).follow()
+    assert delivered == ["2026-01-01T00:00:00.111111111Z one"]
+    assert [(each["sinceSeconds"], each["follow"]) for each in script.asked] == [("60", "true")]
 
 
 async def test_what_is_there_already_is_read_before_a_stream_is_opened() -> None:

@@ -7,10 +7,10 @@ import sys
 import pytest
 from support.followed_jobs import condition, failure, job_status, numbered, pods
 
-from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter
-from trainmaster.controller.cli.follow.display.summary import Commands, closing_summary
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.live_reporter import LiveReporter
 from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
+from trainmaster.controller.cli.follow.summary import Commands, closing_summary
 
 OF_TERMINALS = ("TERM", "CI", "JPY_PARENT_PID", "COLAB_RELEASE_TAG", "MPLBACKEND")
 

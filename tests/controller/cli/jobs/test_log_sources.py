@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.controller.cli.jobs.log_sources import LogSource, log_source, log_sources, members, why_no_log
-from trainmaster.controller.cli.jobs.log_stream import lines, merged
+from trainmaster.controller.cli.jobs.log_sources import LogSource, lines, log_source, members, merged, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
@@ -75,8 +74,9 @@ def test_a_run_has_the_same_number_whatever_state_it_is_in(
     statuses: list[JsonObject], runs: list[tuple[int, bool]]
 ) -> None:
     [member] = members(JOB, [pod("only", containerStatuses=statuses)])
-    assert [(source.run, source.previous) for source in log_sources(member)] == runs
-    assert all(source.container == "node" for source in log_sources(member))
+    current, before = log_source(member), log_source(member, previous=True)
+    assert (current and (current.run, current.previous)) == (runs[-1] if runs else None)
+    assert (before and before.run) == next((run for run, previous in runs if previous), None)
 
 
 def test_the_run_before_may_be_that_of_a_pod_that_was_replaced() -> None:

@@ -19,7 +19,7 @@ from support.kubeconfigs import write_kubeconfig
 from support.processes import account_token
 from support.team import Team
 
-from trainmaster.controller.cli.manifests import built_in_file
+from trainmaster.controller.cli.files.manifests import built_in_file
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS

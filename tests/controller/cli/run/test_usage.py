@@ -9,7 +9,7 @@ from support.running_jobs import trainjob, write
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.run import command
-from trainmaster.controller.cli.run.usage import advice
+from trainmaster.controller.cli.run.command import advice
 
 LONG = ("nodes", "nproc", "gpus", "retries", "name", "output", "namespace", "runtime", "timeout")
 OPTIONS = ("-m", *(f"--{name}" for name in LONG))

@@ -16,10 +16,15 @@ from aiohttp import web
 from support.web import listening
 
 from trainmaster.controller.cli.options import CommandError
-from trainmaster.controller.cli.support_bundle.archive import refuse_existing, write, write_file
-from trainmaster.controller.cli.support_bundle.bundle import Bundle, end_of_log
+from trainmaster.controller.cli.support_bundle.bundle import (
+    Bundle,
+    Reading,
+    end_of_log,
+    refuse_existing,
+    write,
+    write_file,
+)
 from trainmaster.controller.cli.support_bundle.manager import gather_pages
-from trainmaster.controller.cli.support_bundle.reading import Reading
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
 from trainmaster.controller.configuration import parse_configuration
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -332,7 +337,8 @@ async def pages(
         access = RestConfig(server=f"http://127.0.0.1:{port}")
         async with KubeClient(access, user_agent="tests", tries=1) as client:
             configuration = parse_configuration({**HEAD, **sections})
-            await gather_pages(Reading(client, bundle), "kubeflow", ["a", "b"], configuration, token=token)
+            pods = [{"metadata": {"namespace": "kubeflow", "name": name}} for name in ("a", "b")]
+            await gather_pages(Reading(client, bundle), "kubeflow", pods, configuration, token=token)
     files = dict(bundle.written(Redactor()))
     index = orjson.loads(files.pop("index.json"))
     return files, {each["what"]: each["reason"] for each in index["missing"]}

@@ -21,7 +21,7 @@ from support.team import Team
 from support.training import trainjob, until
 
 from trainmaster.controller.cli import main
-from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS
+from trainmaster.controller.cli.probes import DEPLOYMENTS
 from trainmaster.controller.cli.support_bundle import command
 from trainmaster.controller.cli.support_bundle.bundle import Bundle
 from trainmaster.controller.cli.support_bundle.redaction import Redactor

@@ -10,17 +10,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trainmaster.controller.cli.config.job_kinds import job_kind_problems
-from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
-from trainmaster.controller.cli.config.show import as_json, as_yaml
+from trainmaster.controller.cli.config.show import as_json, as_yaml, job_kind_problems, plugin_notices, plugin_problems
 from trainmaster.controller.cli.config.text import ConfigurationText, deciding, named_files, read_texts
+from trainmaster.controller.cli.manager import add_training_operator_flags, notices_of_flags, overrides_of_flags
 from trainmaster.controller.cli.options import add_feature_gates_option
 from trainmaster.controller.cli.printers import counted, print_json
-from trainmaster.controller.cli.training_operator_flags import (
-    add_training_operator_flags,
-    notices_of_flags,
-    overrides_of_flags,
-)
 from trainmaster.controller.configuration import (
     ConfigurationInvalid,
     EffectiveConfiguration,
@@ -42,7 +36,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     config: argparse.ArgumentParser = commands.add_parser(
         "config",
-        help="check configuration files of the controller, or show what is in effect",
         description="Configuration files of the controller.",
         allow_abbrev=False,
     )

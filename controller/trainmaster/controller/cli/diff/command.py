@@ -17,15 +17,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainmaster.controller.cli.cluster import running_cluster
+from trainmaster.controller.cli.configured import load_framework, load_jobs
 from trainmaster.controller.cli.diff.dry_run import DryRun
-from trainmaster.controller.cli.manifests import Manifest, ManifestError, is_job, load_manifests
-from trainmaster.controller.cli.options import (
-    CommandError,
-    add_file_options,
-    load_framework,
-    load_jobs,
-    reporting_errors,
-)
+from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, is_job, load_manifests
+from trainmaster.controller.cli.options import CommandError, add_file_options, reporting_errors
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.auth.loader import load_config
@@ -45,7 +40,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "diff",
-        help="show what applying files would change in a cluster",
         description="Show what `kubectl apply --server-side --force-conflicts` of the files would change, and what the "
         "controller would then change in workloads, pods and all else that their jobs become. Nothing is written.",
         allow_abbrev=False,

@@ -4,45 +4,109 @@
   the permissions of the write.
 - A TrainJob whose runtime is new as well cannot be tried on the server, where webhooks miss the runtime; its defaults
   come from the schema.
-- What the controller would do is decided by its own planning, from the runtime that counts in the cluster: the snapshot
-  of a TrainJob that exists, else the runtime as it would be once the files are applied.
+- What the controller would do is decided by its own planning, from lists in place of its caches, and from the runtime
+  that counts in the cluster: the snapshot of a TrainJob that exists, else the runtime as it would be once the files are
+  applied.
 - Pods and Services of jobs of `kubeflow.org/v1` are shown as the controller would send them: there may be thousands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from trainmaster.controller.cli.diff.jobs import plan_of
+from trainmaster.controller.cli.configured import UNKNOWN_AUTHORITY
 from trainmaster.controller.cli.diff.live_listers import LiveListers, ObjectKey
-from trainmaster.controller.cli.manifests import Manifest, apply_order, is_trainjob
-from trainmaster.controller.cli.offline import GENERATED, UID, validate_schema
-from trainmaster.controller.cli.options import UNKNOWN_AUTHORITY
-from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, error_lines, send, unknown_kind
-from trainmaster.controller.cli.restmapper import RestMapper
+from trainmaster.controller.cli.files.manifests import Manifest, apply_order, is_trainjob
+from trainmaster.controller.cli.files.offline import GENERATED, UID, validate_schema
+from trainmaster.controller.cli.responses import APPLY, JSON, Rejected, RestMapper, error_lines, send, unknown_kind
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Forbidden, NotFound, Unauthorized
-from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
+from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned
+from trainmaster.controller.reconciling.jobs.objects import Plan
+from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
+from trainmaster.controller.reconciling.jobs.observe import observe as observe_job
+from trainmaster.controller.reconciling.jobs.plan import plan as plan_job
+from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff
 from trainmaster.controller.reconciling.trainjobs.observe import observe
 from trainmaster.controller.reconciling.trainjobs.plan import plan
+from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.api import ApiTypeError, parse_trainjob
 from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
     FIELD_MANAGER,
     MANAGED_BY_TRAINER,
+    POD_GROUP_KIND,
     TRAINING_RUNTIME_KIND,
 )
 from trainmaster.runtime.framework import Framework
-from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, MANAGED_BY_TRAINING_OPERATOR
 from trainmaster.runtime.jobs.defaulting import parse_job
-from trainmaster.runtime.jobs.interface import JobKind
+from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
+
+
+async def plan_of(client: KubeClient, job: Job, gang: GangScheduler | None) -> Plan:
+    """Decide what to write for a job that is as it would be once the files are applied.
+
+    Args:
+        client: The cluster.
+        job: The job.
+        gang: The gang scheduler of the controller.
+
+    Raises:
+        KubeError: What is there cannot be read.
+    """
+    watches = list(job.kind.watches())
+    if gang is not None:
+        watches.append(Watch(gang.api_version, POD_GROUP_KIND, "podgroups"))
+    namespace, trim = job.namespace, trim_owned([job.kind])
+    others = {
+        (watch.api_version, watch.kind): OwnedKind(
+            resource := watched_resource(watch),
+            await _store(client, resource, namespace, label_selector=watch.label_selector, transform=trim),
+            watch.creates_only,
+        )
+        for watch in watches
+    }
+    stores = JobStores(
+        Store(),
+        await _store(client, PODS, namespace, label_selector=JOB_NAME_LABEL),
+        await _store(client, SERVICES, namespace, label_selector=JOB_NAME_LABEL),
+        others,
+    )
+    return plan_job(observe_job(job, stores), gang, now=datetime.now(UTC), restarts=RestartBackoff(SystemClock()))
+
+
+async def _store(
+    client: KubeClient,
+    resource: Resource,
+    namespace: str,
+    *,
+    label_selector: str | None,
+    transform: Callable[[JsonObject], JsonObject] = lambda whole: whole,
+) -> Store:
+    """Fill a store as an informer would."""
+    store = Store()
+    store.add_indexer(OWNER_INDEX, owner_values)
+    try:
+        listed = await client.list(resource, namespace, label_selector=label_selector)
+    except NotFound:  # the kind is not served
+        return store
+    for item in listed["items"]:
+        store.put(transform({"apiVersion": resource.api_version, "kind": resource.kind, **item}))
+    return store
+
 
 _PERMISSION = "if a permission is missing: diff makes dry runs, which take those of the writes themselves"
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import orjson
 
-from trainmaster.controller.cli.offline import UID
-from trainmaster.controller.cli.restmapper import RestMapper
+from trainmaster.controller.cli.files.offline import UID
+from trainmaster.controller.cli.responses import RestMapper
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource

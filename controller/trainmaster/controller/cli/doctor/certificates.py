@@ -12,9 +12,8 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from trainmaster.controller.cli.doctor.facts import Facts
-from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
-from trainmaster.controller.cli.doctor.installations import OUR_WEBHOOKS
+from trainmaster.controller.cli.doctor.cluster import OUR_WEBHOOKS
+from trainmaster.controller.cli.doctor.facts import Facts, Finding, fail, ok, warn
 from trainmaster.runtime.jsontree import JsonObject
 
 _SOON: Final = timedelta(days=7)

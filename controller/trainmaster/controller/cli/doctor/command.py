@@ -20,34 +20,23 @@ from typing import Any, Final, Literal, NamedTuple
 
 from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.config.text import held_files
+from trainmaster.controller.cli.configured import framework_of, load_framework
 from trainmaster.controller.cli.crds import definitions_of
-from trainmaster.controller.cli.doctor import (
-    access,
-    certificates,
-    cluster,
-    definitions,
-    health,
-    installations,
-    training_operator,
-    trainjobs,
-)
+from trainmaster.controller.cli.doctor import certificates, cluster, definitions, health, trainjobs
 from trainmaster.controller.cli.doctor.facts import (
     COSCHEDULING,
     VOLCANO,
+    Fact,
     Facts,
+    Finding,
+    Status,
     Target,
+    Unknown,
     collect,
     fetch_installed,
     fetch_version,
 )
-from trainmaster.controller.cli.doctor.findings import Fact, Finding, Status, Unknown
-from trainmaster.controller.cli.options import (
-    CommandError,
-    add_configuration_options,
-    framework_of,
-    load_framework,
-    reporting_errors,
-)
+from trainmaster.controller.cli.options import CommandError, add_configuration_options, reporting_errors
 from trainmaster.controller.cli.printers import print_json
 from trainmaster.controller.cli.rbac import AS_DEPLOYED
 from trainmaster.controller.configuration import (
@@ -76,21 +65,21 @@ DEFAULT_NAMESPACE: Final = "kubeflow"
 CHECKS: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "kubernetes": cluster.check_version,
     "namespace": cluster.check_namespace,
-    "rights": access.check_installer,
+    "rights": cluster.check_installer,
     "definitions": definitions.check_definitions,
     "jobset": cluster.check_jobset,
     "schedulers": cluster.check_schedulers,
-    "training-operator": training_operator.check_training_operator,
-    "managers": installations.check_managers,
-    "configuration": installations.check_configuration,
-    "leases": installations.check_leases,
-    "webhooks": installations.check_webhooks,
+    "training-operator": cluster.check_training_operator,
+    "managers": cluster.check_managers,
+    "configuration": cluster.check_configuration,
+    "leases": cluster.check_leases,
+    "webhooks": cluster.check_webhooks,
 }
 """The checks of the cluster, by name and in order; what concerns TrainJobs follows."""
 
 BEFORE: Final[dict[str, Callable[[Facts], Iterable[Finding]]]] = {
     "certificates": certificates.check_certificates,
-    "service-account": access.check_service_account,
+    "service-account": cluster.check_service_account,
 }
 """Those of what an installation finds; of one that is there `health` has stricter ones."""
 
@@ -117,7 +106,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "doctor",
-        help="tell whether a cluster may take an installation, and whether the one that is there is healthy",
         description="Answer two questions, told apart. Before Trainmaster is installed or updated, or takes over from "
         "the Go manager: what in the cluster would stand in the way, what would change, and what to do. Afterwards: is "
         "the installation healthy? What may not be read is told as unknown. Nothing is written. Exit codes: 0 nothing "

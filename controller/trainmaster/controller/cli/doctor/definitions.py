@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from trainmaster.controller.cli.crds import definition, definitions_of
-from trainmaster.controller.cli.doctor.facts import Facts
-from trainmaster.controller.cli.doctor.findings import Finding, fail, ok, warn
+from trainmaster.controller.cli.doctor.facts import Facts, Finding, fail, ok, warn
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -1,4 +1,5 @@
-"""Facts: what a cluster says about itself and about what is installed in it, fetched once and with few requests.
+"""Facts: what a cluster says about itself and about what is installed in it, fetched once and with few requests; and
+what checks find in them.
 
 Guarantees:
 - Nothing is written. Reviews of access are requests that create nothing.
@@ -12,11 +13,19 @@ import re
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.crds import definition_files
-from trainmaster.controller.cli.doctor.findings import Fact, Unknown
+from trainmaster.controller.cli.probes import (
+    DEFINITIONS,
+    DEPLOYMENTS,
+    JOBSET_DEPLOYMENTS,
+    MANAGER_LABELS,
+    SERVICE_ACCOUNTS,
+    TRAINING_OPERATOR_LABELS,
+    each_once,
+)
 from trainmaster.controller.configuration import Configuration
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import (
@@ -30,19 +39,89 @@ from trainmaster.controller.kube.rest.errors import (
     from_response,
 )
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES, NAMESPACES, SECRETS, SERVICES, Resource
+from trainmaster.controller.kube.rest.resources import (
+    ACCESS_REVIEWS,
+    CONFIGMAPS,
+    LEASES,
+    NAMESPACES,
+    SECRETS,
+    SERVICES,
+    Resource,
+)
 from trainmaster.controller.manager.roles import NAME, scopes_of
-from trainmaster.controller.server.filters import ACCESS_REVIEWS
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 T = TypeVar("T")
 
-DEFINITIONS: Final = Resource(
-    "apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", namespaced=False
-)
-DEPLOYMENTS: Final = Resource("apps", "v1", "Deployment", "deployments", namespaced=True)
-SERVICE_ACCOUNTS: Final = Resource("", "v1", "ServiceAccount", "serviceaccounts", namespaced=True)
+Status = Literal["ok", "warn", "fail", "unknown"]
+"""`fail`: an installation does not work, would not, or would harm; `warn`: somebody should look."""
+
+
+class Finding(NamedTuple):
+    """One line of the report."""
+
+    status: Status
+    message: str
+    what_next: str = ""
+    """What to do about it."""
+
+
+class Unknown(Exception):
+    """A fact that could not be fetched; the text says why and what to do."""
+
+    def __init__(self, message: str, what_next: str) -> None:
+        super().__init__(message)
+        self.what_next = what_next
+
+
+@dataclass(frozen=True, slots=True)
+class Fact(Generic[T]):
+    """Something that the cluster said, or why it did not."""
+
+    known: T | Unknown
+
+    @property
+    def value(self) -> T:
+        """What it said.
+
+        Raises:
+            Unknown: It did not.
+        """
+        if isinstance(self.known, Unknown):
+            raise self.known
+        return self.known
+
+    def require(self) -> None:
+        """Go on only if it said so.
+
+        Raises:
+            Unknown: It did not.
+        """
+        if isinstance(self.known, Unknown):
+            raise self.known
+
+
+def ok(message: str) -> Finding:
+    """Nothing to do."""
+    return Finding("ok", message)
+
+
+def warn(message: str, what_next: str = "") -> Finding:
+    """Somebody should look."""
+    return Finding("warn", message, what_next)
+
+
+def unknown(message: str, what_next: str) -> Finding:
+    """It is not known whether all is well."""
+    return Finding("unknown", message, what_next)
+
+
+def fail(message: str, what_next: str) -> Finding:
+    """An installation does not work, would not, or would harm."""
+    return Finding("fail", message, what_next)
+
+
 _RBAC: Final = "rbac.authorization.k8s.io"
 _BINDINGS: Final = (
     Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
@@ -65,18 +144,8 @@ CONFIG_MAP: Final = "kubeflow-trainer-config"
 GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
 """The image of the Go manager."""
 
-_TRAINER_LABELS: Final = (
-    "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager,"
-    "app.kubernetes.io/name in (trainer, kubeflow-trainer)"
-)
-"""As the original's manifests and its chart label Deployments, whatever their names."""
-
-_TRAINING_OPERATOR_LABELS: Final = "control-plane=kubeflow-training-operator"
 _TRAINING_OPERATOR_DEPLOYMENTS: Final = ("training-operator",)
-"""As the manifests of the Training Operator V1 label and call it."""
-
-_JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
-"""As its manifests and its chart call it."""
+"""As the manifests of the Training Operator V1 call it."""
 
 _ASK: Final = "ask somebody who may, or for that right"
 
@@ -209,8 +278,8 @@ async def collect(
         *(_get(client, each, namespace if each.namespaced else None, account_name) for each in _BINDINGS)
     )
     training_operators, jobset, leases, webhooks = await asyncio.gather(
-        _deployments(client, _TRAINING_OPERATOR_LABELS, _TRAINING_OPERATOR_DEPLOYMENTS),
-        _deployments(client, "", _JOBSET_DEPLOYMENTS),
+        _deployments(client, TRAINING_OPERATOR_LABELS, _TRAINING_OPERATOR_DEPLOYMENTS),
+        _deployments(client, "", JOBSET_DEPLOYMENTS),
         _list(client, LEASES, field_selector=f"metadata.name={election.resource_name}"),
         _webhooks(client),
     )
@@ -243,7 +312,7 @@ async def collect(
 
 async def find_managers(client: KubeClient) -> Fact[list[JsonObject]]:
     """Find the Deployments of Trainer's managers, Go's and ours, in all namespaces."""
-    return await _deployments(client, _TRAINER_LABELS, (NAME,))
+    return await _deployments(client, MANAGER_LABELS, (NAME,))
 
 
 def installing(namespace: str) -> list[Review]:
@@ -338,12 +407,12 @@ async def _webhooks(client: KubeClient) -> Fact[list[JsonObject]]:
 
 def _joined(lists: Iterable[Fact[list[JsonObject]]]) -> Fact[list[JsonObject]]:
     """Put lists together, each object once."""
-    joined: dict[str, JsonObject] = {}
+    known = []
     for each in lists:
         if isinstance(each.known, Unknown):
             return each
-        joined |= {item["metadata"]["uid"]: item for item in each.known}
-    return Fact(list(joined.values()))
+        known.append(each.known)
+    return Fact(each_once(known))
 
 
 async def _reviews(

@@ -10,14 +10,17 @@ from typing import Any, Final
 
 from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS, DEFAULTER, JOB_VALIDATOR
 from trainmaster.controller.cli.crds import definition, definitions_of
-from trainmaster.controller.cli.doctor.access import missing_rights
 from trainmaster.controller.cli.doctor.certificates import check_certificates, decoded, trusts
-from trainmaster.controller.cli.doctor.cluster import images_of, served_versions
+from trainmaster.controller.cli.doctor.cluster import (
+    has_webhook,
+    images_of,
+    is_served,
+    missing_rights,
+    served_versions,
+)
 from trainmaster.controller.cli.doctor.definitions import APPLY, serve_alike
-from trainmaster.controller.cli.doctor.facts import Facts
-from trainmaster.controller.cli.doctor.findings import Finding, Unknown, fail, ok, unknown, warn
-from trainmaster.controller.cli.doctor.installations import is_held
-from trainmaster.controller.cli.doctor.training_operator import has_webhook, is_served
+from trainmaster.controller.cli.doctor.facts import Facts, Finding, Unknown, fail, ok, unknown, warn
+from trainmaster.controller.cli.probes import is_held
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP

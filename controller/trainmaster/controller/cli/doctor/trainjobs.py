@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.cli.doctor.findings import Fact, Finding, Unknown, ok, warn
-from trainmaster.controller.cli.options import UNKNOWN_AUTHORITY
+from trainmaster.controller.cli.configured import UNKNOWN_AUTHORITY
+from trainmaster.controller.cli.doctor.facts import Fact, Finding, Unknown, ok, warn
 from trainmaster.controller.cli.printers import counted
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient

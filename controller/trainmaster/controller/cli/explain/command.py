@@ -9,10 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from trainmaster.controller.cli.explain.gathering import gather, gather_deleted, kind_that_was_there
-from trainmaster.controller.cli.explain.machine import to_json
-from trainmaster.controller.cli.explain.recorded import recorded
-from trainmaster.controller.cli.explain.text import lines_of
-from trainmaster.controller.cli.history.tables import details
+from trainmaster.controller.cli.explain.text import lines_of, to_json
 from trainmaster.controller.cli.jobs.lookup import find_job, means, v1_kinds
 from trainmaster.controller.cli.jobs.options import add_cluster_options, add_job, namespace_of, on_cluster
 from trainmaster.controller.cli.printers import print_json
@@ -28,7 +25,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "explain",
-        help="say why a job does not start, does not finish or has failed",
         description="Look at a job, at all that it is made of and at what it waits for. Say in which state it is and "
         "why, with the evidence and what to do, and what happened when. Nothing is written. What you may not read is "
         "left out, and told.",
@@ -57,6 +53,8 @@ async def _explain(client: KubeClient, arguments: argparse.Namespace) -> int:
         return 0
     print("\n".join(lines_of(explanation, found.view)))
     if found.record is not None:
+        from trainmaster.controller.cli.history.tables import details  # noqa: PLC0415 - as above
+
         print("\nhistory:")
         print("\n".join(f"  {line}".rstrip() for line in details(found.record)))
     return 0
@@ -87,6 +85,8 @@ async def _what_is_left(
     word, slash, name = text.rpartition("/")
     if not name:
         return None
+    from trainmaster.controller.cli.explain.recorded import recorded  # noqa: PLC0415 - jobs that are there need none
+
     record = await recorded(client, namespace, name)
     kinds = [each for each in (TRAINJOBS, *await v1_kinds(client)) if not slash or means(word, each)]
     meant = {word.lower(), *(each.kind.lower() for each in kinds)}

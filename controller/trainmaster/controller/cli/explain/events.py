@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.cli.explain.reader import Reader
-from trainmaster.controller.cli.explain.resources import CLAIMS
+from trainmaster.controller.cli.probes import CLAIMS
 from trainmaster.controller.explain.causes.pods.disruptions import EVENT_REASONS
 from trainmaster.controller.explain.causes.pods.scheduling import FAILED_SCHEDULING
 from trainmaster.controller.explain.causes.pods.volumes import claim_names

@@ -5,16 +5,14 @@ for which their pods wait.
 from __future__ import annotations
 
 import asyncio
-from datetime import timedelta
 from typing import Any, Final
 
 from trainmaster.controller.cli.explain.reader import Reader
-from trainmaster.controller.cli.explain.resources import POD_LOGS
+from trainmaster.controller.cli.follow.failures import FOR_EVER, run_of, without_report
 from trainmaster.controller.cli.follow.pod_logs import last_lines
-from trainmaster.controller.cli.follow.torchrun_report import without_report
-from trainmaster.controller.container_failures import ContainerFailure, container_failures, container_statuses
+from trainmaster.controller.cli.probes import POD_LOGS
+from trainmaster.controller.container_failures import ContainerFailure, container_failures
 from trainmaster.controller.explain.causes.pods.init_containers import running_init_container
-from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, WhyUnread
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
@@ -24,7 +22,6 @@ _MOST: Final = 4
 
 _TIMEOUT: Final = 10.0
 _NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
-_FOR_EVER: Final = "9999"
 
 
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
@@ -43,22 +40,15 @@ async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
 
 
 async def _of_failure(reader: Reader, failure: ContainerFailure, pod: JsonObject) -> list[str]:
-    ended = parse_time(failure.at)
-    # What it printed last may have been read a moment after its end.
-    until = _FOR_EVER if ended is None else (ended + timedelta(seconds=1)).strftime("%Y-%m-%dT%H:%M:%S.999999Z")
+    run = run_of(failure, pod)
     lines = await _lines(
-        reader,
-        failure.pod,
-        failure.container,
-        previous=failure.superseded,
-        since=_started(failure, pod),
-        until=until,
+        reader, failure.pod, failure.container, previous=failure.superseded, since=run.since, until=run.until
     )
     return without_report(lines)
 
 
 async def _lines(
-    reader: Reader, pod: str, container: str, *, previous: bool = False, since: str = "", until: str = _FOR_EVER
+    reader: Reader, pod: str, container: str, *, previous: bool = False, since: str = "", until: str = FOR_EVER
 ) -> list[str]:
     try:
         async with asyncio.timeout(_TIMEOUT):
@@ -75,13 +65,3 @@ async def _lines(
     except TimeoutError:
         return []
     return redact("\n".join(lines)).splitlines()
-
-
-def _started(failure: ContainerFailure, pod: JsonObject) -> str:
-    """Return when the run began that failed."""
-    for status in container_statuses(pod):
-        for name in ("state", "lastState"):
-            ended = (status.get(name) or {}).get("terminated") or {}
-            if status["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:
-                return str(ended.get("startedAt") or pod["metadata"]["creationTimestamp"])
-    return str(pod["metadata"]["creationTimestamp"])

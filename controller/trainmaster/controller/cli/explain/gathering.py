@@ -16,13 +16,10 @@ from typing import Final
 
 from trainmaster.controller.cli.explain.events import read_events
 from trainmaster.controller.cli.explain.looks import look_for_reasons
-from trainmaster.controller.cli.explain.ownership import created_since, owned_by
-from trainmaster.controller.cli.explain.reader import Reader
-from trainmaster.controller.cli.explain.resources import (
-    BATCH_JOBS,
-)
+from trainmaster.controller.cli.explain.reader import Reader, created_since, owned_by
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.probes import BATCH_JOBS
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.explain.event import parse_event
 from trainmaster.controller.explain.view import JobView

@@ -1,26 +1,36 @@
-"""What the state of a job makes one look at: runtime, queues, claims, nodes, controllers, webhooks and logs."""
+"""What the state of a job makes one look at: runtime, queues, quotas, claims, nodes, controllers, webhooks and logs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
 from trainmaster.controller.cli.explain.failed_logs import read_failed_logs
-from trainmaster.controller.cli.explain.queues import Fields, Look, look_for_queues
-from trainmaster.controller.cli.explain.reader import MOST, Reader, joined
-from trainmaster.controller.cli.explain.resources import (
+from trainmaster.controller.cli.explain.reader import MOST, Reader, created_since, joined, owners_of
+from trainmaster.controller.cli.probes import (
     CLAIMS,
+    CLUSTER_QUEUES,
     DEPLOYMENTS,
     ENDPOINT_SLICES,
+    JOBSET_DEPLOYMENTS,
+    LOCAL_QUEUES,
+    MANAGER_LABELS,
     NODES,
+    POD_GROUPS,
+    RESOURCE_QUOTAS,
     STORAGE_CLASSES,
+    TRAINING_OPERATOR_LABELS,
+    VOLCANO_QUEUES,
+    WORKLOADS,
 )
 from trainmaster.controller.explain.causes.controllers import LEASE, PATIENCE
+from trainmaster.controller.explain.causes.kueue import queue_of
 from trainmaster.controller.explain.causes.pods.evidence import waiting_pods
 from trainmaster.controller.explain.causes.pods.volumes import claim_names
+from trainmaster.controller.explain.causes.refusals import names_quota
 from trainmaster.controller.explain.causes.webhooks import (
     SERVICE_NAME_LABEL,
     named_webhooks,
@@ -33,14 +43,86 @@ from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.resources import LEASES, SERVICES
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.controller.resources import RUNTIMES
-from trainmaster.runtime.api.constants import CLUSTER_TRAINING_RUNTIME_KIND
+from trainmaster.runtime.api.constants import (
+    CLUSTER_TRAINING_RUNTIME_KIND,
+    COSCHEDULING_POD_LABEL,
+    VOLCANO_API_VERSION,
+    VOLCANO_POD_ANNOTATION,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
-_TRAINER_LABELS: Final = "app.kubernetes.io/part-of=kubeflow,app.kubernetes.io/component=manager"
-_TRAINING_OPERATOR_LABELS: Final = "control-plane=kubeflow-training-operator"
-"""Of the Deployments of managers of either kind of jobs, whatever their names; ours serves both."""
+_MOST_WORKLOADS: Final = 2000
 
-_JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
+Fields = dict[str, Any]
+"""Fields of a view."""
+
+Look = Awaitable[Fields]
+
+
+def look_for_queues(reader: Reader, view: JobView) -> Iterator[Look]:
+    """Return the looks that a job which does not run is worth."""
+    state = state_of(view).state
+    if state is State.SUSPENDED or queue_of(view):
+        yield _kueue(reader, view)
+    if names_quota(view):
+        yield _quotas(reader)
+    if state in (State.WAITING, State.RESTARTING) and _is_gang(view):
+        yield _gangs(reader, view)
+
+
+async def _kueue(reader: Reader, view: JobView) -> Fields:
+    owners = {view.uid, *(each["metadata"]["uid"] for each in view.jobsets or ())}
+    listed = await reader.read_all(WORKLOADS, is_optional=not queue_of(view))
+    if listed is None:
+        return {"workloads": None}
+    workloads = [each for each in listed if any(owner.get("uid") in owners for owner in owners_of(each))]
+    names = {str((each.get("spec") or {}).get("queueName") or "") for each in workloads} - {""}
+    local = [await reader.read(LOCAL_QUEUES, name) for name in sorted(names)]
+    if not workloads or any(each is None for each in local):
+        return {"workloads": workloads}
+    queues = [queue for each in local for queue in each or ()]
+    clusters = {str((each.get("spec") or {}).get("clusterQueue") or "") for each in queues} - {""}
+    for name in sorted(clusters):
+        queues += await reader.read(CLUSTER_QUEUES, name) or ()
+    found: Fields = {"workloads": workloads, "queues": queues}
+    if any(condition_of(each, "QuotaReserved").get("status") == "False" for each in workloads):
+        # Queues of a cluster are for all namespaces; who may not see those is told of the holders in this one.
+        everywhere = await reader.read_first(WORKLOADS, _MOST_WORKLOADS, everywhere=True)
+        found["quota_holders"] = listed if everywhere is None else everywhere[0]
+    return found
+
+
+def _is_gang(view: JobView) -> bool:
+    """Tell whether the pods of a job belong to a PodGroup; so it is where there are none yet, and nobody can tell."""
+    templates = [
+        (((each.get("template") or {}).get("spec") or {}).get("template") or {}).get("metadata") or {}
+        for jobset in view.jobsets or ()
+        for each in (jobset.get("spec") or {}).get("replicatedJobs") or ()
+    ]
+    known = [pod["metadata"] for pod in view.pods or ()] or templates
+    marks = (*(each.get("labels") or {} for each in known), *(each.get("annotations") or {} for each in known))
+    return not known or any(COSCHEDULING_POD_LABEL in each or VOLCANO_POD_ANNOTATION in each for each in marks)
+
+
+async def _gangs(reader: Reader, view: JobView) -> Fields:
+    named = f"metadata.name={view.name}"
+    lists = await asyncio.gather(*(reader.read_all(resource, fields=named) for resource in POD_GROUPS))
+    groups = created_since(joined(*lists), view)
+    found: Fields = {"pod_groups": groups}
+    queues = [
+        str((each.get("spec") or {}).get("queue") or "default")
+        for each in groups or ()
+        if each["apiVersion"] == VOLCANO_API_VERSION
+    ]
+    for name in queues[:1]:
+        found["queues"] = await reader.read(VOLCANO_QUEUES, name)
+    return found
+
+
+async def _quotas(reader: Reader) -> Fields:
+    return {"quotas": await reader.read_all(RESOURCE_QUOTAS)}
+
+
 _MOST_CLAIMS: Final = 10
 _MOST_NODES: Final = 5
 
@@ -123,14 +205,13 @@ async def _controllers(reader: Reader, view: JobView) -> Fields:
         reader.read_all(LEASES, fields=f"metadata.name={LEASE}", everywhere=True),
         reader.read_all(DEPLOYMENTS, fields=f"metadata.name={NAME}", everywhere=True),
         reader.read_all(
-            DEPLOYMENTS, labels=_TRAINER_LABELS if view.is_trainjob else _TRAINING_OPERATOR_LABELS, everywhere=True
+            DEPLOYMENTS, labels=MANAGER_LABELS if view.is_trainjob else TRAINING_OPERATOR_LABELS, everywhere=True
         ),
     )
     found: Fields = {"leases": leases, "managers": joined(by_name, by_label)}
     if view.jobsets:
         lists = [
-            reader.read_all(DEPLOYMENTS, fields=f"metadata.name={name}", everywhere=True)
-            for name in _JOBSET_DEPLOYMENTS
+            reader.read_all(DEPLOYMENTS, fields=f"metadata.name={name}", everywhere=True) for name in JOBSET_DEPLOYMENTS
         ]
         found["jobset_controllers"] = joined(*await asyncio.gather(*lists))
     return found

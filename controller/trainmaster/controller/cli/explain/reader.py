@@ -1,4 +1,5 @@
-"""Reading what may be read: what is refused, not served or not answered is noted, and keeps nobody from the rest.
+"""Reading what may be read: what is refused, not served or not answered is noted, and keeps nobody from the rest; and
+which of it is of a job itself, not of a namesake that was deleted before.
 
 Guarantees:
 - Nothing is written.
@@ -10,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from trainmaster.controller.explain.view import Unread, WhyUnread
+from trainmaster.controller.cli.probes import each_once, list_first
+from trainmaster.controller.explain.view import JobView, Unread, WhyUnread
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound, Unauthorized
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 MOST: Final = 5000
-_PAGE: Final = 500
 
 
 class Reader:
@@ -103,30 +104,17 @@ class Reader:
             is_optional: Whether a cluster is well without the kind: then there are none; else it is noted.
         """
         where = None if everywhere or not resource.namespaced else namespace or self.namespace
-        found: list[JsonObject] = []
-        token: str | None = None
         try:
-            while True:
-                page = await self.client.list(
-                    resource,
-                    where,
-                    label_selector=labels,
-                    field_selector=fields,
-                    limit=min(_PAGE, most),
-                    continue_token=token,
-                )
-                found += [{"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in page["items"]]
-                token = (page.get("metadata") or {}).get("continue")
-                if not token or len(found) >= most:
-                    return found, not token
+            listed = await list_first(self.client, resource, where, most=most, labels=labels, fields=fields)
         except NotFound:
-            if not is_optional:
-                self.note(resource, WhyUnread.NOT_SERVED, f"this cluster does not serve them: {resource.remedy}")
-                return None
-            return found, True
+            if is_optional:
+                return [], True
+            self.note(resource, WhyUnread.NOT_SERVED, f"this cluster does not serve them: {resource.remedy}")
+            return None
         except KubeError as error:
             self._failed(resource, "list", error, where)
             return None
+        return listed.items, listed.is_all
 
     async def read(self, resource: Resource, name: str) -> list[JsonObject] | None:
         """Read one object of the namespace: a list of it, or of none; None if nobody says."""
@@ -156,9 +144,24 @@ class Reader:
 
 def joined(*lists: Sequence[JsonObject] | None) -> Sequence[JsonObject] | None:
     """Put lists together, each object once; None if one of them is not known."""
-    joined: dict[str, JsonObject] = {}
-    for each in lists:
-        if each is None:
-            return None
-        joined |= {item["metadata"]["uid"]: item for item in each}
-    return list(joined.values())
+    return None if None in lists else each_once(each for each in lists if each is not None)
+
+
+def owned_by(objects: Sequence[JsonObject] | None, uid: str) -> Sequence[JsonObject] | None:
+    """Return what belongs to the job itself, not to a namesake that was deleted before."""
+    if objects is None:
+        return None
+    return [each for each in objects if any(owner.get("uid") == uid for owner in owners_of(each))]
+
+
+def owners_of(obj: JsonObject) -> Sequence[JsonObject]:
+    """Return the references to the owners of an object."""
+    return obj["metadata"].get("ownerReferences") or ()
+
+
+def created_since(objects: Sequence[JsonObject] | None, view: JobView) -> Sequence[JsonObject] | None:
+    """Return what was created after the job."""
+    if objects is None:
+        return None
+    created = view.metadata.get("creationTimestamp") or ""
+    return [each for each in objects if str(each["metadata"].get("creationTimestamp") or "") >= created]

@@ -1,4 +1,7 @@
-"""An explanation as people read it; pure."""
+"""An explanation as people read it, and as programs do; pure.
+
+In the JSON fields are added, not renamed or removed, without another `apiVersion`.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from trainmaster.controller.cli.explain.resources import POD_LOGS
-from trainmaster.controller.cli.follow.excerpts import excerpt
-from trainmaster.controller.cli.jobs.table import human_duration
+from trainmaster.controller.cli.follow.failures import excerpt
+from trainmaster.controller.cli.jobs.rows import human_duration
+from trainmaster.controller.cli.probes import POD_LOGS
 from trainmaster.controller.container_failures import meaning_of
 from trainmaster.controller.explain.causes.limits import seconds_to_live
 from trainmaster.controller.explain.explanation import PATIENCE, Explanation, FailedContainer
-from trainmaster.controller.explain.findings import Evidence, Finding
+from trainmaster.controller.explain.findings import Evidence, Finding, ObjectReference
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.explain.timeline import Moment
 from trainmaster.controller.explain.view import JobView
+from trainmaster.runtime.jsontree import JsonObject
 
 _LONGEST: Final = 1000
 """Characters of a piece of evidence."""
@@ -129,3 +133,73 @@ def _ago(moment: datetime | None, now: datetime) -> str:
 def _cut(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4]} ..."
+
+
+API_VERSION: Final = "trainmaster.dev/v1"
+KIND: Final = "Explanation"
+
+
+def to_json(explanation: Explanation) -> JsonObject:
+    """Return an explanation as JSON; times are RFC 3339, null where nobody knows."""
+    state = explanation.state
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "job": _reference_json(explanation.job),
+        "state": {"name": state.state, "since": _time_json(state.since), "detail": state.detail},
+        "causes": [_finding_json(each) for each in explanation.findings],
+        "overcome": [_finding_json(each) for each in explanation.overcome],
+        "failedContainer": _failed_container_json(explanation.failed_container),
+        "timeline": [_moment_json(each) for each in explanation.timeline],
+        "unread": [{"resource": each.what, "why": each.why, "text": each.text} for each in explanation.unread],
+    }
+
+
+def _finding_json(finding: Finding) -> JsonObject:
+    return {
+        "cause": finding.cause,
+        "summary": finding.cause.summary,
+        "certainty": finding.certainty.word,
+        "since": _time_json(finding.since),
+        "evidence": [_evidence_json(each) for each in finding.evidence],
+        "whatNext": list(finding.what_next),
+    }
+
+
+def _evidence_json(evidence: Evidence) -> JsonObject:
+    return {"object": _reference_json(evidence.object), "text": evidence.text, "at": _time_json(evidence.at)}
+
+
+def _failed_container_json(failed: FailedContainer | None) -> JsonObject | None:
+    if failed is None:
+        return None
+    failure = failed.failure
+    return {
+        "pod": failed.pod.name,
+        "container": failure.container,
+        "role": failed.role,
+        "rank": failure.rank,
+        "attempt": failure.attempt,
+        "run": failure.run,
+        "exitCode": failure.exit_code,
+        "reason": failure.reason,
+        "at": failure.at or None,
+        "lastLines": list(failed.lines),
+    }
+
+
+def _moment_json(moment: Moment) -> JsonObject:
+    return {
+        "at": _time_json(moment.at),
+        "until": _time_json(moment.until),
+        "text": moment.text,
+        "object": None if moment.object is None else _reference_json(moment.object),
+    }
+
+
+def _reference_json(reference: ObjectReference) -> JsonObject:
+    return {"kind": reference.kind, "namespace": reference.namespace or None, "name": reference.name}
+
+
+def _time_json(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -13,18 +13,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.failures import Failure, attempt_of
+from trainmaster.controller.cli.follow.failures import Failure, RunTimes, attempt_of, run_of, without_report
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.cli.follow.torchrun_report import without_report
-from trainmaster.controller.container_failures import ContainerFailure, container_failures, container_statuses
-from trainmaster.controller.kube.clock import micro_time, parse_time
+from trainmaster.controller.container_failures import ContainerFailure, container_failures
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -33,14 +30,6 @@ _REPORTED_AT_MOST: Final = 10
 
 _READ_TIMEOUT: Final = 5.0
 _ALIKE: Final = re.compile(r"0x[0-9a-f]+|\d+")
-
-
-@dataclass(frozen=True, slots=True)
-class _Run:
-    """Between which times a container ran, RFC 3339."""
-
-    since: str
-    until: str
 
 
 class FailureRecorder:
@@ -79,7 +68,7 @@ class FailureRecorder:
         """Record what the pod tells of failures that are new; returns what is still being read about them."""
         reading = []
         for failure in container_failures(pod):
-            run = _run_of(failure, pod)
+            run = run_of(failure, pod)
             key = failure.pod_uid, failure.container, run.since, failure.at
             if key in self._seen or failure.stopped:
                 continue
@@ -96,7 +85,7 @@ class FailureRecorder:
                 self._reporter.report(f"{self._title(status)}more failures of {attempt_of(failure)} follow")
         return reading
 
-    async def _record(self, status: JobStatus, kept: Failure, run: _Run) -> None:
+    async def _record(self, status: JobStatus, kept: Failure, run: RunTimes) -> None:
         failure = kept.failure
         lines = await self._last_lines(status, failure, run)
         if lines:
@@ -105,7 +94,7 @@ class FailureRecorder:
         self._report_lines(status, kept)
         self._changed()
 
-    async def _last_lines(self, status: JobStatus, failure: ContainerFailure, run: _Run) -> list[str]:
+    async def _last_lines(self, status: JobStatus, failure: ContainerFailure, run: RunTimes) -> list[str]:
         lines: list[str] = []
         try:
             async with asyncio.timeout(_READ_TIMEOUT):
@@ -145,16 +134,3 @@ class FailureRecorder:
 def _who(failure: ContainerFailure) -> str:
     who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
     return f"{who} in {attempt_of(failure)}"
-
-
-def _run_of(failure: ContainerFailure, pod: JsonObject) -> _Run:
-    for container in container_statuses(pod):
-        for name in ("state", "lastState"):
-            ended = (container.get(name) or {}).get("terminated") or {}
-            if container["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:
-                return _Run(
-                    since=ended.get("startedAt") or pod["metadata"]["creationTimestamp"],
-                    # What it printed last may have been read a moment after its end.
-                    until=micro_time(parse_time(failure.at) + timedelta(seconds=1)) if failure.at else "9999",
-                )
-    raise ValueError(f"the pod does not tell of a failure at {failure.at!r}")

@@ -1,21 +1,156 @@
-"""How containers of a job ended that should not have, and what they said last: the facts, and a line about each."""
+"""How containers of a job ended that should not have, and what they said last: the facts, a line about each, and
+what of the end of a log is shown of it.
+
+- A traceback is shown from its beginning on, with those that it is chained to. Frames of libraries are folded, one line
+  for each run of them. The frames of the user, and what was raised, stay as they are, and so does a traceback in which
+  all frames are of libraries. Within exception groups nothing is folded.
+- Of what is still too long the beginning and the end are shown; without a traceback, some lines.
+- torchrun adds its own traceback and a report of some forty lines, in which the program does not occur. They would push
+  out of the last lines what the program said itself.
+"""
 
 from __future__ import annotations
 
+import re
 import signal
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
-from trainmaster.controller.cli.follow.excerpts import excerpt
-from trainmaster.controller.cli.follow.torchrun_report import exit_code_of_program
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
     SIGNALS_FROM,
     STATUS_UNKNOWN,
     ContainerFailure,
+    container_statuses,
     meaning_of,
 )
+from trainmaster.controller.kube.clock import micro_time, parse_time
+from trainmaster.runtime.jsontree import JsonObject
+
+_LOG: Final = r"[A-Z]\d{4} \S+ \d+ torch/distributed/elastic/multiprocessing/api\.py:\d+\] (?:\[default\d+\]: ?)?"
+_FAILED: Final = re.compile(_LOG + r"failed \(exitcode: (-?\d+)\)")
+"""Which process failed first, and with which exit code: that of the container is always 1."""
+
+_STOPPING: Final = re.compile(_LOG + "Sending process ")
+
+
+def without_report(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a log up to the one in which torchrun tells of the process that failed, with that line."""
+    kept: list[str] = []
+    for line in lines:
+        if _FAILED.match(line):
+            return [*kept, line]
+        if not _STOPPING.match(line):
+            kept.append(line)
+    return list(lines)
+
+
+def exit_code_of_program(lines: Sequence[str]) -> int | None:
+    """Return how the program ended as torchrun tells: below 0 the number of a signal; None if it tells nothing."""
+    found = next((found for line in reversed(lines) if (found := _FAILED.match(line)) is not None), None)
+    return None if found is None else int(found[1])
+
+
+def without_verdict(lines: Sequence[str]) -> list[str]:
+    """Return the lines without that in which torchrun tells of the process that failed."""
+    return [line for line in lines if _FAILED.match(line) is None]
+
+
+_LINES: Final = 20
+"""Without a traceback."""
+
+_LINES_WITH_TRACEBACK: Final = 40
+
+_RANK: Final = re.compile(r"(?:\[default\d+\]: ?)?(?:\[rank\d+\]: ?)?")
+"""What torchrun and torch.distributed put before each line of a traceback."""
+
+_BEGINNING: Final = "Traceback (most recent call last):"
+_WITHIN: Final = re.compile(rf"[ |]*\| +{re.escape(_BEGINNING)}|.*\bOriginal {re.escape(_BEGINNING)}")
+"""Beginnings within others: in a group, and of an error of a worker, which a loader of data repeats in its message."""
+
+_CHAINED: Final = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+_FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in ')
+"""Of a SyntaxError the place has no function: it is what was raised, and no frame."""
+
+_REST_OF_FRAME: Final = ("    ", "  [Previous line repeated ")
+_PACKAGE: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
+_STANDARD_LIBRARY: Final = re.compile(r"<frozen |.*[/\\]lib(?:64)?[/\\]python3[^/\\]*[/\\]")
+
+
+def excerpt(lines: Sequence[str]) -> list[str]:
+    """Return what is to be shown of the last lines of a log; prefixes of ranks stay."""
+    beginning = _beginning(lines)
+    if beginning is None:
+        return list(lines[-_LINES:])
+    shown = list(_folded(lines[beginning:]))
+    if len(shown) <= _LINES_WITH_TRACEBACK:
+        return shown
+    half = _LINES_WITH_TRACEBACK // 2
+    return [*shown[: half - 1], f"[{len(shown) - 2 * half + 1} lines are left out here]", *shown[-half:]]
+
+
+def _beginning(lines: Sequence[str]) -> int | None:
+    """Return where the last traceback begins, or the first of those that are chained to it."""
+    found: int | None = None
+    for index in range(len(lines) - 1, -1, -1):
+        if _begins(lines[index]) and (found is None or _is_chained(lines[:found])):
+            found = index
+        elif found is not None and not _is_chained(lines[:found]):
+            break
+    return found
+
+
+def _begins(line: str) -> bool:
+    # Not only at the beginning of a line: what is drawn over ends without a newline.
+    return line.rstrip().endswith(_BEGINNING) and _WITHIN.fullmatch(_text(line).rstrip()) is None
+
+
+def _is_chained(before: Sequence[str]) -> bool:
+    said = next((text for line in reversed(before[-5:]) if (text := _text(line).strip())), "")
+    return said in _CHAINED
+
+
+def _folded(lines: Sequence[str]) -> Iterator[str]:
+    frames = [(_FRAME.match(_text(line)), line) for line in lines]
+    packages = [None if frame is None else _library(frame["file"]) for frame, _ in frames]
+    if all(package is not None for package, (frame, _) in zip(packages, frames, strict=True) if frame is not None):
+        yield from lines
+        return
+    run: list[str] = []
+    prefix = ""
+    for package, (frame, line) in zip(packages, frames, strict=True):
+        if package is not None:
+            prefix = prefix if run else line[: len(line) - len(_text(line))]
+            run.append(package)
+        elif not run or frame is not None or not _text(line).startswith(_REST_OF_FRAME):
+            if run:
+                yield prefix + _fold(run)
+                run = []
+            yield line
+    if run:
+        yield prefix + _fold(run)
+
+
+def _fold(run: Sequence[str]) -> str:
+    return f"  [{len(run)} frame{'s' if len(run) > 1 else ''} in {', '.join(dict.fromkeys(run))}]"
+
+
+def _library(file: str) -> str | None:
+    """Return the name of the library that a file is of; None if it is the user's."""
+    if (package := _PACKAGE.search(file)) is not None:
+        return package[1].removesuffix(".py")
+    return "python" if _STANDARD_LIBRARY.match(file) is not None else None
+
+
+def _text(line: str) -> str:
+    """Return a line without the prefix of its rank; of what was drawn over, such as the bar of tqdm, the last state."""
+    return _RANK.sub("", line.rpartition("\r")[2], count=1)
+
 
 _REASONS: Final = {
     OOM_KILLED: "it used more memory than its limit",
@@ -23,7 +158,30 @@ _REASONS: Final = {
 }
 """What reasons mean that kubelets give; they know more than the exit code tells."""
 
+FOR_EVER: Final = "9999"
+"""Later than any time, as texts are ordered."""
+
 _UNTOLD: Final = frozenset({"", "Error"})
+
+
+@dataclass(frozen=True, slots=True)
+class RunTimes:
+    """Between which times a container ran, RFC 3339."""
+
+    since: str
+    until: str
+
+
+def run_of(failure: ContainerFailure, pod: JsonObject) -> RunTimes:
+    """Return when the run began and ended that failed."""
+    # What it printed last may have been read a moment after its end.
+    until = micro_time(parse_time(failure.at) + timedelta(seconds=1)) if failure.at else FOR_EVER
+    for container in container_statuses(pod):
+        for name in ("state", "lastState"):
+            ended = (container.get(name) or {}).get("terminated") or {}
+            if container["name"] == failure.container and (ended.get("finishedAt") or "") == failure.at:
+                return RunTimes(ended.get("startedAt") or pod["metadata"]["creationTimestamp"], until)
+    return RunTimes(pod["metadata"]["creationTimestamp"], until)
 
 
 @dataclass(frozen=True, slots=True)

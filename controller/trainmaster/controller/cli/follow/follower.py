@@ -1,4 +1,4 @@
-"""Follows TrainJobs until all of them have ended, and reports what happens.
+"""Follows TrainJobs until all of them have ended, time is up, or Ctrl-C, and reports what happens: `run` and `attach`.
 
 - Conditions, phases of pods and warnings about them are reported once each; logs are passed on as they are written.
 - Before the end of a job is reported, its log is read to the end, also if the job was faster than we were.
@@ -7,17 +7,21 @@
   come from, is reported at once.
 - Why a job failed is recorded when it happens: a pod that failed may be deleted a moment later.
 - While the cluster cannot be reached, that is what the jobs show, and it is waited for.
+
+Exit codes: 0 all jobs are complete; 1 a job failed, was deleted or lacks its runtime; 3 time is up; 130 interrupted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+import signal
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Final
 
+from trainmaster.controller.cli.cluster import watch_manager
 from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
-from trainmaster.controller.cli.follow.job_informers import JobInformers, Observation
+from trainmaster.controller.cli.follow.job_informers import JobInformers, Observation, Ownership
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import (
     DELETED,
@@ -26,19 +30,56 @@ from trainmaster.controller.cli.follow.job_status import (
     pod_phase,
     why_failed,
 )
-from trainmaster.controller.cli.follow.ownership import Ownership
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
-from trainmaster.controller.cli.follow.unattended import UNATTENDED_AFTER, explain_unattended
 from trainmaster.controller.condition_types import CONTAINER_FAILED
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import TransportError
+from trainmaster.controller.kube.rest.errors import ApiError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
-from trainmaster.runtime.api.constants import COMPLETE, FAILED
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER
 from trainmaster.runtime.jsontree import JsonObject
+
+UNATTENDED_AFTER: Final = 5.0
+"""Seconds; a controller that is well takes less than one."""
+
+
+async def explain_unattended(client: KubeClient, job: FollowedJob) -> list[str]:
+    """Say that nothing has become of a job, and what to do; nothing if something has, or if that cannot be known."""
+    try:
+        trainjob = await client.get(TRAINJOBS, job.namespace, job.name)
+    except ApiError:
+        return []
+    if trainjob.get("status") or await _has_jobset(client, job):
+        return []
+    text = f"TrainJob {job.key}: nothing has become of it in {UNATTENDED_AFTER:g} s"
+    manager = _manager_of(trainjob)
+    if manager != MANAGED_BY_TRAINER:
+        return [f'{text}; spec.managedBy leaves it to "{manager}", which does not seem to run here']
+    return [
+        f"{text}: no controller seems to look at TrainJobs in this cluster",
+        "  is one there?         kubectl -n kubeflow get deployments",
+        "  what is wrong?        trainmaster doctor",
+        "  an embedded cluster?  has one if it was started without `--without manager`: trainmaster cluster up",
+    ]
+
+
+def _manager_of(trainjob: JsonObject) -> str:
+    return str(trainjob["spec"].get("managedBy") or MANAGED_BY_TRAINER)
+
+
+async def _has_jobset(client: KubeClient, job: FollowedJob) -> bool:
+    try:
+        await client.get(JOBSETS, job.namespace, job.name)
+    except NotFound:
+        return False
+    except ApiError:
+        pass  # who may not look cannot say that there is none
+    return True
+
 
 _DRAIN_TIMEOUT: Final = 10.0
 _RETRY_AFTER: Final = 1.0
@@ -331,3 +372,67 @@ class Follower:
         task.add_done_callback(finished)
         self._background.add(task)
         return task
+
+
+FAILURE: Final = 1
+TIMED_OUT: Final = 3
+INTERRUPTED: Final = 130
+
+
+async def follow_jobs(
+    client: KubeClient,
+    jobs: Sequence[FollowedJob],
+    reporter: Reporter,
+    *,
+    ranks: Collection[int] | None = (0,),
+    tail_lines: int | None = None,
+    timeout: float | None = None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
+) -> int:
+    """Follow jobs; returns the exit code. Ctrl-C ends the following, and nothing else.
+
+    Args:
+        client: Of the cluster.
+        jobs: The jobs.
+        reporter: Where everything is reported.
+        ranks: Whose logs are passed on; None: those of all.
+        tail_lines: How many lines of logs that are there already are passed on; None: all.
+        timeout: Seconds to follow at most; None: as long as it takes.
+
+    Raises:
+        KubeError: The cluster cannot be used.
+    """
+    interrupted = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, interrupted.set)
+    try:
+        with reporter:
+            follower = Follower(client, jobs, reporter, ranks=ranks, tail_lines=tail_lines)
+            return await _follow(follower, client, reporter, interrupted, timeout)
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+
+
+async def _follow(
+    follower: Follower,
+    client: KubeClient,
+    reporter: Reporter,
+    interrupted: asyncio.Event,
+    timeout: float | None,  # noqa: ASYNC109 - as above
+) -> int:
+    following = asyncio.create_task(follower.run())
+    watching = asyncio.create_task(watch_manager(client, report=reporter.report))
+    interruption = asyncio.create_task(interrupted.wait())
+    await asyncio.wait([following, interruption], timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    interruption.cancel()
+    watching.cancel()
+    if following.done():
+        following.result()
+        reporter.close(follower.jobs)
+        return 0 if follower.succeeded else FAILURE
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    if interrupted.is_set():
+        return INTERRUPTED
+    reporter.report(f"gave up waiting after {timeout:g} s", bad=True)
+    reporter.close(follower.jobs)
+    return TIMED_OUT

@@ -1,24 +1,152 @@
-"""What a cluster tells of followed TrainJobs: the jobs, their pods, and events, one observation after the other.
+"""What a cluster tells of followed TrainJobs: the jobs, their pods, and events, one observation after the other, and
+which of these belong to which of the jobs.
 
-The informers neither log nor give up: that the cluster is away, or refuses something, is told to whoever follows.
+- The informers neither log nor give up: that the cluster is away, or refuses something, is told to whoever follows.
+- What belongs to a TrainJob is what it owns, over JobSet and Jobs, by UID. Names and labels do not tell: a TrainJob
+  that was deleted and created again has the names of the one before, whose pods may still be ending. Where we may not
+  read what stands between, the time of creation decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import FollowedJob
-from trainmaster.controller.cli.follow.reachability import Reachability
-from trainmaster.controller.container_failures import JOBSET_LABEL
+from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
+from trainmaster.controller.cli.probes import BATCH_JOBS
+from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions
+from trainmaster.controller.kube.cache.outages import Outages
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
-from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.runtime.api.constants import NODE
 from trainmaster.runtime.jsontree import JsonObject
+
+
+class Reachability:
+    """Reports outages and refusals of some informers, which call `changed` and share `outages`.
+
+    Args:
+        on_outage: Called with the reason when the cluster cannot be reached, and with None when it can again.
+        on_refusal: Called with each new reason for which something cannot be read, and what to do about it.
+    """
+
+    def __init__(
+        self, *, on_outage: Callable[[str | None], object], on_refusal: Callable[[Informer, str], object]
+    ) -> None:
+        self.outages = Outages(logs=False)
+        self._on_outage = on_outage
+        self._on_refusal = on_refusal
+        self._away: set[Informer] = set()
+        """The informers that cannot reach the cluster."""
+
+        self._refusals: set[tuple[str, str]] = set()
+
+    def changed(self, informer: Informer) -> None:
+        """Take note of how an informer fares."""
+        failures = [each.failure for each in informer.reflectors.values() if each.failure is not None]
+        outage = next((failure for failure in failures if failure.is_outage), None)
+        if outage is not None:
+            if not self._away:
+                self._on_outage(str(outage.error))
+            self._away.add(informer)
+        elif informer in self._away:
+            self._away.remove(informer)
+            if not self._away:
+                self._on_outage(None)
+        for failure in failures:
+            refusal = informer.name, failure.text
+            if not failure.is_outage and refusal not in self._refusals:
+                self._refusals.add(refusal)
+                self._on_refusal(informer, failure.text)
+
+
+_CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS, TRAINJOBS)}
+"""What may own what an event is about."""
+
+
+class Ownership:
+    """Which objects belong to which of some TrainJobs.
+
+    Args:
+        client: How owners are looked up.
+        job: Returns a TrainJob that is followed by its UID.
+    """
+
+    def __init__(self, client: KubeClient, job: Callable[[str], JobStatus | None]) -> None:
+        self._client = client
+        self._job = job
+        self._owners: dict[str, JobStatus | None] = {}
+        """By UID; None for what belongs to nobody of ours."""
+
+    async def of_pod(self, pod: JsonObject, named: JobStatus) -> JobStatus | None:
+        """Return the job that a pod belongs to.
+
+        Args:
+            pod: The pod.
+            named: The job that has the name which the pod's labels tell.
+        """
+        metadata = pod["metadata"]
+        uid = metadata["uid"]
+        if uid not in self._owners:
+            jobset = {
+                "kind": JOBSETS.kind,
+                "name": metadata["labels"][JOBSET_LABEL],
+                "uid": metadata["labels"].get(JOBSET_UID_LABEL),
+            }
+            if jobset["uid"] is None:  # JobSet before 0.6
+                owners = metadata.get("ownerReferences") or ()
+                jobset = next(iter(owners), jobset)
+            self._owners[uid] = await self._of(jobset, named, created=metadata["creationTimestamp"])
+            for owner in metadata.get("ownerReferences") or ():
+                self._owners.setdefault(owner["uid"], self._owners[uid])
+        return self._owners[uid]
+
+    async def of_event(self, event: JsonObject, named: JobStatus) -> JobStatus | None:
+        """Return the job that the object of an event belongs to; `named` is the one whose name begins its name."""
+        return await self._of(event["regarding"], named, created=event["metadata"]["creationTimestamp"])
+
+    async def _of(self, reference: JsonObject, named: JobStatus, *, created: str) -> JobStatus | None:
+        kind, uid = reference.get("kind"), reference.get("uid")
+        if uid is not None and (found := self._job(uid)) is not None:
+            return found
+        if uid in self._owners:
+            return self._owners[uid]
+        resource = _CHAIN.get(str(kind))
+        if uid is None or resource is None:
+            return named if created >= named.job.created else None
+        try:
+            owner = await self._client.get(resource, named.job.namespace, reference["name"])
+        except NotFound:
+            return None  # so what it owned goes as well
+        except ApiError:
+            return named if created >= named.job.created else None
+        if owner["metadata"]["uid"] != uid or resource == TRAINJOBS:
+            self._owners[uid] = None
+            return None
+        if resource == JOBSETS:
+            named.nodes = named.nodes or nodes_of(owner)
+        controllers = [each for each in owner["metadata"].get("ownerReferences") or () if each.get("controller")]
+        self._owners[uid] = (
+            await self._of(controllers[0], named, created=owner["metadata"]["creationTimestamp"])
+            if controllers
+            else None
+        )
+        return self._owners[uid]
+
+
+def nodes_of(jobset: JsonObject) -> int | None:
+    """Return how many pods of a JobSet train."""
+    for replicated in jobset["spec"]["replicatedJobs"]:
+        if replicated["name"] == NODE:
+            job = replicated["template"]["spec"]
+            return int(replicated.get("replicas", 1)) * int(job.get("completions") or job.get("parallelism") or 1)
+    return None
 
 
 @dataclass(frozen=True, slots=True)

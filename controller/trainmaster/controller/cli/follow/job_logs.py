@@ -3,58 +3,88 @@
 - The logs of the ranks that are followed are passed on as they are written, of every pod and every run of it.
 - Of small jobs the ends of all other logs are kept as well: what a rank said last is of interest when it fails, and by
   then its pod may be gone.
+- A training that is started anew often fails as before, at the same place. Of a traceback whose frames were printed
+  already only the last line is passed on, which says what was raised, with the number of lines that are left out.
+  Nothing is held back before a first traceback has been seen.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import re
 from collections.abc import Callable, Collection, Coroutine, Iterable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt, pod_phase
-from trainmaster.controller.cli.follow.log_lines import KEPT_LINES, LogLines
-from trainmaster.controller.cli.follow.pod_logs import ContainerRun, PodLog
+from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt
+from trainmaster.controller.cli.follow.pod_logs import KEPT_LINES, FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.cli.follow.tracebacks import Tracebacks
 from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, ContainerFailure, rank_of
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.api.constants import LAUNCHER, NODE
 from trainmaster.runtime.jsontree import JsonObject
 
+_BEGINNING: Final = "Traceback (most recent call last):"
+_RANK: Final = re.compile(r"\[(?:default|rank)\d+\]:(?:\[rank\d+\]:)? ?")
+"""What torchrun and torch.distributed put before each line of a traceback."""
+
+_LONGEST: Final = 1000
+
+
+class Tracebacks:
+    """The tracebacks of one log, through all runs of what writes it."""
+
+    def __init__(self) -> None:
+        self._seen: set[tuple[str, ...]] = set()
+        self._held: list[str] = []
+        self._frames: list[str] = []
+
+    @property
+    def is_holding(self) -> bool:
+        """Whether the beginning of a traceback is kept back, since its end is yet to come."""
+        return bool(self._held)
+
+    def shorten(self, lines: list[str]) -> list[str]:
+        """Return the lines that are to be printed now."""
+        if not self._frames and not any(_BEGINNING in line for line in lines):
+            return lines
+        printed: list[str] = []
+        for line in lines:
+            text = _RANK.sub("", line, count=1)
+            if self._frames and text.startswith((" ", "\t")) and len(self._frames) < _LONGEST:
+                self._frames.append(text)
+                self._hold(line, printed)
+            elif self._frames:
+                self._end(line, printed)
+            elif text == _BEGINNING:
+                self._frames = [text]
+                self._hold(line, printed)
+            else:
+                printed.append(line)
+        return printed
+
+    def release(self) -> list[str]:
+        """Return what was kept back, as no more comes."""
+        held, self._held, self._frames = self._held, [], []
+        return held
+
+    def _hold(self, line: str, printed: list[str]) -> None:
+        (self._held if self._seen else printed).append(line)
+
+    def _end(self, line: str, printed: list[str]) -> None:
+        frames = tuple(self._frames)
+        held = self.release()
+        if frames in self._seen:
+            printed.append(f"[{len(held)} lines of a traceback as before] {line}")
+        else:
+            self._seen.add(frames)
+            printed.extend([*held, line])
+
+
 _SMALL: Final = 32
 """Ranks, up to which the ends of all logs are kept: each costs the server a stream."""
 
-_LOOK_EVERY: Final = 1.0
 _HELD_FOR: Final = 1.0
 """Seconds for which the beginning of a traceback waits for its end."""
-
-
-@dataclass(slots=True)
-class _Followed:
-    """The log of one pod."""
-
-    pod: JsonObject | None
-    """None once it is deleted."""
-
-    name: str
-    log: PodLog
-    finish: Callable[[], None]
-    """Passes on what was kept back."""
-
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
-
-    def run(self) -> ContainerRun:
-        if self.pod is None:
-            return ContainerRun(None, is_last=True)
-        return ContainerRun(container_attempt(self.pod, NODE), is_last=pod_phase(self.pod) in {"Succeeded", "Failed"})
-
-    async def wait(self) -> None:
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_EVERY):
-                await self.changed.wait()
-        self.changed.clear()
 
 
 class JobLogs:
@@ -85,7 +115,7 @@ class JobLogs:
         self._ranks = ranks
         self._tail_lines = tail_lines
         self._start = start
-        self._followed: dict[str, _Followed] = {}
+        self._followed: dict[str, FollowedPod] = {}
         self._reading: dict[str, asyncio.Task[None]] = {}
         self._refused = False
         self._tracebacks: dict[tuple[str, int | None], Tracebacks] = {}
@@ -94,8 +124,7 @@ class JobLogs:
         """Take the state of a pod."""
         uid = pod["metadata"]["uid"]
         if (followed := self._followed.get(uid)) is not None:
-            followed.pod = pod
-            followed.changed.set()
+            followed.observe(pod)
             return
         if container_attempt(pod, NODE) is None or not (self._is_shown(pod) or self._is_kept(status, pod)):
             return
@@ -109,14 +138,13 @@ class JobLogs:
             lines=lines,
             tail_lines=self._tail_lines if shown else KEPT_LINES,
         )
-        followed = self._followed[uid] = _Followed(pod, pod["metadata"]["name"], log, finish)
-        self._reading[uid] = self._start(self._follow(followed))
+        followed = self._followed[uid] = FollowedPod(pod, NODE, log)
+        self._reading[uid] = self._start(self._follow(pod["metadata"]["name"], followed, finish))
 
     def forget_pod(self, uid: str) -> None:
         """Take note that a pod was deleted."""
         if (followed := self._followed.get(uid)) is not None:
-            followed.pod = None
-            followed.changed.set()
+            followed.observe(None)
 
     def passes_on(self, failure: ContainerFailure) -> bool:
         """Whether what failed has printed its last lines for everybody to see."""
@@ -142,17 +170,17 @@ class JobLogs:
         """How many bytes were read so far."""
         return sum(followed.log.received for followed in self._followed.values())
 
-    async def _follow(self, followed: _Followed) -> None:
+    async def _follow(self, name: str, followed: FollowedPod, finish: Callable[[], None]) -> None:
         try:
-            await followed.log.follow(followed.run, followed.wait)
+            await followed.follow()
         finally:
-            followed.finish()
+            finish()
         if followed.log.refusal is not None:
             if not self._refused:
                 self._refused = True
                 self._reporter.report(f"logs cannot be read: {followed.log.refusal}", bad=True)
         elif followed.log.lines.is_delivered and followed.log.is_lost:
-            self._reporter.report(f"pod {followed.name} was deleted before its log could be read")
+            self._reporter.report(f"pod {name} was deleted before its log could be read")
 
     def _is_shown(self, pod: JsonObject) -> bool:
         rank = rank_of(pod)

@@ -8,7 +8,13 @@ from typing import Final
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
 from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
-from trainmaster.controller.container_failures import container_statuses, first_failure, rank_of, restart_attempt
+from trainmaster.controller.container_failures import (
+    container_statuses,
+    first_failure,
+    last_run,
+    rank_of,
+    restart_attempt,
+)
 from trainmaster.controller.job_fields import Progress
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
@@ -176,6 +182,8 @@ def container_attempt(pod: JsonObject, container: str) -> int | None:
         state = status.get("state") or {}
         if status["name"] == container and ("running" in state or "terminated" in state):
             return int(status.get("restartCount", 0))
+        if status["name"] == container and "terminated" in (status.get("lastState") or {}):
+            return last_run(status)  # it waits for its next start
     return None
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
-from trainmaster.controller.cli.follow.display.summary import Commands, closing_summary
 from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.summary import Commands, closing_summary
 from trainmaster.controller.cli.output import write_log
 
 
@@ -58,7 +58,7 @@ def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
     if plain or not shows_displays():
         return PlainReporter(commands)
     try:
-        from trainmaster.controller.cli.follow.display.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
+        from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "rich":
             raise

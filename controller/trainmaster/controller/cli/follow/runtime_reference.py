@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
-from trainmaster.controller.cli.manifests import built_in_directory, built_in_file, built_in_names
+from trainmaster.controller.cli.files.manifests import built_in_directory, built_in_file, built_in_names
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource

@@ -43,7 +43,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "history",
-        help="list jobs that have ended, also those that were deleted, and tell what became of one",
         description="List jobs that have ended, those that ended last first, also those that are not there any more; "
         "or tell all that is recorded of one. The manager records them if history.enabled is set in its configuration.",
         allow_abbrev=False,

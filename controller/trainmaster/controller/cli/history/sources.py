@@ -16,16 +16,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
-import aiohttp
-
 from trainmaster.controller.cli.cluster import manager_status
-from trainmaster.controller.history.handlers import PATH
-from trainmaster.controller.history.query import Query, read_query
+from trainmaster.controller.history.query import PATH, Query, read_query
 from trainmaster.controller.history.record import JobRecord, read_record
 from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import FORWARDED_AUTHORIZATION
 from trainmaster.controller.server.authentication import bearer_token
-from trainmaster.controller.server.filters import FORWARDED_AUTHORIZATION
 from trainmaster.runtime.jsontext import JsonError, load_json
 
 _TIMEOUT: Final = 60.0
@@ -107,6 +104,8 @@ class HttpSource:
             raise SourceError(f"{self.url} answers something that is no history; {self.remedy}") from error
 
     async def _get(self, path: str, parameters: Mapping[str, str], *, absent_is_none: bool = False) -> Any:
+        import aiohttp  # noqa: PLC0415 - a deleted job is explained without it
+
         url = self.url.rstrip("/") + path
         options: dict[str, Any] = {"ssl": self.ssl_context, "proxy": self.proxy}
         if self.server_hostname:

@@ -8,10 +8,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from trainmaster.controller.cli.follow.display.summary import Commands
+from trainmaster.controller.cli.follow.follower import follow_jobs
 from trainmaster.controller.cli.follow.job_status import followed_job
 from trainmaster.controller.cli.follow.reporter import make_reporter
-from trainmaster.controller.cli.follow.session import follow_jobs
+from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.jobs.options import (
     INTERRUPTED,
@@ -30,7 +30,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "attach",
-        help="follow a job that runs already",
         description="Follow a TrainJob as `trainmaster run` does, and exit as it does. Ctrl-C ends the following, not "
         "the job. Of a job that has ended it tells how.",
         allow_abbrev=False,

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmaster.controller.cli.jobs.lookup import Job, list_jobs
 from trainmaster.controller.cli.jobs.options import add_cluster_options, namespace_of, on_cluster, report
-from trainmaster.controller.cli.jobs.table import table
+from trainmaster.controller.cli.jobs.rows import table
 from trainmaster.controller.cli.printers import print_objects
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -23,7 +23,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "list",
-        help="list jobs: their states, nodes, restarts and times",
         description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. NODES tells how many "
         "are ready, of how many that are wanted; DURATION is the time from the first start of a container to the end.",
         allow_abbrev=False,

@@ -1,4 +1,5 @@
-"""Whose logs a job has: its pods as members (ranks, launchers, initializers), and which run of a container; pure.
+"""Whose logs a job has: its pods as members (ranks, launchers, initializers), and which run of a container; and reading
+these to their present ends, one as it is, several merged by the times of their lines.
 
 Of a member that was replaced, the newest pod counts. Of a container that waits for its next start, the log of the last
 run is what there is.
@@ -6,7 +7,9 @@ run is what there is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +21,8 @@ from trainmaster.controller.container_failures import (
     last_run,
     rank_of,
 )
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.runtime.api.constants import LAUNCHER, NODE
 from trainmaster.runtime.jobs.constants import (
     JOB_NAME_LABEL,
@@ -53,10 +58,6 @@ class Member:
         return self.pods[0]
 
 
-RunKey = tuple[str, int]
-"""Of a run of a container: the UID of its pod, and how often it had been restarted before."""
-
-
 @dataclass(frozen=True, slots=True)
 class LogSource:
     """One run of a container."""
@@ -69,11 +70,6 @@ class LogSource:
 
     previous: bool
     """Whether the current run is a later one."""
-
-    @property
-    def key(self) -> RunKey:
-        """Which run it is."""
-        return self.pod_uid, self.run
 
 
 def selector(job: Job) -> str:
@@ -141,14 +137,9 @@ def log_source(member: Member, *, previous: bool = False) -> LogSource | None:
     return next(iter([*later, *older]), None)
 
 
-def log_sources(member: Member) -> list[LogSource]:
-    """Return the runs of the current pod's container that can be read, the oldest first."""
-    return _runs(member.pod)[::-1]
-
-
 def _runs(pod: JsonObject) -> list[LogSource]:
     """Return the runs of the training container whose logs can be read, the newest first."""
-    container = _container(pod)
+    container = log_container(pod)
     for status in container_statuses(pod):
         if status["name"] != container:
             continue
@@ -163,7 +154,8 @@ def _runs(pod: JsonObject) -> list[LogSource]:
     return []
 
 
-def _container(pod: JsonObject) -> str:
+def log_container(pod: JsonObject) -> str:
+    """Return the container of a pod whose log counts."""
     names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
     return NODE if NODE in names else names[0]
 
@@ -188,3 +180,82 @@ def why_no_log(pod: JsonObject) -> str:
 
 def _colon(text: str | None) -> str:
     return f": {text}" if text else ""
+
+
+_LINE_LIMIT: Final = 1 << 20
+"""Longer ones are delivered in pieces."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """Which part of a log is wanted, and how it is shown."""
+
+    tail: int | None = None
+    since_seconds: int | None = None
+    timestamps: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is wanted."""
+        return self.tail is None and self.since_seconds is None
+
+    def params(self, source: LogSource) -> dict[str, str]:
+        """Return the parameters of the request."""
+        wanted = {
+            "container": source.container,
+            "previous": "true" if source.previous else None,
+            "tailLines": self.tail,
+            "sinceSeconds": self.since_seconds,
+            "timestamps": "true" if self.timestamps else None,
+        }
+        return {name: str(value) for name, value in wanted.items() if value is not None}
+
+
+async def read(client: KubeClient, namespace: str, source: LogSource, options: LogOptions) -> AsyncIterator[bytes]:
+    """Read a log to its present end.
+
+    Raises:
+        KubeError: It cannot be read.
+    """
+    async with client.stream(PODS.path(namespace, source.pod, "log"), options.params(source)) as chunks:
+        async for chunk in chunks:
+            yield chunk
+
+
+async def lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Cut a stream into lines, without their ends; of a progress bar only its last state."""
+    rest = b""
+    async for chunk in chunks:
+        *complete, rest = (rest + chunk).split(b"\n")
+        for line in complete:
+            yield _visible(line)
+        if len(rest) > _LINE_LIMIT:
+            yield _visible(rest)
+            rest = b""
+    if rest:
+        yield _visible(rest)
+
+
+def _visible(line: bytes) -> bytes:
+    return line.rstrip(b"\r").rpartition(b"\r")[2]
+
+
+async def merged(streams: Mapping[str, AsyncIterator[bytes]]) -> AsyncIterator[tuple[str, bytes]]:
+    """Merge logs with timestamps, by name, in the order of these; yields the name and the line, its time included."""
+    cut = {name: lines(chunks) for name, chunks in streams.items()}
+    firsts = await asyncio.gather(*(anext(stream, None) for stream in cut.values()))
+    heap = [
+        (line.partition(b" ")[0], number, line, name)
+        for number, (name, line) in enumerate(zip(cut, firsts, strict=True))
+        if line is not None
+    ]
+    heapq.heapify(heap)
+    while heap:
+        stamp, number, line, name = heap[0]
+        yield name, line
+        following = await anext(cut[name], None)
+        if following is None:
+            heapq.heappop(heap)
+        else:
+            # A line that is not in order, or the rest of a long one, belongs behind the one before it.
+            heapq.heapreplace(heap, (max(stamp, following.partition(b" ")[0]), number, following, name))

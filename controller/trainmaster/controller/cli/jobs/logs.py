@@ -14,17 +14,20 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from trainmaster.controller.cli.follow.pod_logs import FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.jobs.log_sources import (
+    LogOptions,
     LogSource,
     Member,
-    RunKey,
+    lines,
+    log_container,
     log_source,
-    log_sources,
     members,
+    merged,
+    read,
     selector,
     why_no_log,
 )
-from trainmaster.controller.cli.jobs.log_stream import LogOptions, follow, lines, merged, read
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     FAILURE,
@@ -36,10 +39,10 @@ from trainmaster.controller.cli.jobs.options import (
     on_cluster,
     report,
 )
-from trainmaster.controller.cli.output import write_log_line
+from trainmaster.controller.cli.output import write_log, write_log_line
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound
+from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import PODS
 
 _LOOK_EVERY: Final = 0.5
@@ -50,7 +53,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "logs",
-        help="print what a job has printed: rank 0, another rank or all of them",
         description="Print the log of rank 0 of a job (of its launcher where it has one), of another rank, or of all.",
         allow_abbrev=False,
     )
@@ -188,16 +190,14 @@ async def _print(client: KubeClient, job: Job, logs: Sequence[_Log], *, prefixed
     sys.stdout.flush()
 
 
-async def _write(chunks: AsyncIterator[bytes], *, at_once: bool = False) -> None:
-    """Print a log, each part `at_once` if somebody follows it; a terminal gets it line by line."""
+async def _write(chunks: AsyncIterator[bytes]) -> None:
+    """Print a log; a terminal gets it line by line."""
     on_terminal = sys.stdout.isatty()
     async for part in lines(chunks) if on_terminal else chunks:
         if on_terminal:
             write_log_line(part)
         else:
             sys.stdout.buffer.write(part)
-        if at_once:
-            sys.stdout.flush()
 
 
 async def _read(client: KubeClient, job: Job, log: _Log) -> AsyncIterator[bytes]:
@@ -230,8 +230,10 @@ class _Following:
         self._job = job
         self._arguments = arguments
         self._options = options
-        self._tasks: dict[RunKey, asyncio.Task[None]] = {}
-        self._running: set[RunKey] = set()
+        self._pods: dict[str, FollowedPod] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        """By UID of the pod, as the above."""
+
         self._last: dict[str, asyncio.Task[None]] = {}
         self._told: dict[str, str] = {}
         self._is_first = True
@@ -239,16 +241,15 @@ class _Following:
     async def run(self) -> int:
         """Follow; returns the exit code."""
         try:
-            while True:
-                ended = await self._has_ended()
+            while (ended := await self._has_ended()) is None:
                 await self._look()
-                if ended:
-                    self._running = set()  # what is open is read to its end, and not opened again
-                    break
                 await asyncio.sleep(_LOOK_EVERY)
                 for task in self._tasks.values():
                     if task.done():
                         task.result()  # who reads our output may have gone away
+            await self._look()
+            for pod in self._pods.values():
+                pod.has_ended = True  # what there is is read to its end, and not opened again
             if self._tasks:
                 await asyncio.wait(self._tasks.values())
             elif ended != "deleted":
@@ -273,49 +274,52 @@ class _Following:
         return current.outcome
 
     async def _look(self) -> None:
-        """Look for runs of containers that are not followed yet."""
-        found = await _members(self._client, self._job)
-        chosen = _chosen(found, self._arguments)
-        self._running = set()
+        """Look for pods that are not followed yet, and for what has become of the others."""
+        chosen = _chosen(await _members(self._client, self._job), self._arguments)
         for member in chosen:
-            runs = log_sources(member)
-            if not runs:
+            uid = member.pod["metadata"]["uid"]
+            if uid in self._pods:
+                self._pods[uid].observe(member.pod)
+            elif log_source(member) is not None:
+                self._start(member, uid)
+            else:
                 self._tell(member.name, f"pod {member.pod['metadata']['name']}: {why_no_log(member.pod)}")
-            # A run may begin and end between two looks; but what had ended before the first one is not asked for.
-            for source in runs[-1:] if self._is_first else runs:
-                if not source.previous:
-                    self._running.add(source.key)
-                if source.key not in self._tasks:
-                    self._start(member.name, source)
         if not chosen and not self._tasks:
             self._tell("", "; ".join(_explain_no_pods(self._job)))
         self._is_first = False
 
-    def _start(self, name: str, source: LogSource) -> None:
+    def _start(self, member: Member, uid: str) -> None:
         # Of what starts later, nothing was there before.
         options = self._options if self._is_first else LogOptions(timestamps=self._options.timestamps)
-        before = self._last.get(name)
-        self._tasks[source.key] = self._last[name] = asyncio.create_task(self._follow(name, source, options, before))
+        prefix = f"{member.name} | " if self._arguments.all else ""
+
+        def deliver(lines: list[str]) -> None:
+            write_log("\n".join(prefix + line.rpartition("\r")[2] for line in lines) if prefix else "\n".join(lines))
+            sys.stdout.flush()
+
+        container = log_container(member.pod)
+        log = PodLog(
+            self._client,
+            namespace=self._job.namespace,
+            pod=member.pod["metadata"]["name"],
+            container=container,
+            lines=LogLines(deliver, is_tail=not options.is_whole, with_times=options.timestamps),
+            tail_lines=options.tail,
+            since_seconds=options.since_seconds,
+        )
+        self._pods[uid] = FollowedPod(member.pod, container, log)
+        before = self._last.get(member.name)
+        self._tasks[uid] = self._last[member.name] = asyncio.create_task(self._follow(member.name, uid, before))
 
     def _tell(self, name: str, text: str) -> None:
         if self._told.get(name) != text:
             self._told[name] = text
             report(f"waiting for {name}: {text}" if name else text)
 
-    async def _follow(
-        self, name: str, source: LogSource, options: LogOptions, before: asyncio.Task[None] | None
-    ) -> None:
+    async def _follow(self, name: str, uid: str, before: asyncio.Task[None] | None) -> None:
         if before is not None:
             await asyncio.wait([before])
-        chunks = follow(
-            self._client, self._job.namespace, source, options, is_running=lambda: source.key in self._running
-        )
-        try:
-            if not self._arguments.all:
-                await _write(chunks, at_once=True)
-                return
-            async for line in lines(chunks):
-                write_log_line(line, prefix=f"{name} | ")
-                sys.stdout.flush()
-        except ApiError as error:
-            report(f"{name}: pod {source.pod}: its log cannot be read: {error}")
+        followed = self._pods[uid]
+        await followed.follow()
+        if followed.log.refusal is not None:
+            report(f"{name}: its log cannot be read: {followed.log.refusal}")

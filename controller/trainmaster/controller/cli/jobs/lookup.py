@@ -18,8 +18,7 @@ from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import ApiError, Forbidden, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.runtime.jobs.constants import API_VERSION, GROUP, VERSION
-from trainmaster.runtime.jobs.loader import installed_kinds
+from trainmaster.runtime.jobs.constants import API_VERSION, GROUP, VERSION, installed_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
 _LISTED: Final = 10

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from trainmaster.controller.cli.cluster import running_cluster
-from trainmaster.controller.cli.invocation import invocation
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
-from trainmaster.controller.cli.printers import complain
+from trainmaster.controller.cli.printers import complain, invocation
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError

@@ -44,7 +44,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "restart",
-        help="run a job again, in place of what there is or beside it",
         description="Run a job again. A job is one run: it is deleted, and created anew with what it says. With "
         "--name, a copy is created beside it. A job that runs is ended.",
         allow_abbrev=False,

@@ -13,18 +13,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainmaster.controller.cli.config.plugins import plugin_notices, plugin_problems
+from trainmaster.controller.cli.config.show import plugin_notices, plugin_problems
+from trainmaster.controller.cli.configured import effective_of
 from trainmaster.controller.cli.options import (
     CommandError,
     add_configuration_options,
     add_traceback_option,
-    effective_of,
     reporting_errors,
 )
-from trainmaster.controller.cli.plugins.installed import BROKEN, InstalledPlugin, installed_plugins, with_quarantine
-from trainmaster.controller.cli.plugins.running import quarantined_plugins
+from trainmaster.controller.cli.plugins.installed import (
+    BROKEN,
+    InstalledPlugin,
+    installed_plugins,
+    quarantined_plugins,
+    shown,
+    with_quarantine,
+)
 from trainmaster.controller.cli.plugins.scaffold import ScaffoldError, write_package
-from trainmaster.controller.cli.plugins.show import shown
 from trainmaster.controller.cli.printers import aligned, counted, print_json, to_yaml
 from trainmaster.controller.configuration import Problem
 from trainmaster.runtime.field_errors import did_you_mean
@@ -36,7 +41,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     plugins: argparse.ArgumentParser = commands.add_parser(
         "plugins",
-        help="list, explain and check the plugins that are installed, or begin one",
         description="The plugins of this installation, as a controller with the same configuration would load them.",
         allow_abbrev=False,
     )

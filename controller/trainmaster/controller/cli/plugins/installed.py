@@ -1,23 +1,36 @@
-"""What is installed, and what becomes of it under a configuration.
+"""What is installed, what becomes of it under a configuration, what a manager that runs says of it, and one plugin in
+full.
 
 Guarantee: a plugin that is broken costs its own line only, which says why.
 """
 
 from __future__ import annotations
 
+import inspect
+import re
+import urllib.error
+import urllib.request
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import EntryPoint
-from typing import Any
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-from trainmaster.controller.cli.options import plugin_options_in_effect
+from pydantic import BaseModel
+
+from trainmaster.controller.cli.configured import plugin_options_in_effect
+from trainmaster.controller.cli.options import CommandError
 from trainmaster.controller.configuration import EffectiveConfiguration
+from trainmaster.controller.manager import caches
+from trainmaster.controller.reconciling import rights
+from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.framework.descriptor import Descriptor, describe
-from trainmaster.runtime.framework.framework import SCHEDULERS
+from trainmaster.runtime.framework.framework import SCHEDULERS, Framework
 from trainmaster.runtime.framework.interface import Plugin
 from trainmaster.runtime.framework.loader import describe_point, discover, import_plugin, is_wanted, make_plugin
 from trainmaster.runtime.framework.ordering import order_plugins
+from trainmaster.runtime.listers import Watch
 
 LOADED, DISABLED, NOT_ENABLED, GATED, BROKEN = "loaded", "disabled", "not enabled", "gate closed", "broken"
 QUARANTINED = "quarantined"
@@ -138,3 +151,140 @@ def _left_out(point: EntryPoint, state: str, reason: str) -> InstalledPlugin:
     except PluginInvalid:
         descriptor = None
     return InstalledPlugin(point, state, reason, descriptor, None)
+
+
+_TIMEOUT: Final = 5.0
+_READYZ: Final = "/readyz"
+
+_LINE: Final = re.compile(r"^\[\+\]plugins ok: (.*)$", re.MULTILINE)
+_QUARANTINED: Final = re.compile(r"(\S+) is quarantined (.*)")
+
+
+def quarantined_plugins(address: str) -> dict[str, str]:
+    """Return the plugins that a manager does not call for now, each with the reason.
+
+    Args:
+        address: Where it serves probes, for instance `http://127.0.0.1:8081`; with a path if that is not `/readyz`.
+
+    Raises:
+        CommandError: It cannot be asked.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise CommandError(f"--manager {address!r} is no address; give that of its probes, http://127.0.0.1:8081 say")
+    url = f"{parts.scheme}://{parts.netloc}{parts.path if parts.path not in ('', '/') else _READYZ}?verbose"
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT) as response:  # noqa: S310 - http or https, as was checked
+            text = response.read().decode(errors="replace")
+    except urllib.error.HTTPError as error:
+        text = error.read().decode(errors="replace")  # not ready, and tells all the same
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise CommandError(
+            f"the manager cannot be asked at {url}: {reason}; --manager is where it serves probes"
+        ) from error
+    found = _LINE.search(text)
+    parts_of_line = found[1].split("; ") if found else []
+    return {each[1]: each[2] for part in parts_of_line if (each := _QUARANTINED.match(part))}
+
+
+_ALL_JOBS = "all TrainJobs"
+
+
+def shown(installed: InstalledPlugin) -> dict[str, Any]:
+    """Return what is to be told of a plugin, for people and programs alike; what is empty is left out."""
+    descriptor, plugin = installed.descriptor, installed.plugin
+    told: dict[str, Any] = {
+        "name": installed.name,
+        "about": _summary(plugin),
+        "distribution": f"{installed.distribution} {installed.version}".strip(),
+        "class": installed.point.value,
+        "state": installed.state,
+        "reason": installed.reason,
+    }
+    if descriptor is not None:
+        told |= {
+            "apiVersion": descriptor.api_version,
+            "maturity": descriptor.maturity,
+            "featureGate": descriptor.feature_gate,
+            "order": installed.position,
+            "before": list(descriptor.place.before),
+            "after": list(descriptor.place.after),
+            "priority": descriptor.place.priority,
+            "serves": _whom(installed),
+            "replaces": list(descriptor.replaces),
+            "failurePolicy": descriptor.failure_policy,
+            "extensionPoints": list(descriptor.extension_points),
+        }
+    if descriptor is not None and plugin is not None:
+        told["options"] = _options(installed)
+        told["customPolicies"] = {
+            f"{policy}.custom.config": fields_of(model) for policy, model in descriptor.custom_policies.items()
+        }
+        told["watches"] = _watches(installed)
+    return {key: value for key, value in told.items() if value not in (None, "", [], {})}
+
+
+def _summary(plugin: Any) -> str:
+    text = inspect.getdoc(type(plugin)) if plugin is not None else None
+    return (text or "").partition("\n\n")[0].replace("\n", " ")
+
+
+def _whom(installed: InstalledPlugin) -> str:
+    descriptor = installed.descriptor
+    if descriptor is None:
+        return ""
+    if descriptor.decides:
+        return "the TrainJobs for which its applies_to says so"
+    policies = served_policies(descriptor)
+    return f"TrainJobs whose runtime has {' or '.join(policies)}" if policies else _ALL_JOBS
+
+
+def _options(installed: InstalledPlugin) -> dict[str, Any]:
+    if installed.descriptor is not None and installed.descriptor.options_model is not None:
+        return fields_of(installed.descriptor.options_model)
+    signature = inspect.signature(type(installed.plugin))
+    return {
+        name: {"default": "required" if each.default is each.empty else repr(each.default)}
+        for name, each in signature.parameters.items()
+        # What is a function is for tests and for code that embeds us; no file can hold one.
+        if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY) and not callable(each.default)
+    }
+
+
+def fields_of(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the fields of a model: what each is, and what it is by default."""
+    schema = model.model_json_schema()
+    required = schema.get("required", [])
+    return {
+        name: {
+            **{key: value for key, value in field.items() if key not in ("title", "default")},
+            "default": "required" if name in required else field.get("default"),
+        }
+        for name, field in schema.get("properties", {}).items()
+    }
+
+
+def _watches(installed: InstalledPlugin) -> list[dict[str, Any]]:
+    if installed.plugin is None:
+        return []
+    try:
+        watches = Framework([installed.plugin]).watches()
+    except PluginInvalid as error:
+        return [{"error": str(error)}]
+    return [_watch(each) for each in watches]
+
+
+def _watch(watch: Watch) -> dict[str, Any]:
+    rules = [*caches.policy_rules([watch]), *rights.trainjob_rules([watch])]
+    told = {
+        "apiVersion": watch.api_version,
+        "kind": watch.kind,
+        "labelSelector": watch.label_selector,
+        "namespaces": list(watch.namespaces),
+        "metadataOnly": watch.metadata_only,
+        "workload": watch.workload,
+        "optional": watch.optional,
+        "rights": sorted({verb for rule in rules for verb in rule.verbs if rule.resource == watched_resource(watch)}),
+    }
+    return {key: value for key, value in told.items() if value}

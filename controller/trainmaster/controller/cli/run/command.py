@@ -10,8 +10,10 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import difflib
 import functools
 import logging
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,26 +27,98 @@ from trainmaster.controller.cli.cluster import (
     running_cluster,
     wait_for_manager,
 )
-from trainmaster.controller.cli.follow.display.summary import Commands
+from trainmaster.controller.cli.files.manifests import ManifestError, is_trainjob, load_manifests
+from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
-from trainmaster.controller.cli.follow.session import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
-from trainmaster.controller.cli.invocation import invocation
-from trainmaster.controller.cli.manifests import ManifestError, is_trainjob, load_manifests
-from trainmaster.controller.cli.printers import complain, print_objects
+from trainmaster.controller.cli.follow.summary import Commands
+from trainmaster.controller.cli.printers import complain, invocation, print_objects
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.existing import CHOICES, settle
-from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.options import add_program_options, program_options, refuse_program_options
-from trainmaster.controller.cli.run.script.program import find_program
+from trainmaster.controller.cli.run.script.program import ProgramError, find_program, is_program
 from trainmaster.controller.cli.run.submit import Submission, Submitter
-from trainmaster.controller.cli.run.usage import advice
 from trainmaster.controller.cli.run.work import ManifestRun, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.version import __version__
+
+_OF_TORCHRUN: Final = {"--nnodes": "--nodes", "--nproc-per-node": "--nproc", "--max-restarts": "--retries"}
+_OF_THE_CONTROLLER: Final = frozenset(
+    {"--master-addr", "--master-port", "--node-rank", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"}
+)
+_CLOSE: Final = 0.8
+"""So that `--node` is taken for `--nodes`, and `--output-dir` is left to the program."""
+
+
+def advice(words: Sequence[str], unknown: Sequence[str], options: Sequence[str]) -> str:
+    """Say what unknown words of a command line are probably meant to be.
+
+    Args:
+        words: All behind `trainmaster run`, including what stands behind `--`.
+        unknown: Those in front of `--` that are not understood, in their order.
+        options: What may be given.
+
+    Returns:
+        What follows "unrecognized arguments: ...", of several lines if the whole line can be corrected.
+    """
+    meant = {word: near for word in unknown if word.startswith("-") and (near := _meant(word, options))}
+    set_by_us = [word for word in unknown if _name(word) in _OF_THE_CONTROLLER]
+    told = []
+    if meant:
+        told.append(f"did you mean {' and '.join(dict.fromkeys(meant.values()))}?")
+    if set_by_us:
+        told.append(f"{', '.join(set_by_us)}: the controller sets what torchrun is told by that")
+    line, moved = _corrected(words, unknown, meant)
+    if moved or not (meant or set_by_us):
+        told.append("what is meant for a program stands behind --")
+    if not any(is_program(word) or word == "-m" for word in line):
+        return "; ".join(told)
+    return f"{'; '.join(told)}\n  what next: `{shlex.join(['trainmaster', 'run', *line])}`"
+
+
+def _name(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
+
+
+def _meant(word: str, options: Sequence[str]) -> str | None:
+    name = _name(word)
+    if name in _OF_TORCHRUN:
+        return _OF_TORCHRUN[name]
+    if name in _OF_THE_CONTROLLER:
+        return None
+    names = {option.lstrip("-"): option for option in options if option.startswith("--")}
+    return next((names[near] for near in difflib.get_close_matches(name.lstrip("-"), names, n=1, cutoff=_CLOSE)), None)
+
+
+def _corrected(words: Sequence[str], unknown: Sequence[str], meant: dict[str, str]) -> tuple[list[str], list[str]]:
+    """Return the line as it was probably meant, and what of it was moved behind `--`."""
+    end = words.index("--") if "--" in words else len(words)
+    waiting = list(unknown)
+    kept: list[str] = []
+    moved: list[str] = []
+    dropped: list[str] = []
+    place = kept
+    for word in words[:end]:
+        is_value = not word.startswith("-") and place is not kept and not is_program(word)
+        if waiting and word == waiting[0]:
+            waiting.pop(0)
+            if word in meant:
+                place = kept
+                kept.append(meant[word] + word[len(word.partition("=")[0]) :])
+                continue
+            if word.startswith("-"):
+                place = dropped if _name(word) in _OF_THE_CONTROLLER else moved
+            elif not is_value and not (kept and kept[-1] in meant.values()):
+                place = moved
+        elif not is_value:
+            place = kept
+        place.append(word)
+    behind = [*moved, *words[end + 1 :]]
+    return [*kept, *(["--", *behind] if behind else [])], moved
+
 
 BAD_INPUT = 2
 
@@ -57,7 +131,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
-        help="run a program or TrainJobs, and follow them",
         usage="%(prog)s [options] PROGRAM [-- ARGUMENT...]\n       %(prog)s [options] -m MODULE [-- ARGUMENT...]\n"
         "       %(prog)s [options] FILE...",
         description="Make a TrainJob of a program, or submit everything in the files; follow their TrainJobs and exit "

@@ -7,14 +7,18 @@
   again, since a webhook may learn of that late.
 - TrainJobs are created, because each is one run: the same name cannot run twice. Everything else is applied, so that
   files can be run again. Fields that the schema does not know are errors.
+- What is wrong is told in the words of `trainmaster validate`. It only explains; whether an object is refused is said
+  by the server alone, which may have other definitions, runtimes and plugins.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from trainmaster.controller.cli.files.manifests import CRD_KIND, Manifest, apply_order, is_job, is_trainjob
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.runtime_reference import (
     RuntimeReference,
@@ -22,25 +26,70 @@ from trainmaster.controller.cli.follow.runtime_reference import (
     is_missing,
     reference_of,
 )
-from trainmaster.controller.cli.manifests import CRD_KIND, Manifest, apply_order, is_job, is_trainjob
 from trainmaster.controller.cli.responses import (
     APPLY,
     FIELD_MANAGER,
     JSON,
     Rejected,
+    RestMapper,
     error_lines,
     send,
     unknown_kind,
     warnings_in,
 )
-from trainmaster.controller.cli.restmapper import RestMapper
-from trainmaster.controller.cli.run.diagnosis import Diagnosis
 from trainmaster.controller.cli.run.existing import Taken
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
+
+
+class Diagnosis:
+    """Of the manifests of some files; made when it is asked for, since most files are sound.
+
+    Args:
+        manifests: The manifests.
+        namespace: Of objects that name none.
+    """
+
+    def __init__(self, manifests: Sequence[Manifest], *, namespace: str | None) -> None:
+        self._manifests = manifests
+        self._namespace = namespace
+
+    def errors(self, manifest: Manifest | None = None) -> list[str]:
+        """Return what is wrong with a manifest, or with all of them."""
+        if manifest is not None:
+            return list(self._errors.get(id(manifest), ()))
+        return [error for errors in self._errors.values() for error in errors]
+
+    @functools.cached_property
+    def _errors(self) -> Mapping[int, list[str]]:
+        # Most files are sound, and these take longer than all the rest.
+        try:
+            from trainmaster.controller.cli.files.offline import OfflineValidation  # noqa: PLC0415 - see above
+        except ImportError:
+            return {}
+        from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins  # noqa: PLC0415 - see above
+        from trainmaster.runtime.jobs.loader import load_job_kinds  # noqa: PLC0415 - see above
+
+        try:
+            validation = OfflineValidation(
+                self._manifests,
+                Framework(load_plugins()),
+                namespace=self._namespace or "default",
+                job_kinds=load_job_kinds,
+                runtimes_elsewhere=True,
+            )
+        except (ImportError, RuntimeError, PluginInvalid):
+            return {}
+        return {
+            id(validated.manifest): [
+                str(diagnostic) for diagnostic in validated.diagnostics if diagnostic.severity == "error"
+            ]
+            for validated in validation.validated
+        }
+
 
 _LATE_AT_MOST = 10.0
 """Seconds that the caches of a webhook may be behind; they follow watches, which take less than one."""

@@ -10,15 +10,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.controller.cli.manifests import Manifest, is_trainjob
+from trainmaster.controller.cli.files.manifests import Manifest, is_trainjob
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.run.diagnosis import Diagnosis
-from trainmaster.controller.cli.run.script import ownership
 from trainmaster.controller.cli.run.script.options import Options
-from trainmaster.controller.cli.run.script.prepare import check_program, local_objects, remote_objects
+from trainmaster.controller.cli.run.script.prepare import (
+    check_program,
+    config_maps,
+    discard,
+    discard_predecessors,
+    find_runtime,
+    give,
+    local_objects,
+    remote_objects,
+)
 from trainmaster.controller.cli.run.script.program import Program
-from trainmaster.controller.cli.run.script.runtime import find_runtime
-from trainmaster.controller.cli.run.submit import Submission, Submitter, require_trainjobs
+from trainmaster.controller.cli.run.submit import Diagnosis, Submission, Submitter, require_trainjobs
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 
@@ -113,7 +119,7 @@ class ProgramRun:
         runtime = await find_runtime(self._program, self._options, client, namespace=namespace, report=report)
         objects = local_objects if is_local else functools.partial(remote_objects, report=report)
         found = objects(self._program, self._options, runtime)
-        self._config_maps = ownership.config_maps(found)
+        self._config_maps = config_maps(found)
         self._is_described = True
         return found
 
@@ -128,16 +134,16 @@ class ProgramRun:
         try:
             submission = await submitter.submit(report)
         except Rejected:
-            await ownership.discard(client, self._config_maps, namespace)
+            await discard(client, self._config_maps, namespace)
             raise
         except KubeError:
             # Nobody knows whether the TrainJob is there.
             for name in self._config_maps:
                 report(f"warning: ConfigMap {namespace}/{name} may have been left behind")
             raise
-        await ownership.give(client, self._config_maps, submission.jobs[0], report=report)
+        await give(client, self._config_maps, submission.jobs[0], report=report)
         if self._options.name is not None:
-            await ownership.discard_predecessors(client, self._config_maps, submission.jobs[0])
+            await discard_predecessors(client, self._config_maps, submission.jobs[0])
         return submission
 
     def _check(self, python: str | None, report: Report) -> None:

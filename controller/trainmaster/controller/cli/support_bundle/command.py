@@ -21,14 +21,11 @@ from trainmaster.controller.cli.jobs.options import FAILURE
 from trainmaster.controller.cli.options import CommandError, read_token, reporting_errors
 from trainmaster.controller.cli.printers import complain, counted
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.support_bundle import embedded, manager, workloads
-from trainmaster.controller.cli.support_bundle.archive import ROOT, refuse_existing, write, write_file
-from trainmaster.controller.cli.support_bundle.bundle import Bundle
-from trainmaster.controller.cli.support_bundle.cluster import gather_cluster, gather_doctor
-from trainmaster.controller.cli.support_bundle.configuration import add_configuration
-from trainmaster.controller.cli.support_bundle.reading import Reading
+from trainmaster.controller.cli.support_bundle import manager, workloads
+from trainmaster.controller.cli.support_bundle.bundle import ROOT, Bundle, Reading, refuse_existing, write, write_file
+from trainmaster.controller.cli.support_bundle.manager import add_configuration
 from trainmaster.controller.cli.support_bundle.redaction import Redactor
-from trainmaster.controller.cli.support_bundle.versions import gather_versions
+from trainmaster.controller.cli.support_bundle.workloads import gather_cluster, gather_doctor, gather_versions
 from trainmaster.controller.configuration import OFF, ConfigurationFile
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -47,7 +44,6 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "support-bundle",
-        help="gather what a maintainer needs to help, in one file",
         description="Gather versions, the configuration and the logs of the manager, jobs and what they are made of, "
         "and what doctor says, in one archive. Nothing is written to the cluster. Credentials, values of environment "
         "variables, and data of Secrets and ConfigMaps are left out; what could not be had is told in its index.json.",
@@ -212,10 +208,10 @@ async def _gather_manager(reading: Reading, redactor: Redactor, namespace: str, 
 
 
 async def _gather_embedded(bundle: Bundle, redactor: Redactor, directory: Path) -> None:
-    text = embedded.gather_files(bundle, redactor, directory)
+    text = manager.gather_files(bundle, redactor, directory)
     if text is None:
         return
     files = [ConfigurationFile("configuration", text)]
     metrics = add_configuration(bundle, redactor, "embedded", files).configuration.metrics
     if metrics.bind_address != OFF:
-        await embedded.gather_metrics(bundle, metrics.bind_address, secure=metrics.secure_serving)
+        await manager.gather_metrics(bundle, metrics.bind_address, secure=metrics.secure_serving)

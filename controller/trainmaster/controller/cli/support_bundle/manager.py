@@ -1,27 +1,90 @@
-"""The manager: what is in its namespace, its configuration, its logs, its metrics and its pages below `/debug/`."""
+"""The manager: what is in its namespace, its configuration, its logs, its metrics and its pages below `/debug/`; and
+what an embedded cluster keeps beside its API, in its state directory.
+
+Options of plugins may be anything, so that no text in them is kept.
+"""
 
 from __future__ import annotations
 
+import functools
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from trainmaster.controller.cli.config.text import KEY, held_files
-from trainmaster.controller.cli.doctor.facts import DEPLOYMENTS, SERVICE_ACCOUNTS, find_managers
-from trainmaster.controller.cli.doctor.findings import Unknown
-from trainmaster.controller.cli.support_bundle.bundle import LOG_LINES, end_of_log
-from trainmaster.controller.cli.support_bundle.reading import Reading
-from trainmaster.controller.configuration import OFF, Configuration, ConfigurationFile, parse_address
+from trainmaster.controller.cli.doctor.facts import Unknown, find_managers
+from trainmaster.controller.cli.probes import DEPLOYMENTS, ENDPOINT_SLICES, SERVICE_ACCOUNTS, read_local, read_page
+from trainmaster.controller.cli.rbac import AS_DEPLOYED
+from trainmaster.controller.cli.support_bundle.bundle import LOG_LINES, Bundle, Reading, end_of_log
+from trainmaster.controller.cli.support_bundle.redaction import Redactor
+from trainmaster.controller.configuration import (
+    OFF,
+    Configuration,
+    ConfigurationFile,
+    ConfigurationInvalid,
+    EffectiveConfiguration,
+    complete,
+    decode_configuration,
+    parse_address,
+)
+from trainmaster.controller.configuration.loading import merged
 from trainmaster.controller.container_failures import container_statuses
-from trainmaster.controller.kube.rest.errors import KubeError, from_response
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, PODS, SERVICES, Resource
+from trainmaster.controller.debugging import state
+from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.kube.rest.resources import (
+    CONFIGMAPS,
+    EVENTS,
+    LEASES,
+    PODS,
+    SERVICES,
+)
 from trainmaster.controller.manager.roles import NAME
-from trainmaster.controller.server.filters import FORWARDED_AUTHORIZATION
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.yamltext import YamlError, load_yaml
 
-_ENDPOINTS: Final = Resource("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", namespaced=True)
-_LISTED: Final = (DEPLOYMENTS, SERVICES, _ENDPOINTS, LEASES, CONFIGMAPS, EVENTS)
+
+def add_configuration(
+    bundle: Bundle, redactor: Redactor, directory: str, files: Sequence[ConfigurationFile]
+) -> EffectiveConfiguration:
+    """Add a configuration; returns what is in effect: with none, or with one that is wrong, that of our manifests."""
+    deployed = complete(AS_DEPLOYED)
+    if not files:
+        bundle.lacks(f"{directory}/configuration.json", "no ConfigMap of the configuration was found")
+        return deployed
+    try:
+        effective = complete(decode_configuration(files))
+    except ConfigurationInvalid as error:
+        bundle.lacks(f"{directory}/configuration.json", f"it cannot be used: {error}")
+        _add_given(bundle, redactor, directory, files)
+        return deployed
+    _add_given(bundle, redactor, directory, files)
+    shown = {
+        "inEffect": state.configuration(effective.configuration),
+        "featureGates": dict(effective.features),
+        "notices": [str(each) for each in effective.notices],
+        "problems": [str(each) for each in effective.problems],
+    }
+    bundle.add(f"{directory}/configuration.json", shown)
+    return effective
+
+
+def _add_given(bundle: Bundle, redactor: Redactor, directory: str, files: Sequence[ConfigurationFile]) -> None:
+    """Add what the files say together, without their comments."""
+    try:
+        given: Any = functools.reduce(merged, (load_yaml(file.text) for file in files))
+    except YamlError:
+        return  # what is wrong with it has been said
+    redactor.learn(given)  # before it is taken out
+    plugins = given.get("plugins") if isinstance(given, dict) else None
+    if isinstance(plugins, dict) and "options" in plugins:
+        plugins["options"] = state.without_texts(plugins["options"])
+    bundle.add(f"{directory}/configuration.given.json", given)
+
+
+_LISTED: Final = (DEPLOYMENTS, SERVICES, ENDPOINT_SLICES, LEASES, CONFIGMAPS, EVENTS)
 
 _LOGS: Final = 20
 """Runs of containers whose logs are read."""
@@ -52,7 +115,7 @@ class Installation:
     configuration: list[ConfigurationFile]
     """Its configuration files."""
 
-    pods: list[str]
+    pods: list[JsonObject]
 
 
 async def gather_manager(reading: Reading, namespace: str) -> Installation:
@@ -75,7 +138,7 @@ async def gather_manager(reading: Reading, namespace: str) -> Installation:
         await _add_log(reading, namespace, pod, container, previous=previous)
     if len(logs) > _LOGS:
         reading.bundle.lacks(f"{len(logs) - _LOGS} more logs in namespace {namespace}", f"{_LOGS} are read at most")
-    return Installation(configuration, [str(pod["metadata"]["name"]) for pod in pods])
+    return Installation(configuration, pods)
 
 
 def _is_manager(deployment: JsonObject) -> bool:
@@ -132,7 +195,7 @@ async def _add_log(reading: Reading, namespace: str, pod: str, container: str, *
 
 
 async def gather_pages(
-    reading: Reading, namespace: str, pods: Sequence[str], configuration: Configuration, *, token: str = ""
+    reading: Reading, namespace: str, pods: Sequence[JsonObject], configuration: Configuration, *, token: str = ""
 ) -> None:
     """Gather what the manager serves: metrics, and pages below `/debug/`, by way of the API server.
 
@@ -157,21 +220,60 @@ async def gather_pages(
     port = parse_address(address)[1]
     for pod in pods:
         for path, file in paths.items():
-            proxied = f"/api/v1/namespaces/{namespace}/pods/{scheme}:{pod}:{port}/proxy/{path}"
-            added = await _add_page(reading, proxied, f"manager/{namespace}/pages/{pod}/{file}", token)
-            if not added and path == "metrics":
-                break  # nor any other
+            added = f"manager/{namespace}/pages/{pod['metadata']['name']}/{file}"
+            try:
+                page = await read_page(reading.client, pod, path, scheme=scheme, port=port, token=token)
+            except KubeError as error:
+                reading.failed(added, "get pods/proxy for", error)
+                if path == "metrics":
+                    break  # nor any other
+            else:
+                reading.bundle.add(added, page)
 
 
-async def _add_page(reading: Reading, path: str, file: str, token: str) -> bool:
-    """Add one page; returns whether it could be read."""
-    shown = {FORWARDED_AUTHORIZATION: f"Bearer {token}"} if token else None
+_LOG_FILES: Final = ("cluster.log", "manager.log")
+
+
+def gather_files(bundle: Bundle, redactor: Redactor, directory: Path) -> str | None:
+    """Gather the logs of an embedded cluster; returns the configuration file of its manager, if it has one."""
+    if token := _read(bundle, directory / "token"):
+        redactor.learn_value(token.strip())
+    for name in _LOG_FILES:
+        _add_log_file(bundle, directory / name)
+    return _read(bundle, directory / "manager.yaml")
+
+
+async def gather_metrics(bundle: Bundle, address: str, *, secure: bool) -> None:
+    """Gather the metrics of a manager that serves them on this machine."""
+    url = f"{'https' if secure else 'http'}://{address}/metrics"
     try:
-        status, headers, body = await reading.client.raw("GET", path, accept="*/*", headers=shown)
-        if status >= 300:
-            raise from_response(status, headers, body, request=f"GET {path}", source=reading.client.config.source)
-    except KubeError as error:
-        reading.failed(file, "get pods/proxy for", error)
-        return False
-    reading.bundle.add(file, body.decode(errors="replace"))
-    return True
+        bundle.add("embedded/metrics.txt", await read_local(url))
+    except OSError as error:
+        bundle.lacks("metrics of the manager", str(error))
+
+
+def _add_log_file(bundle: Bundle, path: Path) -> None:
+    most = bundle.log_bytes
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - most))
+            text = end_of_log(file.read(), is_cut=size > most)
+    except FileNotFoundError:
+        bundle.lacks(str(path), "it does not exist")
+    except OSError as error:
+        bundle.lacks(str(path), error.strerror or str(error))
+    else:
+        remark = f"the last {most} bytes of {size}" if size > most else ""
+        bundle.add(f"embedded/{path.name}", text, remark=remark)
+
+
+def _read(bundle: Bundle, path: Path) -> str | None:
+    """Read a small file, if it is there."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        bundle.lacks(str(path), error.strerror or str(error))
+        return None

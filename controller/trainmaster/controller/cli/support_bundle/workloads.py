@@ -1,27 +1,146 @@
-"""Jobs and what they are made of: TrainJobs, jobs of `kubeflow.org/v1`, JobSets, Jobs, pods, PodGroups and events."""
+"""What is gathered beside the manager: versions; definitions, webhook configurations, runtimes, nodes, and what
+`doctor` says; jobs with what they are made of and what is said of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import platform
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
+from importlib.metadata import distributions
 from typing import Final
 
+from trainmaster.controller.certificates.webhook_names import MUTATING, VALIDATING
+from trainmaster.controller.cli.crds import definition_files
+from trainmaster.controller.cli.doctor.command import look
+from trainmaster.controller.cli.doctor.facts import OTHERS, fetch_version
 from trainmaster.controller.cli.explain.gathering import gather
-from trainmaster.controller.cli.explain.machine import to_json
-from trainmaster.controller.cli.explain.resources import BATCH_JOBS, POD_GROUPS
+from trainmaster.controller.cli.explain.text import to_json
 from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job, v1_kinds
-from trainmaster.controller.cli.support_bundle.reading import Reading, joined
+from trainmaster.controller.cli.probes import BATCH_JOBS, DEFINITIONS, NODES, POD_GROUPS
+from trainmaster.controller.cli.support_bundle.bundle import Bundle, Reading, joined
+from trainmaster.controller.configuration import EffectiveConfiguration
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.explain.explanation import explain
-from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
-from trainmaster.controller.resources import JOBSETS, TRAINJOBS
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.runtime.api.constants import GROUP, JOBSET_API_VERSION
+from trainmaster.runtime.framework import Framework
+from trainmaster.runtime.framework.loader import discover
+from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.version import __version__
+
+
+async def gather_versions(bundle: Bundle, client: KubeClient | None) -> bool:
+    """Gather versions; returns whether the cluster answers."""
+    versions: JsonObject = {
+        "trainmaster": __version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "plugins": {
+            point.name: f"{point.dist.name} {point.dist.version}" if point.dist else "unknown" for point in discover()
+        },
+        "distributions": dict(sorted({each.name: each.version for each in distributions()}.items())),
+    }
+    answers = False
+    if client is not None:
+        try:
+            version = await fetch_version(client)
+        except KubeError as error:
+            bundle.lacks("the cluster", str(error))
+        else:
+            answers = True
+            versions["kubernetes"] = version.known if isinstance(version.known, str) else None
+    bundle.add("versions.json", versions)
+    return answers
+
+
+DOCTOR_TIMEOUT: Final = 60.0
+"""Seconds; it plans each TrainJob of the cluster, of which there may be thousands."""
+
+_GROUPS: Final = frozenset({GROUP, JOBS_GROUP, JOBSET_API_VERSION.partition("/")[0], "*"})
+
+
+async def gather_cluster(reading: Reading, namespaces: Sequence[str | None]) -> None:
+    """Gather what jobs of all namespaces, or of some, have in common."""
+    await _add_definitions(reading)
+    for kind in (MUTATING, VALIDATING):
+        found, remark = await reading.list(kind)
+        reading.bundle.add_objects(f"cluster/{kind.name}.json", filter(_is_about_jobs, found), remark=remark)
+    nodes, remark = await reading.list(NODES)
+    for node in nodes:
+        (node.get("status") or {}).pop("images", None)
+    reading.bundle.add_objects(f"cluster/{NODES.name}.json", nodes, remark=remark)
+    found, remark = await reading.list(CLUSTER_TRAINING_RUNTIMES)
+    reading.bundle.add_objects(f"cluster/{CLUSTER_TRAINING_RUNTIMES.name}.json", found, remark=remark)
+    for namespace in namespaces:
+        found, remark = await reading.list(TRAINING_RUNTIMES, namespace)
+        for each in sorted({str(runtime["metadata"]["namespace"]) for runtime in found}):
+            own = [runtime for runtime in found if runtime["metadata"]["namespace"] == each]
+            reading.bundle.add_objects(f"namespaces/{each}/{TRAINING_RUNTIMES.name}.json", own, remark=remark)
+
+
+async def gather_doctor(
+    reading: Reading, effective: EffectiveConfiguration, framework: Framework, *, namespace: str
+) -> None:
+    """Gather what `trainmaster doctor` says of the namespace of the manager."""
+    path = f"manager/{namespace}/doctor.json"
+    try:
+        async with asyncio.timeout(DOCTOR_TIMEOUT):
+            lines = await look(reading.client.config, effective, framework, namespace=namespace)
+    except TimeoutError:
+        reading.bundle.lacks(path, f"it took longer than {DOCTOR_TIMEOUT:g} s")
+    except KubeError as error:
+        reading.bundle.lacks(path, str(error))
+    else:
+        reading.bundle.add(path, [line._asdict() for line in lines])
+
+
+async def _add_definitions(reading: Reading) -> None:
+    """Add which versions of definitions there are; their schemas are long, and known by these."""
+    found = []
+    for name in [*definition_files(), *OTHERS]:
+        try:
+            definition = await reading.client.get(DEFINITIONS, None, name)
+        except NotFound:
+            found.append({"name": name, "installed": False})
+        except KubeError as error:
+            reading.failed(f"{DEFINITIONS.name} {name}", "get", error)
+        else:
+            found.append(_versions(name, definition))
+    reading.bundle.add("cluster/definitions.json", found)
+
+
+def _versions(name: str, definition: JsonObject) -> JsonObject:
+    metadata, status = definition["metadata"], definition.get("status") or {}
+    return {
+        "name": name,
+        "installed": True,
+        "versions": [
+            {field: each.get(field) for field in ("name", "served", "storage")}
+            for each in definition["spec"]["versions"]
+        ],
+        "storedVersions": status.get("storedVersions"),
+        "conditions": status.get("conditions"),
+        "labels": metadata.get("labels"),
+        "annotations": metadata.get("annotations"),
+        "created": metadata.get("creationTimestamp"),
+    }
+
+
+def _is_about_jobs(configuration: JsonObject) -> bool:
+    """Tell whether a webhook sees jobs or what they are made of."""
+    rules = [rule for webhook in configuration.get("webhooks") or () for rule in webhook.get("rules") or ()]
+    return any(_GROUPS.intersection(rule.get("apiGroups") or ()) for rule in rules)
+
 
 EXPLAIN_TIMEOUT: Final = 60.0
 """Seconds for all of them."""

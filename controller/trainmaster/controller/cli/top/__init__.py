@@ -1,1 +1,1 @@
-"""`trainmaster top`: jobs, nodes and managers of a cluster, on a screen that is kept current."""
+"""`trainmaster top`: jobs, nodes and managers of a cluster, on a screen that is kept current or as tables."""

@@ -99,3 +99,7 @@ SERVICES = Resource("", "v1", "Service", "services", namespaced=True)
 NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "Event", "events", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
+ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
+
+FORWARDED_AUTHORIZATION = "X-Trainmaster-Authorization"
+"""The header in which a token comes through the proxy of the API server, which keeps `Authorization` to itself."""

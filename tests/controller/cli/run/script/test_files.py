@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.files import Files, collect_files
-from trainmaster.controller.cli.run.script.notebook import Notebook, cell_of, convert_notebook
+from trainmaster.controller.cli.run.script.program import Notebook, ProgramError, cell_of, convert_notebook
 
 
 def write(root: Path, *paths: str, content: str = "x") -> None:

@@ -8,8 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.controller.cli.run.script.imports import Imports, imports_of
-from trainmaster.controller.cli.run.script.interpreter import installation_advice, is_this, missing_modules
+from trainmaster.controller.cli.run.script.imports import (
+    Imports,
+    imports_of,
+    installation_advice,
+    is_this,
+    missing_modules,
+)
 
 
 def imports(root: Path, text: str, **files: str) -> Imports:

@@ -1,19 +1,115 @@
-"""What a program imports: the modules beside it, whose own imports count as well, and what has to be installed.
+"""What a program imports: the modules beside it, whose own imports count as well, what has to be installed, and which
+framework it trains with.
 
-Nothing is imported or run to find out: the syntax trees tell. A name that is imported under a condition, in a `try` or
-only for types counts as imported, but nobody can say that the program needs it.
+- Nothing is imported or run to find out: the syntax trees tell. A name that is imported under a condition, in a `try`
+  or only for types counts as imported, but nobody can say that the program needs it.
+- Pods of an embedded cluster run with the environment in which the cluster was started. That need not be the
+  environment of this command, so its Python is asked what it has.
 """
 
 from __future__ import annotations
 
 import ast
 import itertools
+import json
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib.machinery import PathFinder
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Framework:
+    """How programs of a framework are run."""
+
+    name: str
+    """The policy of runtimes that serve it: `mlPolicy.<name>`."""
+
+    runtime: str
+    """The built-in runtime."""
+
+    modules: frozenset[str]
+    """Modules that programs of this framework import: the framework itself, and what stands on it alone."""
+
+
+TORCH: Final = Framework(
+    "torch",
+    "torch-distributed",
+    frozenset(
+        {
+            *("torch", "torchvision", "torchaudio", "torchtune", "lightning", "pytorch_lightning", "accelerate"),
+            *("deepspeed", "ignite", "peft", "timm", "transformers", "trl"),
+        }
+    ),
+)
+FRAMEWORKS: Final = (
+    TORCH,
+    Framework("jax", "jax-distributed", frozenset({"jax", "flax", "optax", "equinox", "haiku"})),
+    Framework("xgboost", "xgboost-distributed", frozenset({"xgboost"})),
+)
+"""In the order in which they are looked for: JAX and XGBoost are also used by programs that train with PyTorch."""
+
+
+def framework_of(modules: Collection[str]) -> Framework | None:
+    """Return the framework that a program trains with; None: without one that is known."""
+    return next((framework for framework in FRAMEWORKS if framework.modules.intersection(modules)), None)
+
+
+def imported_of(framework: Framework, modules: Collection[str]) -> str:
+    """Return the module by which a framework was found: itself, if the program imports it."""
+    found = sorted(framework.modules.intersection(modules), key=lambda name: (name != framework.name, name))
+    return found[0]
+
+
+_ASK: Final = """
+import importlib.util, json, sys
+print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
+"""
+_TIMEOUT: Final = 10.0
+
+_DISTRIBUTIONS: Final = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "google": "",
+    "pytorch_lightning": "pytorch-lightning",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""What modules are called on PyPI where that is another name; empty: that depends."""
+
+
+def is_this(python: str) -> bool:
+    """Whether a path is that of the interpreter that runs this; the same program in another environment is not."""
+    there, here = Path(python).absolute(), Path(sys.executable).absolute()
+    return there.parent == here.parent and there.resolve() == here.resolve()  # it has several names in each
+
+
+def missing_modules(names: Sequence[str], *, python: str) -> list[str]:
+    """Return which modules are not installed for an interpreter; none if it cannot be asked."""
+    if not names:
+        return []
+    if is_this(python):
+        return [name for name in names if name not in sys.modules and find_spec(name) is None]
+    try:
+        done = subprocess.run(  # noqa: S603 - the interpreter that runs the cluster of this user
+            [python, "-P", "-c", _ASK, *names], check=True, capture_output=True, timeout=_TIMEOUT, text=True
+        )
+        found = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return []
+    return [name for name in names if name in found]
+
+
+def installation_advice(modules: Sequence[str], *, python: str) -> str:
+    """Return the command that installs modules for an interpreter."""
+    names = [name for name in (_DISTRIBUTIONS.get(module, module) for module in modules) if name]
+    return f"{python} -m pip install {' '.join(names)}" if names else f"install it for {python}"
+
 
 _FILES_AT_MOST: Final = 1000
 """Of the modules beside a program; what they import beyond says hardly more."""

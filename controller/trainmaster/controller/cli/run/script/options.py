@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from trainmaster.controller.cli.run.script.errors import ProgramError
+from trainmaster.controller.cli.run.script.program import ProgramError
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
 AUTO: Final = "auto"

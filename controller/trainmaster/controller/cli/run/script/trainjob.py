@@ -14,11 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from trainmaster.controller.cli.run.script.errors import ProgramError
 from trainmaster.controller.cli.run.script.files import Files
 from trainmaster.controller.cli.run.script.options import AUTO, Options
-from trainmaster.controller.cli.run.script.ownership import labels
-from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.controller.cli.run.script.program import Program, ProgramError
 from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
@@ -51,6 +49,15 @@ class Runtime:
 
     torchrun: bool
     """Whether processes are started by torchrun."""
+
+
+_LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
+_INSTANCE: Final = "app.kubernetes.io/instance"
+
+
+def labels(job: str) -> dict[str, str]:
+    """Return the labels of the ConfigMaps of a job."""
+    return {**_LABELS, _INSTANCE: job}
 
 
 def job_name(program: Program) -> str:

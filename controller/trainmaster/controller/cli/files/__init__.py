@@ -1,0 +1,1 @@
+"""Commands for objects in files that ask no cluster: `render`, `validate`, `convert`; and reading such files."""

@@ -1,0 +1,226 @@
+"""What followed jobs have come to, said once at the end: result, duration, cause, and what to do next; pure.
+
+What went well comes first and what failed last, so that the cause is what one sees.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from trainmaster.controller.cli.follow.failures import Failure
+from trainmaster.controller.cli.follow.job_status import JobStatus, pod_phase
+from trainmaster.controller.cli.output import plain
+from trainmaster.controller.cli.printers import invocation
+from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL
+from trainmaster.controller.kube.clock import seconds_between
+from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
+from trainmaster.runtime.jsontree import JsonObject
+
+
+def clock(seconds: float) -> str:
+    """Write a duration: `0:42`, `1:02:03`, `2d 01:02`."""
+    minutes, second = divmod(int(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02}:{minute:02}"
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minutes}:{second:02}"
+
+
+_WORDS: Final = {"Running": "running", "Succeeded": "done", "Pending": "pending", "Failed": "failed"}
+_PROMISING: Final = ("Running", "Succeeded")
+
+
+@dataclass(frozen=True, slots=True)
+class RankGroup:
+    """Pods that do the same, of a replicated job of the JobSet."""
+
+    name: str
+    total: int
+    phases: Counter[str]
+    """How many of them are in which phase, or kept by what."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more is to come of them."""
+        return self.phases["Succeeded"] >= self.total > 0
+
+    @property
+    def has_trouble(self) -> bool:
+        """Whether one of them failed, or is kept from running by something that has a name."""
+        return any(
+            phase not in {*_PROMISING, "Pending", "ContainerCreating", "PodInitializing"} for phase in self.phases
+        )
+
+    @property
+    def text(self) -> str:
+        """For instance `2/4 running, 1 pending`."""
+        if not self.phases:
+            return f"0/{self.total} pods"
+        first = next((each for each in _PROMISING if self.phases[each]), None) or self.phases.most_common(1)[0][0]
+        parts = [f"{self.phases[first]}/{self.total} {_WORDS.get(first, first)}"]
+        parts += [f"{self.phases[each]} {_WORDS.get(each, each)}" for each in sorted(self.phases) if each != first]
+        return ", ".join(parts)
+
+
+def rank_groups(status: JobStatus) -> list[RankGroup]:
+    """Return the groups of a job in the order in which they start; of a rank that was replaced, its last pod counts."""
+    latest: dict[tuple[str, str, str], JsonObject] = {}
+    for pod in sorted(status.pods.values(), key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
+        labels = pod["metadata"].get("labels") or {}
+        group = labels.get(REPLICATED_JOB_LABEL, NODE)
+        latest[group, labels.get(JOB_INDEX_LABEL, "0"), labels.get(COMPLETION_INDEX_ANNOTATION, "0")] = pod
+    groups = []
+    for name in sorted({name for name, _, _ in latest} | ({NODE} if status.nodes else set()), key=_order):
+        phases = Counter(pod_phase(pod) for (group, _, _), pod in latest.items() if group == name)
+        total = max(phases.total(), (status.nodes or 0) if name == NODE else 0)
+        groups.append(RankGroup(name, total, phases))
+    return groups
+
+
+def _order(name: str) -> tuple[int, str]:
+    return (0 if name.endswith("initializer") else 2 if name == NODE else 1), name
+
+
+def summary(groups: Iterable[RankGroup]) -> str:
+    """Say of all groups what matters most: the first that is not done yet; of a job that is, its ranks."""
+    listed = list(groups)
+    if not listed:
+        return ""
+    current = next((group for group in listed if not group.is_done), listed[-1])
+    return current.text if current.name == NODE else f"{current.name} {current.text}"
+
+
+Kind = Literal["plain", "good", "bad", "quiet"]
+
+_CAUSE: Final = re.compile(r"; attempt \d+(?:, restart \d+)?: ")
+"""Behind it the message of a condition tells of the first failure."""
+
+_LISTED: Final = 10
+"""Jobs that did not fail; more are counted."""
+
+_EXPLAINED: Final = 3
+"""Jobs whose failures are told with their last lines; of more, one line each."""
+
+_OTHERS: Final = 5
+_LINE_LENGTH: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryLine:
+    """A line, and what it means."""
+
+    text: str
+    kind: Kind = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """How commands for the followed jobs are to be written."""
+
+    namespace: str = "default"
+    """The one that they take if none is named."""
+
+    kubeconfig: str | None = None
+    """The one that they need to have named."""
+
+    deletes: bool = False
+    """Whether jobs are deleted when they have ended, and nothing can be done with them any more."""
+
+    def line(self, verb: str, jobs: Sequence[JobStatus], *options: str) -> str:
+        """Return a command for one job, or for any one of several."""
+        namespaces = {status.job.namespace for status in jobs}
+        return invocation(
+            verb,
+            jobs[0].job.name if len(jobs) == 1 else "JOB",
+            *options,
+            namespace=next(iter(namespaces)) if len(namespaces) == 1 else "NAMESPACE",
+            default_namespace=self.namespace,
+            kubeconfig=self.kubeconfig,
+        )
+
+
+def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLine]:
+    """Say what jobs have come to, and what to do next."""
+    complete = [status for status in jobs if status.outcome == COMPLETE]
+    others = [status for status in jobs if status.outcome not in {COMPLETE, FAILED}]
+    failed = [status for status in jobs if status.outcome == FAILED]
+    if len(complete) > _LISTED:
+        lines = [SummaryLine(f"{len(complete)} of {len(jobs)} TrainJobs: {COMPLETE}", "good")]
+    else:
+        lines = [SummaryLine(_result(status), "good") for status in complete]
+    lines += [SummaryLine(_result(status), "bad") for status in others[:_LISTED]]
+    if len(others) > _LISTED:
+        counts = Counter(status.state for status in others[_LISTED:])
+        listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
+        lines.append(SummaryLine(f"and {len(others) - _LISTED} more TrainJobs: {listed}", "bad"))
+    for index, status in enumerate(failed):
+        lines.append(SummaryLine(_result(status), "bad"))
+        lines += _cause(status, explained=index < _EXPLAINED)
+    return [*lines, *_next_steps(jobs, commands)]
+
+
+def _result(status: JobStatus) -> str:
+    end = status.outcome
+    text = f"TrainJob {status.job.key}: {end or f'still {status.state}'}"
+    took = seconds_between(status.started or status.job.created, status.ended)
+    if took is not None:
+        text += f" after {clock(took)}"
+    if status.restarts:
+        text += f", {status.restarts} restart{'s' if status.restarts > 1 else ''}"
+    condition = status.conditions.get(status.state)
+    if condition is not None and end != COMPLETE:
+        message = condition.get("message") or ""
+        if status.first_failure is not None:
+            message = _CAUSE.split(message)[0]  # more of it follows
+        text += "".join(f": {told}" for told in (condition.get("reason"), message) if told)
+    elif end is None and (groups := summary(rank_groups(status))):
+        text += f", {groups}"
+    return text
+
+
+def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:
+    first = status.first_failure
+    if first is None:
+        return []
+    lines = [SummaryLine(f"  {first.text}", "bad")]
+    if explained and first.lines:
+        lines.append(SummaryLine("  its last lines:"))
+        lines += [SummaryLine(f"  | {plain(line)[:_LINE_LENGTH]}") for line in first.excerpt]
+    if others := _others(status, first):
+        lines.append(SummaryLine(f"  after it failed: {others}"))
+    return lines
+
+
+def _others(status: JobStatus, first: Failure) -> str:
+    """Name those that failed in the same attempt."""
+    named: dict[str, int] = {}
+    for each in status.failures:
+        failure = each.failure
+        if failure.attempt == first.failure.attempt and failure.pod_uid != first.failure.pod_uid:
+            who = f"rank {failure.rank}" if failure.rank is not None else f"container {failure.container}"
+            named.setdefault(who, failure.exit_code)
+    listed = [f"{who} (exit code {code})" for who, code in list(named.items())[:_OTHERS]]
+    more = f" and {len(named) - _OTHERS} more" if len(named) > _OTHERS else ""
+    return ", ".join(listed) + more
+
+
+def _next_steps(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLine]:
+    there = [status for status in jobs if not status.deleted and not (commands.deletes and status.outcome)]
+    if not there:
+        return []
+    steps: list[tuple[str, str, tuple[str, ...]]] = [("logs", "logs", ("--all",))]
+    if any(status.outcome is None for status in there):
+        steps.append(("follow", "attach", ()))
+    if any(status.state == SUSPENDED for status in there):
+        steps.append(("resume", "resume", ()))
+    if any(status.outcome == FAILED for status in there):
+        steps.append(("again", "restart", ()))
+    steps.append(("delete", "delete", ()))
+    return [
+        SummaryLine(f"  {f'{what}:':8}{commands.line(verb, there, *options)}", "quiet") for what, verb, options in steps
+    ]

@@ -1,1 +1,0 @@
-"""How that looks: live on a terminal of any size, and as plain lines."""

@@ -1,0 +1,344 @@
+"""The jobs of a cluster as rows, each brought up to date when it has changed, with what stands in its way, and in which
+order they are shown.
+
+- What is quick (state, nodes, times) is done of all that has changed. Explaining takes about a millisecond a job: what
+  has not ended comes first, then what has failed last, and that only for a share of the time, so that thousands of jobs
+  hold nobody up.
+- What `trainmaster explain` concludes of a job, its workload and its pods comes first; it looks at more when it is
+  asked for one job. What nobody explains is told by the conditions of the job, or by the pods that wait.
+- What waits, and is not explained by anything yet, is asked about again: some causes are told by time alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum, StrEnum
+from typing import Final
+
+from trainmaster.controller.cli.jobs.log_sources import members, why_no_log
+from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.jobs.rows import JobRow, job_row
+from trainmaster.controller.cli.output import one_line
+from trainmaster.controller.container_failures import container_statuses
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.kube.cache.store import Store
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
+from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
+from trainmaster.runtime.jsontree import JsonObject
+
+LATELY: Final = timedelta(hours=1)
+"""For so long a failure is news."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopJob:
+    """A job as it is shown."""
+
+    row: JobRow
+    trouble: Trouble | None
+    argument: str
+    """What to write after a command to mean it, beside the namespace."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Kind, namespace and name."""
+        return self.row.kind, self.row.namespace, self.row.name
+
+
+class Attention(IntEnum):
+    """How much a job needs somebody to look at it; the smaller, the more."""
+
+    TROUBLED = 0
+    """It goes on, and something stands in its way."""
+
+    FAILED_LATELY = 1
+    WAITING = 2
+    RUNNING = 3
+    SUSPENDED = 4
+    FAILED = 5
+    COMPLETE = 6
+
+    @property
+    def word(self) -> str:
+        """As it stands behind a number of jobs."""
+        return _WORDS[self]
+
+
+_WORDS: Final = {
+    Attention.TROUBLED: "in trouble",
+    Attention.FAILED_LATELY: "failed lately",
+    Attention.WAITING: "waiting",
+    Attention.RUNNING: "running",
+    Attention.SUSPENDED: "suspended",
+    Attention.FAILED: "failed before",
+    Attention.COMPLETE: "complete",
+}
+
+
+class Order(StrEnum):
+    """An order of jobs."""
+
+    ATTENTION = "attention"
+    NAME = "name"
+    AGE = "age"
+    RESTARTS = "restarts"
+    PROGRESS = "progress"
+
+
+def attention(job: TopJob, now: datetime) -> Attention:
+    """Return how much a job needs attention."""
+    row = job.row
+    if row.state in {COMPLETE, SUCCEEDED}:
+        return Attention.COMPLETE
+    if row.state == FAILED:
+        ended = datetime.fromisoformat(row.ended) if row.ended else None
+        return Attention.FAILED_LATELY if ended is not None and now - ended < LATELY else Attention.FAILED
+    if row.state == SUSPENDED:
+        return Attention.SUSPENDED
+    if job.trouble is not None:
+        return Attention.TROUBLED
+    return Attention.RUNNING if row.state == "Running" else Attention.WAITING
+
+
+def ordered(jobs: Iterable[TopJob], order: Order, now: datetime) -> list[TopJob]:
+    """Return jobs in an order; of those that are equal in it, the one that waits longest, or ended last, first."""
+    by: Callable[[TopJob], tuple[object, ...]]
+    match order:
+        case Order.NAME:
+            by = lambda job: job.key[1:]  # noqa: E731
+        case Order.AGE:
+            by = lambda job: (-_moment(job.row.created), *job.key[1:])  # noqa: E731
+        case Order.RESTARTS:
+            by = lambda job: (-job.row.restarts, *_by_attention(job, now))  # noqa: E731
+        case Order.PROGRESS:
+            by = lambda job: (-_progress(job), *_by_attention(job, now))  # noqa: E731
+        case _:
+            by = lambda job: _by_attention(job, now)  # noqa: E731
+    return sorted(jobs, key=by)
+
+
+def matching(jobs: Sequence[TopJob], text: str) -> list[TopJob]:
+    """Return the jobs in which all words of a text occur: in names, kind, state, or what stands in the way."""
+    words = text.lower().split()
+    return [job for job in jobs if all(word in _searched(job) for word in words)] if words else list(jobs)
+
+
+def _searched(job: TopJob) -> str:
+    trouble = "" if job.trouble is None else f"{job.trouble.cause} {job.trouble.text}"
+    return f"{job.row.namespace}/{job.row.name} {job.row.kind} {job.row.state} {trouble}".lower()
+
+
+def _by_attention(job: TopJob, now: datetime) -> tuple[object, ...]:
+    rank = attention(job, now)
+    if rank in {Attention.FAILED_LATELY, Attention.FAILED, Attention.COMPLETE}:
+        return rank, -_moment(job.row.ended or job.row.created), *job.key
+    return rank, _moment(job.row.created), *job.key
+
+
+def _moment(text: str) -> float:
+    return datetime.fromisoformat(text).astimezone(UTC).timestamp()
+
+
+def _progress(job: TopJob) -> int:
+    progress = job.row.progress
+    return -1 if progress is None or progress.percentage is None else progress.percentage
+
+
+_GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
+"""Types of conditions that stand in nobody's way."""
+
+_STARTING: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
+_LONGEST: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a job does not start, does not go on, or has failed."""
+
+    cause: str
+    """One of the causes of `trainmaster explain`, or the reason of a condition; empty if it has no name."""
+
+    text: str
+    """One line."""
+
+
+def may_be_troubled(job: Job, row: JobRow) -> bool:
+    """Tell whether there may be something in the way of a job, so that it is worth while to ask what."""
+    if job.outcome is not None:
+        return job.outcome == FAILED
+    is_running = row.state == RUNNING and (row.wanted is None or row.nodes >= row.wanted)
+    return not is_running or any(kind not in _GOOD for kind in job.conditions)
+
+
+def trouble_of(job: Job, *, pods: Sequence[JsonObject], jobset: JsonObject | None, now: datetime) -> Trouble | None:
+    """Return what stands in the way of a job; None if nothing does, or nothing tells of it."""
+    if job.outcome is not None and job.outcome != FAILED:
+        return None
+    view = JobView(
+        job.object,
+        now=now,
+        pods=[{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods],
+        jobsets=None if jobset is None else [jobset],
+    )
+    for finding in explain(view).findings:
+        if finding.cause != Cause.UNKNOWN:
+            first = finding.evidence[0]
+            # The job is named beside it, and what is told of pods says of which rank.
+            of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
+            return Trouble(str(finding.cause), _one_line(f"{of}{first.text}"))
+    return _of_conditions(job) or (None if job.outcome or job.is_suspended else _of_pods(job, pods))
+
+
+def _of_conditions(job: Job) -> Trouble | None:
+    conditions = job.conditions
+    # That it has failed, or is suspended, says more than what was wrong before.
+    for kind in (FAILED, SUSPENDED, *conditions):
+        if kind in conditions and kind not in _GOOD:
+            told = conditions[kind]
+            reason, message = str(told.get("reason") or kind), str(told.get("message") or "")
+            return Trouble(reason, _one_line(message) or kind)
+    return None
+
+
+def _of_pods(job: Job, pods: Sequence[JsonObject]) -> Trouble | None:
+    for member in members(job, pods):
+        if _is_kept(member.pod):
+            return Trouble("", _one_line(f"{member.name}: {why_no_log(member.pod)}"))
+    return None
+
+
+def _is_kept(pod: JsonObject) -> bool:
+    """Whether something keeps a pod from starting; that its containers are being created is nothing."""
+    status = pod.get("status") or {}
+    if status.get("phase") not in {None, "Pending", "Running"}:
+        return False
+    if any(each["type"] == "PodScheduled" and each["status"] == "False" for each in status.get("conditions") or ()):
+        return True
+    waits = [(each.get("state") or {}).get("waiting") for each in container_statuses(pod)]
+    return any(waiting is not None and waiting.get("reason") not in _STARTING for waiting in waits)
+
+
+def _one_line(text: str) -> str:
+    return one_line(text)[:_LONGEST]
+
+
+ASK_AGAIN: Final = 10.0
+"""Seconds after which a job that waits is explained again."""
+
+_PAUSE_EVERY: Final = 0.05
+"""Seconds of work, after which others get their turn."""
+
+_EXPLAIN_FOR: Final = 0.2
+"""Seconds that go into explanations at a time."""
+
+Key = tuple[Resource, str]
+"""A kind of jobs, and namespace and name."""
+
+
+class JobTable:
+    """The rows of all jobs.
+
+    Args:
+        jobs: The jobs of each kind.
+        jobsets: What TrainJobs have become.
+        pods_of: Returns the pods of a job.
+        monotonic: Seconds of any clock.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[Resource, Store],
+        jobsets: Store,
+        pods_of: Callable[[Job], list[JsonObject]],
+        *,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._jobs = jobs
+        self._jobsets = jobsets
+        self._pods_of = pods_of
+        self._monotonic = monotonic
+        self._rows: dict[Key, TopJob] = {}
+        self._changed: dict[Key, None] = {}
+        self._unexplained: dict[Key, None] = {}
+        self._explained_at: dict[Key, float] = {}
+        """When those were asked about that wait for no known reason."""
+
+    @property
+    def rows(self) -> list[TopJob]:
+        """All of them, in no order."""
+        return list(self._rows.values())
+
+    @property
+    def is_up_to_date(self) -> bool:
+        """Whether every job has been looked at, and explained, since it last changed."""
+        return not self._changed and not self._unexplained
+
+    def mark(self, kind: Resource, key: str) -> None:
+        """Take note that something has changed of a job."""
+        self._changed[kind, key] = None
+
+    async def bring_up_to_date(self, now: datetime) -> None:
+        """Look at what has changed, and explain some of what is unexplained."""
+        paused = self._monotonic()
+        while self._changed:
+            key = next(iter(self._changed))
+            del self._changed[key]
+            self._look(key)
+            if self._monotonic() - paused > _PAUSE_EVERY:
+                await asyncio.sleep(0)
+                paused = self._monotonic()
+        began = self._monotonic()
+        for key in self._due(began):
+            self._explain(key, now)
+            if self._monotonic() - began > _EXPLAIN_FOR:
+                break
+
+    def _look(self, key: Key) -> None:
+        kind, name = key
+        obj = self._jobs[kind].get(name) if kind in self._jobs else None
+        self._explained_at.pop(key, None)
+        self._unexplained.pop(key, None)
+        if obj is None:
+            self._rows.pop(key, None)
+            return
+        job = Job(obj, kind)
+        before = self._rows.get(key)
+        row = job_row(job, self._pods_of(job), self._jobset(job, name))
+        wants_explanation = may_be_troubled(job, row)
+        trouble = before.trouble if before is not None and wants_explanation else None
+        self._rows[key] = TopJob(row, trouble, job.argument)
+        if wants_explanation:
+            self._unexplained[key] = None
+
+    def _due(self, now: float) -> list[Key]:
+        """Return what is to be explained, the most urgent first."""
+        again = [key for key, at in self._explained_at.items() if now - at > ASK_AGAIN]
+        due = [*self._unexplained, *again]
+        return sorted(due, key=self._urgency) if len(due) > 1 else due
+
+    def _urgency(self, key: Key) -> tuple[bool, float]:
+        row = self._rows[key].row
+        return row.has_ended, -datetime.fromisoformat(row.ended or row.created).timestamp()
+
+    def _explain(self, key: Key, now: datetime) -> None:
+        kind, name = key
+        self._unexplained.pop(key, None)
+        self._explained_at.pop(key, None)
+        obj, row = self._jobs[kind].get(name), self._rows[key]
+        if obj is None:
+            return  # that it is gone will be told
+        job = Job(obj, kind)
+        trouble = trouble_of(job, pods=self._pods_of(job), jobset=self._jobset(job, name), now=now)
+        self._rows[key] = replace(row, trouble=trouble)
+        if trouble is None and not row.row.has_ended:
+            self._explained_at[key] = self._monotonic()
+
+    def _jobset(self, job: Job, name: str) -> JsonObject | None:
+        return self._jobsets.get(name) if job.is_trainjob else None

@@ -1,0 +1,260 @@
+"""A moment of a cluster: jobs, nodes, managers, and what cannot be read; as JSON, and in lines and tables. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from trainmaster.controller.cli.follow.summary import clock
+from trainmaster.controller.cli.jobs.rows import UNKNOWN, human_duration, nodes_text
+from trainmaster.controller.cli.output import one_line
+from trainmaster.controller.cli.printers import aligned
+from trainmaster.controller.cli.top.job_table import Attention, TopJob, attention
+from trainmaster.controller.cli.top.managers import Manager, Managers
+from trainmaster.controller.cli.top.node_usage import CPU, MEMORY, NodeUsage, total
+from trainmaster.controller.kube.clock import time_text
+from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.quantity import Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is known of a cluster at a moment."""
+
+    now: datetime
+    server: str
+    namespace: str | None
+    """Whose jobs; None: all."""
+
+    jobs: Sequence[TopJob]
+    """In no order."""
+
+    nodes: Sequence[NodeUsage] | None
+    """None if they may not be read, or were not yet."""
+
+    managers: Managers | None
+    """None likewise."""
+
+    unread: Sequence[str] = ()
+    """What cannot be read, why, and what to do, a line each."""
+
+    outage: str = ""
+    """Why the cluster does not answer, so that all of this may be out of date; empty if it does."""
+
+    is_complete: bool = True
+    """Whether everything was read that can be."""
+
+
+def to_json(snapshot: Snapshot, jobs: Sequence[TopJob]) -> JsonObject:
+    """Return a snapshot for programs, with its jobs in an order."""
+    return {
+        "time": time_text(snapshot.now),
+        "server": snapshot.server,
+        "namespace": snapshot.namespace,
+        "jobs": [_job(job, snapshot.now) for job in jobs],
+        "nodes": None if snapshot.nodes is None else [_node(node) for node in snapshot.nodes],
+        "managers": None if snapshot.managers is None else [_manager(each) for each in snapshot.managers.replicas],
+        "managersNote": "" if snapshot.managers is None else snapshot.managers.note,
+        "unread": list(snapshot.unread),
+    }
+
+
+def _job(job: TopJob, now: datetime) -> JsonObject:
+    row, trouble, progress = job.row, job.trouble, job.row.progress
+    return {
+        "kind": row.kind,
+        "namespace": row.namespace,
+        "name": row.name,
+        "state": row.state,
+        "attention": attention(job, now).name.lower().replace("_", "-"),
+        "readyNodes": row.nodes,
+        "wantedNodes": row.wanted,
+        "restarts": row.restarts,
+        "created": row.created,
+        "started": row.started,
+        "ended": row.ended,
+        "progressPercentage": None if progress is None else progress.percentage,
+        "estimatedRemainingSeconds": None if progress is None else progress.remaining_seconds,
+        "metrics": {} if progress is None else dict(progress.metrics),
+        "cause": None if trouble is None else trouble.cause,
+        "message": None if trouble is None else trouble.text,
+    }
+
+
+def _node(node: NodeUsage) -> JsonObject:
+    return {
+        "name": node.name,
+        "status": node.status,
+        "allocatable": _amounts(node.allocatable),
+        "requested": _amounts(node.requested),
+    }
+
+
+def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
+    return {name: str(amount) for name, amount in sorted(amounts.items())}
+
+
+def _manager(manager: Manager) -> JsonObject:
+    metrics = manager.metrics
+    return {
+        "namespace": manager.namespace,
+        "name": manager.name,
+        "ready": manager.is_ready,
+        "leads": manager.leads,
+        "restarts": manager.restarts,
+        "problem": manager.problem,
+        "queueDepth": None if metrics is None else metrics.queue_depth,
+        "reconciles": None if metrics is None else metrics.reconciles,
+        "reconcileErrors": None if metrics is None else metrics.reconcile_errors,
+        "metricsUnreadable": manager.unreadable,
+    }
+
+
+JOB_HEADER: Final = ("NAMESPACE", "KIND", "NAME", "STATE", "NODES", "PROGRESS", "LEFT", "RESTARTS", "AGE", "CAUSE")
+
+_MANAGERS: Final = 3
+_GIBI: Final = 1 << 30
+_NANO: Final = 10**9
+
+
+def plain_lines(snapshot: Snapshot, jobs: Sequence[TopJob], *, at_most: int | None) -> Iterator[str]:
+    """Yield a cluster as lines.
+
+    Args:
+        snapshot: What is known.
+        jobs: The jobs in their order.
+        at_most: Of how many jobs, and nodes, there is a line; others are counted. None: of all.
+    """
+    yield from (line for line, _ in head_lines(snapshot))
+    if jobs:
+        first = 0 if snapshot.namespace is None else 1
+        rows = [JOB_HEADER, *(job_cells(job, snapshot) for job in jobs[:at_most])]
+        yield ""
+        yield from aligned([row[first:] for row in rows])
+        yield from more_jobs(snapshot, jobs, at_most)
+    if snapshot.nodes:
+        yield ""
+        yield from aligned(node_rows(snapshot)[: None if at_most is None else at_most + 1])
+        yield from more_nodes(snapshot, at_most)
+
+
+def head_lines(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
+    """Say what is looked at, and how all of it is, in lines, each with whether that is well."""
+    where = "all namespaces" if snapshot.namespace is None else f"namespace {snapshot.namespace}"
+    yield f"{snapshot.now:%H:%M:%S} UTC   {where}   {snapshot.server}", True
+    if snapshot.outage:
+        yield f"the cluster does not answer: this may be out of date: {one_line(snapshot.outage)}", False
+    yield f"jobs     {_job_counts(snapshot, snapshot.jobs, total=True)}", True
+    for line, is_well in _manager_lines(snapshot):
+        yield f"manager  {line}", is_well
+    yield f"nodes    {_node_line(snapshot)}", True
+    yield from ((f"not read: {one_line(line)}", False) for line in snapshot.unread)
+
+
+def job_cells(job: TopJob, snapshot: Snapshot) -> tuple[str, ...]:
+    """Return the row of a job, below `JOB_HEADER`."""
+    row, trouble, progress = job.row, job.trouble, job.row.progress
+    percentage = None if progress is None else progress.percentage
+    remaining = None if progress is None or row.has_ended else progress.remaining_seconds
+    return (
+        row.namespace,
+        row.kind,
+        row.name,
+        row.state,
+        nodes_text(row),
+        UNKNOWN if percentage is None else f"{percentage}%",
+        UNKNOWN if remaining is None else clock(remaining),
+        str(row.restarts),
+        human_duration(row.age(snapshot.now)),
+        "" if trouble is None else ": ".join(each for each in (trouble.cause, trouble.text) if each),
+    )
+
+
+def more_jobs(snapshot: Snapshot, jobs: Sequence[TopJob], at_most: int | None) -> Iterator[str]:
+    """Count the jobs for which there is no row, if there are any."""
+    if at_most is not None and (rest := jobs[at_most:]):
+        yield f"and {len(rest):,} more: {_job_counts(snapshot, rest)}"
+
+
+def node_rows(snapshot: Snapshot) -> list[tuple[str, ...]]:
+    """Return the rows of the nodes below their header: those that need attention first, then the fullest."""
+    nodes = sorted(snapshot.nodes or (), key=lambda node: (node.is_ready, -node.fullness, node.name))
+    resources = (CPU, MEMORY, *total(nodes).accelerators)
+    header = ("NODE", "STATUS", *(each.upper() for each in resources))
+    return [
+        header,
+        *((node.name, node.status, *(_percents(node, each) or UNKNOWN for each in resources)) for node in nodes),
+    ]
+
+
+def more_nodes(snapshot: Snapshot, at_most: int | None) -> Iterator[str]:
+    """Count the nodes for which there is no row, if there are any."""
+    if at_most is not None and (more := len(snapshot.nodes or ()) - at_most) > 0:
+        yield f"and {more} more nodes"
+
+
+def _job_counts(snapshot: Snapshot, jobs: Sequence[TopJob], *, total: bool = False) -> str:
+    """Say how many jobs need how much attention."""
+    counts = Counter(attention(job, snapshot.now) for job in jobs)
+    listed = ", ".join(f"{counts[each]:,} {each.word}" for each in Attention if counts[each])
+    return ": ".join(each for each in (f"{len(jobs):,}" if total else "", listed) if each)
+
+
+def _manager_lines(snapshot: Snapshot) -> Iterator[tuple[str, bool]]:
+    """Say how the replicas of the manager fare, a line each, with whether that is well."""
+    managers = snapshot.managers
+    if managers is None:
+        yield "not known", False
+        return
+    if managers.note:
+        yield one_line(managers.note), False
+    for each in managers.replicas[:_MANAGERS]:
+        yield _manager_line(each), each.is_ready
+    if rest := managers.replicas[_MANAGERS:]:
+        yield f"and {len(rest)} more, {sum(each.is_ready for each in rest)} of them ready", True
+
+
+def _node_line(snapshot: Snapshot) -> str:
+    """Say what the nodes that take pods have together, and how much of it is asked for."""
+    if snapshot.nodes is None:
+        return "not known"
+    everything = total(snapshot.nodes)
+    amounts = {each: _percents(everything, each) for each in (CPU, MEMORY, *everything.accelerators)}
+    parts = [f"{resource} {amount}" for resource, amount in amounts.items() if amount]
+    return "   ".join([f"{everything.status} ready", *parts])
+
+
+def _percents(node: NodeUsage, resource: str) -> str:
+    """Write how much of a resource is asked for, of how much: `12/64 19%`; empty if there is none."""
+    has = node.allocatable.get(resource)
+    if not has:
+        return ""
+    asked = node.requested.get(resource, Quantity.parse(0))
+    return f"{_written(asked, resource)}/{_written(has, resource)} {node.share(resource) * 100:.0f}%"
+
+
+def _manager_line(manager: Manager) -> str:
+    name = f"{manager.namespace}/{manager.name}" if manager.namespace else manager.name
+    parts = [name, "ready" if manager.is_ready else f"not ready: {one_line(manager.problem)}"]
+    if manager.leads:
+        parts.append("leads")
+    if manager.restarts:
+        parts.append(f"{manager.restarts} restart{'s' if manager.restarts > 1 else ''}")
+    metrics = manager.metrics
+    if metrics is not None:
+        parts.append(f"queue {metrics.queue_depth:,}")
+        parts.append(f"{metrics.reconcile_errors:,} of {metrics.reconciles:,} reconciles failed")
+    elif manager.unreadable:
+        parts.append(f"metrics not readable: {one_line(manager.unreadable)}")
+    return "   ".join(parts)
+
+
+def _written(amount: Quantity, resource: str) -> str:
+    """Write an amount in a few characters: memory in GiB, others with at most one decimal."""
+    number = amount.nano / _NANO
+    if resource == MEMORY:
+        return f"{number / _GIBI:.4g}Gi"
+    return f"{number:.1f}".removesuffix(".0")

@@ -1,0 +1,184 @@
+"""What is drawn: lines of logs made harmless, and the rows of the display at 40, 80 and 200 columns."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+from rich.cells import cell_len
+from support.followed_jobs import condition, failure, job_status, pods
+
+from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, Glyphs, frame
+from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.progress import JobView
+from trainmaster.controller.cli.output import plain, printable, printable_lines
+
+LINES = {
+    "loss 0.3\taccuracy 0.9 ✓ 日本": "loss 0.3\taccuracy 0.9 ✓ 日本",
+    "\x1b[1;31merror\x1b[0m: no": "\x1b[1;31merror\x1b[0m: no\x1b[m",
+    "\x1b[38;2;1;2;3mred \x1b[38:5:9mmore": "\x1b[38;2;1;2;3mred \x1b[38:5:9mmore\x1b[m",
+    "\x1b[2J\x1b[Hcleared": "cleared",
+    "\x1b[3A\x1b[2Kup": "up",
+    "\x1b[?1049hother screen\x1b[?25l": "other screen",
+    "\x1b]0;title\x07text": "text",
+    "\x1b]8;;http://example.org\x1b\\link\x1b]8;;\x1b\\": "link",
+    "\x1b]0;never ended": "",
+    "\x1bPq#0;2;0;0;0\x1b\\sixel": "sixel",
+    "\x1bc\x1b7\x1b8\x1bMreset": "reset",
+    "\x1b(0qqq\x1b(B": "qqq",
+    "\x0e\x0f\x07\x08\x0b\x0c\x00bell": "bell",
+    "\x9b2J\x84c1": "c1",
+    "\x9d0;title\x9ctext": "text",
+    "10%\r55%\r100%": "100%",
+    "100%\r": "100%",
+    "100%\r\x1b[K": "100%",
+    "\x1b[32m50%\x1b[0m\r\x1b[32m100%\x1b[0m\r": "\x1b[32m100%\x1b[0m\x1b[m",
+    "\x1b": "",
+    "\x1b[": "",
+    "": "",
+}
+
+
+def test_only_text_and_colours_are_left() -> None:
+    assert {line: printable(line) for line in LINES} == LINES
+
+
+def test_many_lines_stay_as_many_and_lose_colours_on_request() -> None:
+    assert printable_lines("a\nb\n\nc\n") == "a\nb\n\nc\n"
+    assert printable_lines("a\n\x1b[2Jb\n\n\x1b[32mc\n") == "a\nb\n\n\x1b[32mc\x1b[m\n"
+    assert printable_lines("a\n\x1b[32mb\nc\n") == "a\x1b[m\n\x1b[32mb\x1b[m\nc\x1b[m\n"
+    assert plain("\x1b[32m50%\x1b[0m\r\x1b[32m100%\x1b[0m\tdone") == "100%    done"
+
+
+def rows(*views: JobView, columns: int = 80, lines: int = 24, glyphs: Glyphs = UNICODE) -> list[str]:
+    drawn = frame(views, columns=columns, lines=lines, tick=0, glyphs=glyphs)
+    return [row.plain.rstrip() for row in drawn]
+
+
+def view(status: JobStatus | None = None, name: str = "mnist", **fields: Any) -> JobView:
+    return JobView(status or job_status(pods=pods("Running", "Running"), nodes=2), name, **fields)
+
+
+def troubled() -> JobView:
+    status = job_status(
+        nodes=4,
+        pods=pods("Running", "Running", "Running", "Pending", reason="ImagePullBackOff")
+        | pods("Succeeded", group="dataset-initializer"),
+        failures=[failure("Traceback (most recent call last):", "ValueError: my loss is NaN")],
+        _restarts=1,
+    )
+    return view(
+        status,
+        elapsed=83,
+        fraction=0.47,
+        what="epoch 5/10",
+        steps="70/100",
+        remaining=94,
+        metrics={"loss": "0.31", "accuracy": "0.92"},
+        partial=" 70%|#######   | 70/100 [00:12<00:05,  3.61it/s]",
+    )
+
+
+def test_a_job_in_40_80_and_200_columns() -> None:
+    assert rows(troubled()) == [
+        " 70%|#######   | 70/100 [00:12<00:05,  3.61it/s]",
+        "⠋ mnist  Running  1:23  1 restart",
+        "  ━━━━━━━━━━━─────────────   47%  epoch 5/10  70/100  1:34 left  loss 0.31",
+        "  dataset-initializer  1/1 done",
+        "  node                 3/4 running, 1 ImagePullBackOff",
+        "  ! rank 1 failed: ValueError: my loss is NaN (exit code 1, attempt 0)",
+    ]
+    assert rows(troubled(), columns=40) == [
+        " 70%|#######   | 70/100 [00:12<00:05, …",
+        "⠋ mnist  Running  1:23  1 restart",
+        "  ━━───   47%  epoch 5/10  1:34 left",
+        "  dataset-initializer  1/1 done",
+        "  node                 3/4 running, 1 …",
+        "  ! rank 1 failed: ValueError: my loss…",
+    ]
+    assert rows(troubled(), columns=200)[2] == (
+        "  ━━━━━━━━━━━─────────────   47%  epoch 5/10  70/100  1:34 left  loss 0.31  accuracy 0.92"
+    )
+    drawn = rows(troubled(), glyphs=ASCII)
+    assert drawn[1:3] == [
+        "| mnist  Running  1:23  1 restart",
+        "  ###########-------------   47%  epoch 5/10  70/100  1:34 left  loss 0.31",
+    ]
+    assert "".join(drawn).isascii()
+
+
+def test_of_a_job_that_ended_the_result_is_left_and_of_others_what_stands_in_the_way() -> None:
+    failed = job_status(
+        pods=pods("Failed"), conditions=condition("Failed"), failures=[failure("boom", rank=0, exit_code=7)]
+    )
+    assert rows(view(failed, elapsed=5, fraction=0.5)) == [
+        "✗ mnist  Failed  0:05",
+        "  ! rank 0 failed: boom (exit code 7)",
+    ]
+    complete = job_status(conditions=condition("Complete"), failures=[failure("boom")])
+    assert rows(view(complete, elapsed=5)) == ["✓ mnist  Complete  0:05"]
+    # What stands in the way of a job is told.
+    blocked = job_status(conditions=condition("Blocked", message='no runtime\n"torch"'))
+    assert rows(view(blocked)) == ["! mnist  Blocked", '  ! no runtime "torch"']
+    assert rows(view(job_status(conditions=condition("Suspended", message="is suspended"))))[0] == "· mnist  Suspended"
+    container_failed = condition("ContainerFailed", message="attempt 0: rank 1 failed with exit code 1")
+    assert rows(view(job_status(conditions=container_failed)))[1:] == ["  ! attempt 0: rank 1 failed with exit code 1"]
+    seen = job_status(conditions=container_failed, failures=[failure("my loss is NaN")])
+    assert rows(view(seen))[1:] == ["  ! rank 1 failed: my loss is NaN (exit code 1)"]
+    verdict = "E1123 09:22:45.6 27 torch/distributed/elastic/multiprocessing/api.py:1] failed (exitcode: 1) pid: 3"
+    assert rows(view(job_status(failures=[failure("my loss is NaN", verdict)])))[1:] == rows(view(seen))[1:]
+    away = rows(view(job_status(unreachable=True)))
+    assert away == ["! mnist  Unknown", "  ! the cluster does not answer: this may be out of date"]
+
+
+def sweep() -> list[JobView]:
+    """Thirty jobs: 20 run, one of them after a failure, 4 have not started, 5 are complete and one has failed."""
+    found = []
+    for number in range(30):
+        name = f"sweep-{number:02}"
+        status = job_status(name, pods=pods("Running", "Running"), nodes=2)
+        if number % 6 == 0:
+            status.conditions = condition("Complete")
+        elif number == 1:
+            status.conditions = condition("Failed")
+        elif number == 2:
+            status.failures = [failure("ValueError: my loss is NaN")]
+        elif number > 25:
+            status.pods = {}
+        found.append(view(status, name, elapsed=60.0 + number, fraction=number / 30, what=f"epoch {number}/30"))
+    return found
+
+
+def test_thirty_jobs_take_half_of_the_terminal_and_a_few_are_shown_in_full() -> None:
+    drawn = rows(*sweep())
+    assert len(drawn) == 12
+    assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: ValueError: my…    6%  epoch 2/30"
+    assert drawn[1] == "⠋ sweep-03  Running  1:03  ━━──────────────────   10%  epoch 3/30  2/2 running"
+    assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pending, 1 Failed"
+    drawn = rows(*sweep(), columns=40)
+    assert drawn[0] == "⠋ sweep-02  Running  rank 1 failed: Va…"
+    assert drawn[1] == "⠋ sweep-03  Running  1:03   10%"
+    assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pe…"
+    assert rows(*sweep(), lines=3) == ["… 30 jobs: 20 Running, 5 Complete, 4 Pending, 1 Failed"]
+    assert rows(view(), lines=1) == ["⠋ mnist  Running  2/2 running"]
+    # A few jobs are shown in full if there is room.
+    three = [view(job_status(name, pods=pods("Running"), nodes=1), name) for name in "abc"]
+    assert rows(*three) == [row for name in "abc" for row in (f"⠋ {name}  Running", "  node  1/1 running")]
+    assert rows(*three, lines=10) == [f"⠋ {name}  Running  1/1 running" for name in "abc"]
+
+
+def test_no_row_is_as_long_as_the_terminal_and_half_of_it_is_left_for_logs() -> None:
+    long = view(name="a-job-with-a-name-that-is-as-long-as-the-server-allows-for-names-of", partial="日本語" * 100)
+    for columns, lines in product((1, 2, 5, 20, 39, 40, 41, 79, 80, 81, 200), (1, 2, 5, 24, 50)):
+        for views in ([troubled()], [long], sweep(), [*sweep(), long, troubled()]):
+            drawn = frame(views, columns=columns, lines=lines, tick=3)
+            assert all(cell_len(row.plain) < max(columns, 2) for row in drawn)
+            assert 1 <= len(drawn) <= max(1, lines // 2)
+
+
+def test_control_characters_of_a_job_do_not_get_into_the_display() -> None:
+    bad = "\x1b[2J\x1b[Hevil\x07\r\n\x9b3A"
+    status = job_status(conditions=condition("Blocked", message=bad), failures=[failure(bad)])
+    drawn = "".join(rows(view(status, partial=bad)))
+    assert "evil" in drawn
+    assert drawn.isprintable()

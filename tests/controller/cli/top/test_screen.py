@@ -1,0 +1,131 @@
+"""The live view, for terminals of any size."""
+
+from __future__ import annotations
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.console import Console
+from support.top import node, replica, snapshot, top_job
+
+from trainmaster.controller.cli.top.job_table import Order, matching, ordered
+from trainmaster.controller.cli.top.live import print_screen
+from trainmaster.controller.cli.top.managers import ManagerMetrics, Managers
+from trainmaster.controller.cli.top.snapshot import Snapshot
+
+GPU = "nvidia.com/gpu"
+METRICS = ManagerMetrics(queue_depth=1234, reconciles=98765, reconcile_errors=3)
+BUSY = snapshot(
+    top_job("mnist", percentage=42, remaining=90, restarts=1),
+    top_job("stuck", "Pending", trouble="Unschedulable"),
+    top_job("gone", "Failed", ended=100, trouble="OutOfMemory"),
+    nodes=[
+        node("gpu-1", has={"cpu": "8", "memory": "32Gi", GPU: "4"}, asked={"cpu": "2500m", "memory": "8Gi", GPU: "4"}),
+        node("gpu-2", status="NotReady"),
+    ],
+    managers=Managers([replica(metrics=METRICS), replica("manager-2", leads=False, unreadable="no permission")]),
+)
+
+
+def view(of: Snapshot, columns: int = 120, lines: int = 24, *, words: str = "") -> list[str]:
+    shown = io.StringIO()
+    jobs = ordered(matching(of.jobs, words), Order.ATTENTION, of.now)
+    print_screen(Console(file=shown, width=columns, height=lines), of, jobs)
+    rows = shown.getvalue().splitlines()
+    assert all(cell_len(row) <= columns for row in rows)
+    return [row.rstrip() for row in rows]
+
+
+def test_everything_is_told_where_there_is_room() -> None:
+    assert [row for row in view(BUSY) if row] == [
+        "12:00:00 UTC   namespace team   https://cluster",
+        "jobs     3: 1 in trouble, 1 failed lately, 1 running",
+        "manager  kubeflow-system/manager-1   ready   leads   queue 1,234   3 of 98,765 reconciles failed",
+        "manager  kubeflow-system/manager-2   ready   metrics not readable: no permission",
+        "nodes    1/2 ready   cpu 2.5/8 31%   memory 8Gi/32Gi 25%   nvidia.com/gpu 4/4 100%",
+        "NAME   STATE    NODES  PROGRESS  LEFT  RESTARTS  AGE  CAUSE",
+        "stuck  Pending  2/2    -         -     0         60s  Unschedulable: because of Unschedulable",
+        "gone   Failed   2      -         -     0         60s  OutOfMemory: because of OutOfMemory",
+        "mnist  Running  2/2    42%       1:30  1         60s",
+        "NODE   STATUS    CPU        MEMORY        NVIDIA.COM/GPU",
+        "gpu-2  NotReady  0/8 0%     0Gi/32Gi 0%   -",
+        "gpu-1  Ready     2.5/8 31%  8Gi/32Gi 25%  4/4 100%",
+        "q quit   --sort and --filter choose jobs   trainmaster explain JOB says more",
+    ]
+    # On a narrow terminal the columns that matter least are left out, and causes are cut.
+    rows = view(BUSY, columns=60)
+    header = next(row for row in rows if row.startswith("NAME"))
+    assert header.split() == ["NAME", "STATE", "NODES", "CAUSE"]
+    assert any(row.startswith("stuck") and row.endswith("…") for row in view(BUSY, columns=40))
+
+
+def test_on_a_low_terminal_the_jobs_stay_and_on_a_high_one_the_foot_is_in_the_last_row() -> None:
+    for lines in range(4, 12):
+        assert any("stuck" in row for row in view(BUSY, lines=lines)[:lines])
+    rows = view(BUSY, lines=40)
+    assert (len(rows), rows[-1].startswith("q quit")) == (40, True)
+
+
+def test_thousands_of_jobs_and_nodes_are_some_rows_and_a_count() -> None:
+    many = snapshot(*(top_job(f"job-{number:05}", age=number + 1) for number in range(10_000)))
+    rows = view(many)
+    assert rows[1] == "jobs     10,000: 10,000 running"
+    assert sum("job-0" in row for row in rows) == 24 - 7
+    assert "and 9,983 more: 9,983 running" in rows
+    assert sum("job-0" in row for row in view(many, words="job-00012")) == 1
+    rows = view(snapshot(nodes=[node(f"node-{number}") for number in range(500)]))
+    assert "and 495 more nodes" in rows
+
+
+def test_what_is_not_there_or_not_known_is_said() -> None:
+    # An outage and what may not be read are told.
+    rows = view(snapshot(top_job("mnist"), nodes=None, outage="connection refused", unread=["nodes: no permission"]))
+    assert rows[1] == "the cluster does not answer: this may be out of date: connection refused"
+    assert "nodes    not known" in rows
+    assert "not read: nodes: no permission" in rows
+    # A namespace without jobs.
+    assert "no jobs in namespace team; -A shows all namespaces" in view(snapshot())
+    assert "no jobs" in view(snapshot(namespace=None))
+    assert "reading jobs" in view(snapshot(is_complete=False))
+    assert "no job matches --filter" in view(BUSY, words="absent")
+    # Without a manager that is said.
+    rows = view(snapshot(managers=Managers((), "none is installed; nothing becomes of TrainJobs: trainmaster doctor")))
+    assert "manager  none is installed; nothing becomes of TrainJobs: trainmaster doctor" in rows
+    rows = view(
+        snapshot(managers=Managers([replica(is_ready=False, leads=False, problem="CrashLoopBackOff", restarts=2)]))
+    )
+    assert "manager  kubeflow-system/manager-1   not ready: CrashLoopBackOff   2 restarts" in rows
+
+
+def test_what_servers_say_takes_a_row() -> None:
+    odd = "first\nsecond\x1b[2J\u2028third"
+    rows = view(
+        snapshot(
+            top_job("mnist"),
+            managers=Managers([replica(unreadable=odd), replica("b", is_ready=False, problem=odd)], odd),
+            outage=odd,
+            unread=[odd],
+        )
+    )
+    assert sum("first second third" in row for row in rows) == 5
+    assert not any("\x1b" in row or "\u2028" in row for row in rows)
+    # Namespaces and kinds are told where there are several.
+    rows = view(snapshot(top_job("a"), top_job("b", kind="TFJob", namespace="other"), namespace=None))
+    header = next(row for row in rows if "NAME " in row)
+    assert header.split()[:3] == ["NAMESPACE", "KIND", "NAME"]
+
+
+@given(st.integers(1, 150), st.integers(6, 60), st.integers(0, 40), st.integers(0, 30))
+def test_it_fits_into_any_terminal(columns: int, lines: int, jobs: int, nodes: int) -> None:
+    many = snapshot(
+        *(
+            top_job(f"a-job-with-a-long-name-{number}", trouble="Ünschedulable 火" * (number % 3))
+            for number in range(jobs)
+        ),
+        nodes=[node(f"node-{number}") for number in range(nodes)],
+        namespace=None,
+        unread=["nodes: no permission"] * 3,
+    )
+    assert len(view(many, columns, lines)) == lines
