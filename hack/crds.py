@@ -95,14 +95,8 @@ _PREFIXED: Final = {
     "preserve_unknown_fields": "x-kubernetes-preserve-unknown-fields",
 }
 _MODELS: Final = {"JobSetSpec": JobSetSpec, "RuntimePatchSpec": RuntimePatchSpec}
-_PACKAGES: Final = {
-    "api": "io.k8s.apimachinery.pkg.api",
-    "autoscaling": "io.k8s.api.autoscaling",
-    "batch": "io.k8s.api.batch",
-    "core": "io.k8s.api.core",
-    "meta": "io.k8s.apimachinery.pkg.apis.meta",
-}
-"""Where types are whose names in a `Schema` begin so."""
+_MACHINERY: Final = {"api": "io.k8s.apimachinery.pkg.api", "meta": "io.k8s.apimachinery.pkg.apis.meta"}
+"""Packages that are not below `io.k8s.api`."""
 
 _STATE: Final = ("State", ".status.conditions[-1:].type")
 """The last condition, whatever its status: the controller puts the one last that tells the state."""
@@ -201,7 +195,7 @@ def _said(node: Schema, said: Iterable[meta.Schema]) -> Schema:
             node["x-kubernetes-list-type"] = "map"
         if each.rules:
             rules = [{"rule": expression, "message": message} for expression, message in each.rules]
-            node["x-kubernetes-validations"] = rules
+            node["x-kubernetes-validations"] = [*node.get("x-kubernetes-validations", ()), *rules]
         for name, text in each.descriptions.items():
             node["properties"] = {**node["properties"], name: {**node["properties"][name], "description": text}}
     return {name: value for name, value in node.items() if value is not None and value != {}}
@@ -212,7 +206,8 @@ def _referenced(ref: str) -> Schema:
     if ref in _MODELS:
         return of_model(_MODELS[ref])
     package, version, name, *path = ref.split(".")
-    node = of_kubernetes(f"{_PACKAGES[package]}.{version}.{name}")
+    package = _MACHINERY.get(package, f"io.k8s.api.{package}")
+    node = of_kubernetes(f"{package}.{version}.{name}")
     for step in path:
         node = node["properties"][step]
     return node
