@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from typing import Any
 
 import pytest
+from support.commands import wait_until
 
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.sdk import Desired, Info, TrainJob, Watch, env_value, upsert_env
@@ -16,6 +17,7 @@ from trainmaster.runtime.testing import runtime, trainjob
 from trainmaster.testing.embedded import EmbeddedCluster
 
 JOBSET = ("jobset.x-k8s.io/v1alpha2", "JobSet")
+TRAINJOB = ("trainer.kubeflow.org/v1alpha1", "TrainJob")
 
 
 class Region:
@@ -95,6 +97,7 @@ def test_what_does_not_come_is_told_with_the_conditions(
 
     with EmbeddedCluster(tmp_path, patience=1) as server, server.manager(trainmaster_framework(Failing)):
         server.apply(runtime(), trainjob("demo"))
+        wait_until(lambda: ((server.get(*TRAINJOB, "demo", "team") or {}).get("status") or {}).get("conditions"))
         with pytest.raises(AssertionError) as caught:
             server.wait_for_object(*JOBSET, "demo", "team")
     assert "waited 1 seconds for JobSet demo, in vain" in str(caught.value)
