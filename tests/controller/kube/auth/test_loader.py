@@ -60,10 +60,49 @@ async def test_directory_instead_of_a_file(tmp_path: Path) -> None:
         await load_config(kubeconfig=str(tmp_path))
 
 
-@pytest.mark.parametrize("server", ["ftp://x", "nonsense", "https://"])
+NO_URL = "is not an http or https URL of a host, with a port from 1 to 65535 or none; correct it"
+NO_URLS = [
+    "https://", "https://a:99999", "https://a:0", "https://a:x", "https://[::1", "https://a..b", f"https://{'a' * 64}",
+    "https://a\0b", "https://a/b c", "https://a/\u00e4",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("server", [*NO_URLS, "ftp://x", "nonsense"])
 async def test_server_that_is_no_url(tmp_path: Path, server: str) -> None:
-    with pytest.raises(ConfigurationError, match="not an http or https URL"):
-        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", server=server))
+    path = write_kubeconfig(tmp_path / "k", server=server)
+    with pytest.raises(ConfigurationError) as caught:
+        await load_config(kubeconfig=path)
+    assert str(caught.value) == f"the server of kubeconfig {path} (from --kubeconfig), {server!r}, {NO_URL}"
+
+
+@pytest.mark.parametrize("field", ["server", "proxy-url"])
+@pytest.mark.parametrize("url", ["https://me:hunter@a:99999", "https://me:hun/ter@a", "https://me:hun@ter@a:x"])
+async def test_a_password_is_not_shown_with_the_fault_of_its_url(tmp_path: Path, field: str, url: str) -> None:
+    fields = {"server": "https://a", field: url}
+    with pytest.raises(ConfigurationError, match=r", '\.\.\.@a.*', is not an http") as caught:
+        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", **fields))
+    assert not any(part in str(caught.value) for part in ("me:", "hun", "ter@"))
+
+
+async def test_name_of_the_server_that_is_none(tmp_path: Path) -> None:
+    path = write_kubeconfig(tmp_path / "k", **{"tls-server-name": ".a"})
+    with pytest.raises(ConfigurationError) as caught:
+        await load_config(kubeconfig=path)
+    assert str(caught.value) == (
+        f"the tls-server-name of the server of kubeconfig {path} (from --kubeconfig), '.a', is not the name of a host; "
+        "correct it"
+    )
+
+
+@pytest.mark.parametrize("proxy", [url.replace("https:", "http:") for url in NO_URLS])
+async def test_proxy_that_is_no_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, proxy: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        await load_config(kubeconfig=write_kubeconfig(tmp_path / "k", **{"proxy-url": proxy}))
+    assert str(caught.value) == f"the proxy of proxy-url in the kubeconfig, {proxy!r}, {NO_URL}"
+    if "\0" not in proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy)
+        with pytest.raises(ConfigurationError, match="the proxy of HTTP_PROXY, "):
+            await load_config(kubeconfig=write_kubeconfig(tmp_path / "k"))
 
 
 async def test_static_token_cannot_be_renewed(tmp_path: Path) -> None:
@@ -144,6 +183,11 @@ async def test_proxy_of_file_and_environment(tmp_path: Path, monkeypatch: pytest
         ("https://api.example.com", "example.com", False),
         ("https://api.example.com", ".example.com", False),
         ("https://api.example.com", "*.example.com", False),
+        ("https://example.com", "example.com", False),
+        ("https://example.com", ".example.com", True),
+        ("https://example.com", "*.example.com", True),
+        ("https://api.example.com", "*example.com", True),
+        ("https://api.example.com.", ":443", True),
         ("https://api.example.com", "ample.com", True),
         ("https://api.example.com", "api.example.com:6443", True),
         ("https://api.example.com:6443", "api.example.com:6443", False),

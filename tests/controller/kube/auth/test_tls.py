@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import pytest
 from aiohttp import web
+from cryptography.hazmat.primitives import serialization
 from support.authorities import Authority
 from support.kubeconfigs import write_kubeconfig
 from support.oddrequests import open_connections
@@ -171,6 +172,55 @@ async def test_rotated_client_certificate(tmp_path: Path, serve: Serve, clock: A
         await client.get(PODS, "ns", "a")
     assert serials[0] == serials[1]
     assert serials[1] != serials[2]
+
+
+async def test_client_certificate_and_key_in_one_file_are_sent_once(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    authority = Authority()
+    context = authority.server_context(tmp_path)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(cadata=authority.pem.decode())
+    server = await serve(context)
+    chains: list[list[str]] = []
+
+    async def how_many(request: web.Request) -> web.StreamResponse:
+        assert request.transport is not None
+        chain = request.transport.get_extra_info("ssl_object")._sslobj.get_unverified_chain()
+        chains.append([sent.public_bytes() for sent in chain])
+        return web.json_response(POD, headers={"Connection": "close"})
+
+    certificate, key = authority.issue(tmp_path, name="jane")
+    (tmp_path / "both").write_bytes(certificate.read_bytes() + key.read_bytes())
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    server.on("list", how_many, how_many)
+    for user in ({"client-certificate": "both"}, {"client-certificate": "both", "client-key": "both"}):
+        path = write_kubeconfig(tmp_path / "k", server.url, user=user, **{"certificate-authority": "ca.crt"})
+        async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
+            await client.get(PODS, "ns", "a")
+    assert [len(set(chain)) for chain in chains] == [len(chain) for chain in chains]
+
+
+async def test_a_key_with_a_password_is_refused_and_not_asked_for(tmp_path: Path) -> None:
+    certificate, key = Authority().issue(tmp_path)
+    private = serialization.load_pem_private_key(key.read_bytes(), None)
+    locked = private.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+    )
+    key.write_bytes(locked)
+    user = {"client-certificate": str(certificate), "client-key": str(key)}
+    path = write_kubeconfig(tmp_path / "k", "https://server:6443", user=user)
+    with pytest.raises(ConfigurationError, match=r"the client certificate .* with the key .* is unusable"):
+        await load_config(kubeconfig=path)
+
+
+async def test_the_scheme_of_the_server_may_be_in_capitals(tmp_path: Path, serve: Serve, clock: Any) -> None:
+    authority = Authority()
+    server = await serve(authority.server_context(tmp_path))
+    (tmp_path / "ca.crt").write_bytes(authority.pem)
+    url = server.url.replace("https:", "HTTPS:")
+    path = write_kubeconfig(tmp_path / "k", url, user={}, **{"certificate-authority": "ca.crt"})
+    last(server)
+    async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
+        assert await client.get(PODS, "ns", "a") == POD
 
 
 @pytest.mark.nightly

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.informers import pod, pod_list
 
+from trainmaster.controller.kube.cache import snapshot
 from trainmaster.controller.kube.cache.listwatch import Collection
 from trainmaster.controller.kube.cache.snapshot import ListBody, list_collection
 from trainmaster.controller.kube.cache.store import Store
@@ -96,6 +97,23 @@ def test_an_item_that_cannot_be_read_is_listed_by_its_metadata_among_the_others(
     assert (body.resource_version, body.continue_token) == ("5", "x")
     assert [item["metadata"]["name"] for item in found if UNREADABLE in item] == ["odd7", "odd8"]
     assert [item for item in found if UNREADABLE not in item] == [pod(f"p{number}", number) for number in range(7)]
+
+
+@pytest.mark.parametrize("indices", [range(7), range(0)])
+def test_items_that_can_be_read_are_not_taken_apart(indices: range, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking for the end of each item costs more than decoding it."""
+    monkeypatch.setattr(snapshot, "read_items", lambda *_: iter(()))
+    items = [pod(f"p{number}", number, blob="x" * 50) for number in indices]
+    found = [item for batch in ListBody(orjson.dumps(pod_list(5, *items)), PODS_COLLECTION, step=300) for item in batch]
+    assert found == items
+
+
+@pytest.mark.guarantee("P-24")
+def test_items_that_begin_differently_make_no_large_step() -> None:
+    items = [{"kind": "Pod"}, *(pod(f"p{number}", number, blob="x" * 900) for number in range(200))]
+    batches = list(ListBody(orjson.dumps(pod_list(5, *items)), PODS_COLLECTION, step=1000))
+    assert [len(batch) for batch in batches if len(batch) > 8] == []
+    assert sum(map(len, batches)) == len(items)
 
 
 @pytest.mark.guarantee("P-24")

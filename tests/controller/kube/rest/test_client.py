@@ -17,7 +17,9 @@ from support.series import value_of
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.controller.kube.rest.errors import (
+    KubeError,
     MalformedResponse,
+    NotConnected,
     NotLeading,
     ResponseTooLarge,
     ServerError,
@@ -135,8 +137,8 @@ async def test_answer_that_is_too_large(server: Any, clock: Any) -> None:
 
 
 async def test_closed_client_says_so(server: Any) -> None:
-    client = KubeClient(RestConfig(server=server.url), user_agent="test")
-    with pytest.raises(RuntimeError, match="not open"):
+    client = KubeClient(RestConfig(server=server.url), user_agent="test", tries=1)
+    with pytest.raises(NotConnected, match="the client is not open"):
         await client.get(PODS, "ns", "a")
 
 
@@ -198,6 +200,21 @@ async def test_all_series_exist_before_the_first_request() -> None:
         ):  # fmt: skip
             assert value_of(f"rest_client_{name}_count", labels) == 0
         assert value_of("rest_client_request_retries_total", {"code": "429", **labels}) == 0
+
+
+@pytest.mark.guarantee("M-11")
+async def test_a_password_in_the_url_of_the_server_is_named_nowhere(server: Any) -> None:
+    address = server.url.removeprefix("http://")
+    server.on("list", server.status(401, "Unauthorized"), server.reply(200, b"<html>"))
+    config = RestConfig(server=f"http://me:pass@{address}/")
+    assert config.server == server.url
+    async with KubeClient(config, user_agent="test", tries=1) as client:
+        for _ in range(2):
+            with pytest.raises(KubeError, match=f"GET http://{address}/api") as caught:
+                await client.get(PODS, "ns", "a")
+            assert "pass" not in str(caught.value)
+    assert server.seen[0].headers["Authorization"] == "Basic bWU6cGFzcw=="
+    assert value_of("rest_client_requests_total", {"code": "401", "method": "GET", "host": address}) == 1
 
 
 @pytest.mark.guarantee("K-10")

@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from trainmaster.controller.kube.rest import errors
-from trainmaster.controller.kube.rest.errors import InvalidName, from_response
+from trainmaster.controller.kube.rest.errors import InvalidName, from_response, from_status
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, NAMESPACES, PODS, SECRETS, Resource
 
@@ -134,3 +134,13 @@ def test_a_rule_that_makes_no_sense_is_refused(fields: dict[str, Any], message: 
 def test_a_subresource_is_a_part_of_what_rules_name() -> None:
     rule = PolicyRule(resource=SECRETS, verbs=("get",), needed_by="me", reason="to know", subresource="status")
     assert rule.full_resource == "secrets/status"
+
+
+def test_texts_of_a_server_can_be_printed() -> None:
+    """A half of a surrogate pair cannot be encoded."""
+    error = from_status({"reason": "a\ud800", "message": "b\ud800"}, status=409)
+    assert str(error) == "409 a?: b?"
+
+
+def test_a_long_reason_is_cut() -> None:
+    assert len(str(from_response(409, {}, status(409, "x" * 10_000)))) < 300

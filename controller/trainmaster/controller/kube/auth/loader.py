@@ -19,7 +19,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlsplit
 
 from trainmaster.controller.kube.auth.incluster import SERVICE_ACCOUNT, ServiceAccountCredentials
 from trainmaster.controller.kube.auth.proxy import proxy_for
@@ -70,9 +69,9 @@ async def _from_kubeconfig(paths: str, *, context: str | None, source: str, cloc
 
     credentials = KubeconfigCredentials(paths, context=context, source=source, clock=clock)
     cluster = await credentials.load()
-    config = _rest_config(
-        cluster["server"], server_hostname=cluster.get("tls-server-name"), proxy=cluster.get("proxy-url")
-    )
+    name = f"kubeconfig {paths} (from {source})"
+    config = RestConfig(server=cluster["server"], server_hostname=cluster.get("tls-server-name"), source=name)
+    config.proxy = proxy_for(config.server, configured=cluster.get("proxy-url"))
     credentials.bind(config)
     return config
 
@@ -83,19 +82,8 @@ def _any_exists(paths: str) -> bool:
 
 def _from_service_account(directory: Path, *, environment: Mapping[str, str], clock: Clock) -> RestConfig:
     host, port = environment["KUBERNETES_SERVICE_HOST"], environment.get("KUBERNETES_SERVICE_PORT") or "443"
-    config = _rest_config(f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}")
+    name = "KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT"
+    config = RestConfig(server=f"https://{f'[{host}]' if ':' in host else host}:{port}", source=name)
+    config.proxy = proxy_for(config.server)
     ServiceAccountCredentials(directory, clock=clock).bind(config)
     return config
-
-
-def _rest_config(server: str, *, server_hostname: str | None = None, proxy: str | None = None) -> RestConfig:
-    try:
-        url = urlsplit(server)
-        usable = url.scheme in {"http", "https"} and bool(url.hostname) and url.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise ConfigurationError(f"the server {server!r} of the cluster is not an http or https URL")
-    return RestConfig(
-        server=server.rstrip("/"), server_hostname=server_hostname, proxy=proxy_for(server, configured=proxy)
-    )

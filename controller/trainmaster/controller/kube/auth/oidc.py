@@ -72,7 +72,8 @@ async def _request(url: str, config: Mapping[str, Any], *, clock: Clock, form: s
             f"{url!r}, of the identity provider, is not https; nobody else may read the refresh token and the secret"
         )
     origin = f"{parts.scheme}://{parts.netloc}"
-    provider = RestConfig(server=origin, ssl_context=_context(config), proxy=proxy_for(origin))
+    provider = RestConfig(server=origin, ssl_context=_context(config), source="the identity provider")
+    provider.proxy = proxy_for(provider.server)
     headers = {"Accept": "application/json"}
     if form is not None:
         login = f"{config['client-id']}:{config.get('client-secret') or ''}"

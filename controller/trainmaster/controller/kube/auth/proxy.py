@@ -2,9 +2,9 @@
 
 Guarantees:
 - `proxy-url` of the kubeconfig comes first, then `HTTPS_PROXY` or `HTTP_PROXY`, in capitals or small.
-- `NO_PROXY` takes names with all below them, addresses, networks (`10.0.0.0/8`) and `*`, each with or without a port.
-  This machine is never behind a proxy.
-- A kind of proxy that we cannot use is a `ConfigurationError`, never ignored.
+- `NO_PROXY` takes names with all below them (`.example.com` and `*.example.com`: only those below), addresses, networks
+  (`10.0.0.0/8`) and `*`, each with or without a port. This machine is never behind a proxy.
+- A proxy that we cannot use is a `ConfigurationError`, never ignored.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ import os
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from trainmaster.controller.kube.rest.config import ConfigurationError
+from trainmaster.controller.kube.rest.config import ConfigurationError, Peer
 
 
 def proxy_for(server: str, *, configured: str | None = None, environment: Mapping[str, str] = os.environ) -> str | None:
     """Return the URL of the proxy for a server, if there is one."""
     url = urlsplit(server)
-    source = "proxy-url of the kubeconfig" if configured else f"{url.scheme.upper()}_PROXY"
+    source = "proxy-url in the kubeconfig" if configured else f"{url.scheme.upper()}_PROXY"
     proxy = configured or _variable(source, environment)
     if not proxy or (not configured and _bypassed(server, _variable("NO_PROXY", environment))):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy}"
-    if urlsplit(proxy).scheme not in {"http", "https"}:
+    kind = proxy.partition("://")[0].lower()
+    if kind not in {"http", "https"}:
         raise ConfigurationError(
-            f"{source} asks for a proxy of the kind {urlsplit(proxy).scheme!r}, but only http and https are supported; "
+            f"{source} asks for a proxy of the kind {kind!r}, but only http and https are supported; "
             f"use one of these, or list {url.hostname} in NO_PROXY"
         )
+    Peer(proxy, f"the proxy of {source}", is_proxy=True)
     return proxy
 
 
@@ -47,13 +49,13 @@ def _bypassed(server: str, exceptions: str) -> bool:
         return True
     for entry in filter(None, (part.strip().lower() for part in exceptions.split(","))):
         name, number = _split_port(entry)
-        if number not in {None, port}:
+        if not name or number not in {None, port}:
             continue
         network = _network(name)
         if network is not None and address is not None and address.network_address in network:
             return True
-        domain = name.removeprefix("*").removeprefix(".")
-        if name == "*" or host == domain or (network is None and host.endswith(f".{domain}")):
+        below = name.removeprefix("*") if name.startswith(("*.", ".")) else f".{name}"
+        if name in {"*", host} or (network is None and host.endswith(below)):
             return True
     return False
 

@@ -81,12 +81,14 @@ def tls_context(files: TlsFiles) -> ssl.SSLContext:
         context.verify_mode = ssl.CERT_NONE
     if files.certificate is not None:
         key = files.key or files.certificate
-        # OpenSSL reads certificates with their keys from files only.
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(files.certificate.content + b"\n" + key.content)
-            file.flush()
+        # OpenSSL reads them from files only; from one file it would send a certificate that stands by the key twice.
+        with tempfile.NamedTemporaryFile() as chain_file, tempfile.NamedTemporaryFile() as key_file:
+            for file, pem in ((chain_file, files.certificate), (key_file, key)):
+                file.write(pem.content)
+                file.flush()
             try:
-                context.load_cert_chain(file.name)
+                # Without a password it would ask the terminal for one.
+                context.load_cert_chain(chain_file.name, key_file.name, password="")
             except (OSError, ssl.SSLError) as error:
                 raise ConfigurationError(
                     f"the client certificate {files.certificate.source} with the key {key.source} is unusable: {error}"

@@ -90,7 +90,7 @@ class ApiError(KubeError):
         source: str = "",
     ) -> None:
         self.status = status
-        self.reason = reason
+        self.reason = shorten(reason, limit=200)
         self.message = shorten(message)
         self.details: JsonObject = details or {}
         self.retry_after = retry_after
@@ -98,7 +98,7 @@ class ApiError(KubeError):
         """The method and the URL, without parameters; empty for an error that came within a stream."""
         self.source = source
         """Where the credentials of the request come from; empty if that is not known."""
-        title = f"{status} {reason}".strip()
+        title = f"{status} {self.reason}".strip()
         text = f"{title}: {self.message}" if self.message else title
         # An object that is refused is named by the server, in words that may become a condition of that object.
         # Where the fault lies in the way to the server, the way is part of the answer.
@@ -285,7 +285,7 @@ def from_status(
 
 def shorten(text: str, *, limit: int = _TEXT_AT_MOST) -> str:
     """Cut a text that others wrote, and take out what looks like a credential."""
-    shown = redact(text[:limit])
+    shown = redact(text[:limit]).encode("utf-8", "replace").decode()  # half of a pair of surrogates cannot be written
     return shown if len(text) <= limit else f"{shown}... ({len(text) - limit} more characters)"
 
 

@@ -24,7 +24,6 @@ from contextlib import asynccontextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Self, TypeAlias, TypeVar
-from urllib.parse import urlsplit
 
 import orjson
 import structlog
@@ -132,7 +131,7 @@ class RestClient:
         self._limiter = limiter
         self._guard = guard
         self._missing_rights = missing_rights
-        self._metrics = RequestMetrics(urlsplit(config.server).netloc)
+        self._metrics = RequestMetrics(config.peer.netloc)
         self.concurrency_limit = ConcurrencyLimit(self._clock.monotonic())
         """How many writes the server should have at once, as its answers tell."""
 

@@ -183,6 +183,7 @@ def test_garbage_is_malformed_or_an_answer_however_it_is_cut(wire: bytes, cuts: 
         b"SSH-2.0-OpenSSH_9.2\r\n",
         b"HTTP/2 200\r\n\r\n",
         b"HTTP/1.1 2000 OK\r\n\r\n",
+        b"HTTP/1.1 000 OK\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nA: 1\r\n folded\r\n\r\n",
         b"HTTP/1.1 200 OK\r\nA : 1\r\n\r\n",
@@ -207,6 +208,16 @@ def test_what_is_no_answer_is_refused(wire: bytes) -> None:
         receive([wire])
 
 
+def test_blanks_around_a_transfer_coding_are_none_of_it() -> None:
+    got = receive([b"HTTP/1.1 200 OK\r\nTransfer-Encoding:  chunked \r\n\r\n2\r\nok\r\n0\r\n\r\n"])
+    assert (got.complete, got.reusable, got.body) == (True, True, b"ok")
+
+
+def test_headers_that_are_not_utf_8_can_be_printed() -> None:
+    got = receive([b"HTTP/1.1 302 x\r\nContent-Length: 0\r\nLocation: /\xff\r\n\r\n"])
+    assert got.headers["Location"] == "/\ufffd"
+
+
 @pytest.mark.parametrize("status", [204, 304])
 def test_answers_without_a_body(status: int) -> None:
     got = receive([b"HTTP/1.1 %d x\r\nContent-Length: 5\r\n\r\n" % status])
@@ -218,7 +229,15 @@ def test_an_answer_to_a_head_has_no_body_whatever_its_length() -> None:
     assert (got.complete, got.reusable, got.headers["content-length"], got.body) == (True, True, "5", b"")
 
 
-@pytest.mark.parametrize("surplus", [b"HTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\nx", b"H", b"garbage"])
+@pytest.mark.parametrize(
+    "surplus",
+    [
+        b"HTTP/1.1 404 No\r\nContent-Length: 1\r\n\r\nx",
+        b"HTTP/1.1 101 x\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\nx",
+        b"H",
+        b"garbage",
+    ],
+)
 @pytest.mark.parametrize("bodiless", [False, True])
 def test_bytes_that_no_request_asked_for_end_the_use_of_a_connection(surplus: bytes, *, bodiless: bool) -> None:
     body = b"" if bodiless else b"ok"

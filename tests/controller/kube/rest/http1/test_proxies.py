@@ -37,7 +37,7 @@ class Proxy:
         try:
             self.heads.append(await reader.readuntil(b"\r\n\r\n"))
             writer.write(self._answer)
-            if self._answer == ESTABLISHED and self._target:
+            if self._target:
                 host, _, port = self._target.rpartition(":")
                 upstream, sink = await asyncio.open_connection(host, int(port))
                 await asyncio.gather(self._pump(reader, sink), self._pump(upstream, writer))
@@ -68,15 +68,20 @@ def client(config: RestConfig, clock: Any) -> KubeClient:
     return KubeClient(config, user_agent="test", clock=clock, tries=1)
 
 
+@pytest.mark.parametrize(
+    "answer", [ESTABLISHED, b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"]
+)
 @pytest.mark.parametrize("tls", [False, True])
-async def test_a_tunnel_leads_to_an_https_server(clock: Any, tmp_path: Path, serve: Serve, *, tls: bool) -> None:
+async def test_a_tunnel_leads_to_an_https_server(
+    clock: Any, tmp_path: Path, serve: Serve, answer: bytes, *, tls: bool
+) -> None:
     """Also through a proxy that speaks TLS itself: TLS within TLS."""
     authority = Authority()
     context = authority.server_context(tmp_path)
     server = await serve(context)
     server.on("list", *[server.reply(200, OBJECT)] * 2)
     server.on("watch", server.stream({"type": "ADDED", "object": OBJECT}, then="hang"))
-    async with proxy(server.url, context=context if tls else None) as between:
+    async with proxy(server.url, answer=answer, context=context if tls else None) as between:
         trusting = ssl.create_default_context(cadata=authority.pem.decode())
         config = RestConfig(server="https://server:6443/", ssl_context=trusting, proxy=between.url)
         async with client(config, clock) as sent:
@@ -102,12 +107,14 @@ async def test_an_http_server_is_asked_for_by_its_whole_url(clock: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("tls", [False, True])
 async def test_the_certificate_of_the_server_is_checked_behind_a_proxy(
-    clock: Any, tmp_path: Path, serve: Serve
+    clock: Any, tmp_path: Path, serve: Serve, *, tls: bool
 ) -> None:
     server = await serve(Authority().server_context(tmp_path))
-    async with proxy(server.url) as between:
-        trusting = ssl.create_default_context(cadata=Authority("another").pem.decode())
+    known = Authority("another")
+    async with proxy(server.url, context=known.server_context(tmp_path) if tls else None) as between:
+        trusting = ssl.create_default_context(cadata=known.pem.decode())
         config = RestConfig(server="https://server:6443", ssl_context=trusting, proxy=between.url)
         async with client(config, clock) as sent:
             with pytest.raises(CertificateRejected, match="the certificate of https://server:6443 was not accepted"):
@@ -124,6 +131,14 @@ async def test_the_certificate_of_the_server_is_checked_behind_a_proxy(
         (
             b"HTTP/1.1 403 Forbidden\r\nContent-Length: 9\r\n\r\nforbidden",
             r"the proxy http://127\.0\.0\.1:\d+ refused to connect: 403 Forbidden; check proxy-url",
+        ),
+        (
+            ESTABLISHED + b"garbage",
+            r"no connection to the proxy .* \(it sent more than its answer to CONNECT\); check proxy-url",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\ngarbage",
+            r"no connection to the proxy .* \(it sent more than its answer to CONNECT\); check proxy-url",
         ),
     ],
 )

@@ -13,16 +13,15 @@ Guarantees:
 from __future__ import annotations
 
 import asyncio
-import base64
 import ssl
 from collections.abc import Mapping
 from typing import Final, Protocol, Self, cast
-from urllib.parse import unquote, urlsplit
 
-from httptools import HttpParserError, HttpResponseParser
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 from multidict import CIMultiDict
 
 from trainmaster.controller.kube.rest.errors import StreamBroken, reason_of
+from trainmaster.controller.kube.rest.http1.errors import cause_of
 from trainmaster.controller.kube.rest.transport import Guard
 
 HEAD_LIMIT: Final = 2**16
@@ -30,26 +29,6 @@ HEAD_LIMIT: Final = 2**16
 
 _PIECE: Final = 2**18
 """Bytes that are read or written at once."""
-
-
-class Peer:
-    """The server or the proxy that a URL leads to."""
-
-    def __init__(self, url: str, *, tls_name: str | None = None, is_proxy: bool = False) -> None:
-        parts = urlsplit(url)
-        user, at, self.netloc = parts.netloc.rpartition("@")
-        self.is_proxy = is_proxy
-        self.tls = parts.scheme == "https"
-        self.host = parts.hostname or ""
-        self.tls_name = (tls_name or self.host).rstrip(".")
-        """The name that the certificate has to be for."""
-        self.port = parts.port or (443 if self.tls else 80)
-        self.path = parts.path
-        """What the paths of all requests begin with."""
-        self.login = f"Basic {base64.b64encode(unquote(user).encode()).decode()}" if at else ""
-        """The value of the header that sends the user and the password of the URL; empty without them."""
-        self.name = f"{'the proxy ' if is_proxy else ''}{parts.scheme}://{self.netloc}"
-        """For people, without a user, a password and a path."""
 
 
 class MalformedAnswer(Exception):
@@ -81,13 +60,14 @@ class Connection(asyncio.Protocol):
         self.channel: asyncio.Transport | None = None
         """TCP, or TLS on top of it."""
         self.reader = asyncio.StreamReader(limit=_PIECE)
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         """What ended it, behind all that the reader has."""
         self._exchange: Exchange | None = None
         self.unread = 0
         """Bytes that the reader has."""
-        self._writable = asyncio.Event()
-        self._writable.set()
+        self._is_paused = False
+        self._news = asyncio.Event()
+        """Set by all that a long request may wait for."""
 
     @property
     def is_open(self) -> bool:
@@ -102,12 +82,8 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange = Exchange(self, where=where, bodiless=bodiless)
         try:
             for start in range(0, len(request), _PIECE):
-                if start:
-                    await self._writable.wait()
-                    await asyncio.sleep(0)
-                    if self.unread or not self.is_open:
-                        exchange.is_reusable = False
-                        break
+                if start and not await self._may_go_on(exchange):
+                    break
                 if guard is not None:
                     guard()
                 if self.channel is not None and self.is_open:  # otherwise the reader knows why not
@@ -118,6 +94,18 @@ class Connection(asyncio.Protocol):
             exchange.close()
             raise
         return exchange
+
+    async def _may_go_on(self, exchange: Exchange) -> bool:
+        """Let others have their turn, wait for the server, and return whether it still wants the rest of a request."""
+        await asyncio.sleep(0)
+        while (self.unread or self._is_paused) and self.is_open and not exchange.status:
+            if self.unread:
+                exchange.is_reusable = False  # if this is the answer, the server may wait for the rest
+                await exchange.read()
+            else:
+                self._news.clear()
+                await self._news.wait()
+        return self.is_open and not exchange.status
 
     def over(self, *, reusable: bool) -> None:
         """End the exchange."""
@@ -142,7 +130,7 @@ class Connection(asyncio.Protocol):
         else:
             self.reader.feed_data(data)
             self.unread += len(data)
-            self._writable.set()
+            self._news.set()
 
     def eof_received(self) -> None:
         """The server has closed its side."""
@@ -151,19 +139,20 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed, by whichever side."""
-        self.channel, self.failure = None, exc
+        self.channel, self.failure = None, exc and cause_of(exc)
         self.reader.feed_eof()
-        self._writable.set()
+        self._news.set()
         if self.owner is not None:
             self.owner.lost(self)
 
     def pause_writing(self) -> None:
         """The server reads more slowly than we write."""
-        self._writable.clear()
+        self._is_paused = True
 
     def resume_writing(self) -> None:
         """It has caught up."""
-        self._writable.set()
+        self._is_paused = False
+        self._news.set()
 
 
 class Exchange:
@@ -175,7 +164,9 @@ class Exchange:
         self.reason = ""
         """What the server calls the status."""
         self.is_reusable = True
-        """Whether the connection can carry another exchange after this one."""
+        """Whether the connection can carry another exchange after this one, if there is no surplus."""
+        self.has_surplus = False
+        """Whether bytes came behind the answer."""
         self._connection: Connection | None = connection
         """None when the exchange is over."""
         self._parser = HttpResponseParser(self)
@@ -192,7 +183,7 @@ class Exchange:
     def headers(self) -> Mapping[str, str]:
         """The headers, whatever the case of their names; made when they are asked for, which is seldom."""
         return CIMultiDict(
-            (str(name, "utf-8", "surrogateescape"), str(value, "utf-8", "surrogateescape").rstrip(" \t"))
+            (str(name, "utf-8", "replace"), str(value, "utf-8", "replace").rstrip(" \t"))
             for name, value in self._fields
         )
 
@@ -239,26 +230,26 @@ class Exchange:
             self._complete, self.is_reusable = True, False
         try:
             self._parser.feed_data(data)
-        except HttpParserError as error:
-            self.is_reusable = False
+        except (HttpParserError, HttpParserUpgrade) as error:
+            self.has_surplus = True
             if not self._complete:
                 begin = "" if self.status else f": it begins with {data[:20]!r}"
                 raise MalformedAnswer(f"the answer is not HTTP/1.1 ({error.__context__ or error}){begin}") from error
         self._overhead = 0 if self._pieces else self._overhead + len(data)
         if self._complete:
-            self.close(reusable=self.is_reusable and not connection.unread)
+            self.has_surplus |= connection.unread > 0
+            self.close(reusable=self.is_reusable and not self.has_surplus)
         elif self._overhead > HEAD_LIMIT:
             raise MalformedAnswer(f"the headers of the answer exceed {HEAD_LIMIT} bytes")
 
     def on_message_begin(self) -> None:
-        """An answer begins; a second one to the same request ends the use of the connection."""
-        if self._complete:
-            self.is_reusable = False
+        """An answer begins; a second one to the same request is surplus."""
+        self.has_surplus = self._complete
 
     def on_status(self, status: bytes) -> None:
         """The words of the status line have arrived."""
         if not self.status:
-            self.reason = status.decode("utf-8", "replace")
+            self.reason += status.decode("utf-8", "replace")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """A header has arrived, or a trailer."""
@@ -272,11 +263,14 @@ class Exchange:
         status = self._parser.get_status_code()
         if status == 101:
             raise MalformedAnswer("it is in another protocol, which was not asked for")
+        if status < 100:
+            raise MalformedAnswer(f"there is no status {status}")
         if status < 200:
+            self.reason = ""
             self._fields.clear()
             return
         codings = b",".join([value for name, value in self._fields if name.lower() == b"transfer-encoding"])
-        if codings and (codings.lower() != b"chunked" or self._parser.get_http_version() == "1.0"):
+        if codings and (codings.lower().rstrip(b" ") != b"chunked" or self._parser.get_http_version() == "1.0"):
             raise MalformedAnswer("its length is given by a transfer coding that was not asked for")
         self.status, self._complete = status, self._bodiless
         self.is_reusable &= self._parser.should_keep_alive()
@@ -284,7 +278,7 @@ class Exchange:
     def on_body(self, body: bytes) -> None:
         """A part of the body has arrived."""
         if self._complete:
-            self.is_reusable = False
+            self.has_surplus = True
         else:
             self._pieces.append(body)
 

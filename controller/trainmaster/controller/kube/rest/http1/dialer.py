@@ -24,9 +24,9 @@ from typing import Final, cast
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.http1.connection import BROKEN, Connection, Peer
-from trainmaster.controller.kube.rest.http1.errors import no_tunnel, not_connected
+from trainmaster.controller.kube.rest.config import Peer, RestConfig
+from trainmaster.controller.kube.rest.http1.connection import BROKEN, Connection, MalformedAnswer
+from trainmaster.controller.kube.rest.http1.errors import cause_of, no_tunnel, not_connected
 from trainmaster.metrics import rest_client as metrics
 
 _RESOLVED_FOR: Final = 10.0
@@ -42,8 +42,8 @@ class Dialer:
     """Opens connections to the server of a configuration, directly or through its proxy, in `timeout` seconds each."""
 
     def __init__(self, config: RestConfig, *, clock: Clock, timeout: float) -> None:
-        self.server = Peer(config.server, tls_name=config.server_hostname)
-        self.proxy = Peer(config.proxy, is_proxy=True) if config.proxy else None
+        self.server = config.peer
+        self.proxy = Peer(config.proxy, "the proxy", is_proxy=True) if config.proxy else None
         self.nearest = self.proxy or self.server
         """What connections are made to."""
         self._config = config
@@ -72,12 +72,12 @@ class Dialer:
                 if self.proxy is not None and self.server.tls:
                     await self._open_tunnel(connection, self.proxy, where)
                     peer = self.server
-                    await self._start_tls(connection)
+                    connection = await self._start_tls(connection)
         except BaseException as error:
             connection.abort()
-            if not isinstance(error, BROKEN):
+            if not isinstance(cause := cause_of(error), BROKEN):
                 raise
-            raise not_connected(where, peer, error, timeout=self._timeout) from error
+            raise not_connected(where, peer, cause, timeout=self._timeout) from cause
         return connection
 
     async def _connect(self, connection: Connection) -> None:
@@ -99,14 +99,19 @@ class Dialer:
         answer = await connection.exchange(request, where=where, bodiless=True)
         if answer.status >= 300:
             raise no_tunnel(where, proxy, answer.status, answer.reason)
+        if answer.has_surplus:
+            raise MalformedAnswer("it sent more than its answer to CONNECT")
 
-    async def _start_tls(self, connection: Connection) -> None:
-        if connection.channel is None or connection.context is None or connection.unread:
-            raise ConnectionResetError("the proxy has closed the tunnel, or sent more than its answer")
-        secure = await asyncio.get_running_loop().start_tls(
-            connection.channel, connection, connection.context, server_hostname=self.server.tls_name
-        )
-        connection.channel = cast("asyncio.Transport", secure)
+    async def _start_tls(self, tunnel: Connection) -> Connection:
+        """Return the connection within a tunnel."""
+        inner, loop = Connection(context=tunnel.context), asyncio.get_running_loop()
+        if tunnel.channel is not None and tunnel.is_open and inner.context is not None:
+            inner.channel = tunnel.channel
+            secure = await loop.start_tls(tunnel.channel, inner, inner.context, server_hostname=self.server.tls_name)
+            if inner.is_open:
+                inner.connection_made(cast("asyncio.Transport", secure))
+                return inner
+        raise ConnectionResetError("the tunnel was closed")
 
     async def _resolved(self) -> Sequence[AddrInfoType]:
         host, port = self.nearest.host, self.nearest.port

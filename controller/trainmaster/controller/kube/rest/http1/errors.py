@@ -13,8 +13,14 @@ import socket
 import ssl
 from typing import Final
 
-from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConnected, TransportError, reason_of
-from trainmaster.controller.kube.rest.http1.connection import Peer
+from trainmaster.controller.kube.rest.config import Peer
+from trainmaster.controller.kube.rest.errors import (
+    CertificateRejected,
+    NotConnected,
+    TransportError,
+    reason_of,
+    shorten,
+)
 
 _CHECK: Final = {
     False: "check the server address in the kubeconfig",
@@ -25,7 +31,12 @@ _CHECK: Final = {
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "PACKET_LENGTH_TOO_LONG"})
 
 
-def not_connected(where: str, peer: Peer, error: Exception, *, timeout: float) -> NotConnected:
+def cause_of(error: BaseException) -> BaseException:
+    """Return why a connection broke; Python 3.11.7 answers every failure of TLS within TLS with a TypeError."""
+    return error.__context__ if isinstance(error, TypeError) and isinstance(error.__context__, OSError) else error
+
+
+def not_connected(where: str, peer: Peer, error: BaseException, *, timeout: float) -> NotConnected:
     """No connection came about; a `TimeoutError` without a number is our own, after `timeout` seconds."""
     match error:
         case ssl.SSLCertVerificationError():
@@ -51,7 +62,8 @@ def not_connected(where: str, peer: Peer, error: Exception, *, timeout: float) -
 
 def no_tunnel(where: str, proxy: Peer, status: int, reason: str) -> NotConnected:
     """The proxy does not lead to the server."""
-    return NotConnected(f"{where}: {proxy.name} refused to connect: {f'{status} {reason}'.strip()}; {_CHECK[True]}")
+    told = shorten(f"{status} {reason}".strip(), limit=200)
+    return NotConnected(f"{where}: {proxy.name} refused to connect: {told}; {_CHECK[True]}")
 
 
 def no_answer(where: str, peer: Peer, error: Exception) -> TransportError:

@@ -5,7 +5,7 @@ Guarantees, besides those of every transport:
   written to it, and any failure afterwards is the caller's (T-3).
 - Of requests beyond the limit the oldest is next. Of idle connections the one that was used last is used first: what a
   burst has opened goes away after it.
-- Nothing of a request can end a line of its head: a path or a header that holds a line break is a `ValueError`.
+- Nothing of a request can end a line of its head: a path or a header that holds a line break is refused.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final, Self
 from urllib.parse import urlencode
 
 from trainmaster.controller.kube.clock import Clock, Timer
-from trainmaster.controller.kube.rest.config import RestConfig
-from trainmaster.controller.kube.rest.errors import NotConnected
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
+from trainmaster.controller.kube.rest.errors import NotConnected, TransportError
 from trainmaster.controller.kube.rest.http1.connection import BROKEN, Connection
 from trainmaster.controller.kube.rest.http1.dialer import Dialer
 from trainmaster.controller.kube.rest.http1.errors import no_answer
@@ -67,8 +67,6 @@ class HttpTransport:
     ) -> Response:
         """Send one request, once, and return when the headers of its answer have arrived."""
         pool = self._watches if streaming else self._requests
-        if not pool.is_open:
-            raise RuntimeError("the client is not open; use it inside `async with KubeClient(...)`")
         server = self._dialer.server
         where = f"{method} {server.name}{server.path}{path}"
         request = self._request(method, path, params, headers, body)
@@ -76,6 +74,8 @@ class HttpTransport:
         try:
             return await connection.exchange(request, where=where, bodiless=method == "HEAD", guard=guard)
         except BROKEN as error:
+            if not pool.is_open:
+                raise TransportError(f"{where}: the client was closed before the answer came") from error
             raise no_answer(where, server if server.tls else self._dialer.nearest, error) from error
 
     def _request(
@@ -99,7 +99,7 @@ class HttpTransport:
         if not (target.isascii() and target.isprintable()) or " " in target:
             raise ValueError(f"{target!r} cannot be the target of a request")
         if _LINE_BREAK.search("".join([*lines, *lines.values()])):
-            raise ValueError("a header that has a line break in it cannot be sent")
+            raise ConfigurationError("a header with a line break cannot be sent; is one in a token of the kubeconfig?")
         head = "".join([f"{name}: {value}\r\n" for name, value in lines.items()])
         return f"{method} {target} HTTP/1.1\r\n{head}\r\n".encode() + (body or b"")
 
@@ -127,7 +127,7 @@ class Pool:
         await self._turns.acquire()
         if not self.is_open:
             self._turns.release()
-            raise NotConnected(f"{where}: the client was closed")
+            raise NotConnected(f"{where}: the client is not open")
         while self._idle:
             connection, closing = self._idle.popitem()
             closing.cancel()
@@ -168,8 +168,9 @@ class Pool:
 
     def lost(self, connection: Connection) -> None:
         """Take note of a connection that is closed."""
-        self._gauge.dec()
-        self._open.discard(connection)
+        if connection in self._open:  # and not lost already while it was being opened
+            self._open.discard(connection)
+            self._gauge.dec()
         if connection in self._idle:
             self._idle.pop(connection).cancel()
 
