@@ -30,11 +30,9 @@ from trainmaster.runtime.framework.custom_policies import (
     customs,
     unserved_text,
 )
-from trainmaster.runtime.framework.descriptor import Descriptor, describe, is_own
+from trainmaster.runtime.framework.descriptor import Descriptor, Selection, describe, is_own, order_plugins
 from trainmaster.runtime.framework.interface import Desired, KindNotServed, Plugin, StatusReport
-from trainmaster.runtime.framework.ordering import order_plugins
 from trainmaster.runtime.framework.resolution import ResolutionRun, Tracer
-from trainmaster.runtime.framework.selection import Selection
 from trainmaster.runtime.framework.signatures import PHASES, PluginInvalid, implements
 from trainmaster.runtime.framework.watches import declared_watches, refuse_contradictions, takes_listers
 from trainmaster.runtime.info import Info

@@ -15,8 +15,7 @@ from trainmaster.runtime.framework.descriptor import describe
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.framework.models import ModelInvalid, parse_model
 from trainmaster.runtime.resolver import new_info
-from trainmaster.runtime.testing.problems import Problem, first_difference
-from trainmaster.runtime.testing.subject import Subject, outcome_of, validate
+from trainmaster.runtime.testing.subject import Problem, Subject, first_difference, outcome_of, validate
 
 
 def fits_the_interface(subject: Subject) -> Iterator[Problem]:
