@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from pydantic import BaseModel
 
-from trainmaster.runtime.framework.custom_policies import customs
 from trainmaster.runtime.framework.interface import API_VERSION, Plugin
+from trainmaster.runtime.framework.models import customs
 from trainmaster.runtime.framework.signatures import PHASES, PluginInvalid, check_method, implements
 from trainmaster.runtime.info import Info
 
