@@ -1,4 +1,4 @@
-"""The dashboards of what answers others (admission webhooks with their certificate, the status server), and of plugins."""
+"""The dashboards of what answers others: webhooks and their certificate, the status server; and of plugins."""
 
 from __future__ import annotations
 
