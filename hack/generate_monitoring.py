@@ -47,7 +47,7 @@ _END: Final = "<!-- End of what is written. -->\n"
 def page(text: str) -> str:
     """Return the page of the documentation with the table of alerts as it is now."""
     rows = [
-        f"| [{alert.name}](runbooks/{alert.name}.md) | {alert.severity} | {alert.duration} "
+        f"| [{alert.name}](runbooks/README.md#{alert.name.lower()}) | {alert.severity} | {alert.duration} "
         f"| {_plain(alert.summary)} |\n"
         for alerts in GROUPS.values()
         for alert in alerts

@@ -186,7 +186,7 @@ secrets in namespace "team-a", which it needs to build what a TrainJob consists 
 the log of the manager says what to grant`.
 
 `/readyz?verbose` names what is missing (`[+]rights ok: the service account may not create secrets; ...`), and the alert
-[TrainmasterRequestsDenied](runbooks/TrainmasterRequestsDenied.md) fires while requests are refused.
+[TrainmasterRequestsDenied](runbooks/README.md#trainmasterrequestsdenied) fires while requests are refused.
 
 `/readyz` fails while caches cannot be filled that everything needs, and while the lease cannot be had. A TrainJob whose
 objects may not be written has the condition `Blocked`. What is optional stops nothing else: without Secrets, PodGroups,

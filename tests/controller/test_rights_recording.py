@@ -13,7 +13,7 @@ from support.manifests import ROOT
 from support.rights import Recording
 
 from trainmaster.controller.manager.parts import USER_AGENT
-from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
+from trainmaster.devcluster.apiserver.filters.authorization import VARIABLE
 
 
 def recording(directory: Path, *requests: tuple[str, str, str], program: str = USER_AGENT) -> Recording:

@@ -230,11 +230,13 @@ def test_alerts_say_where_their_runbooks_are() -> None:
     plain = template(monitoring={"enabled": True})
     for group in one(plain, "PrometheusRule")["spec"]["groups"]:
         for rule in group["rules"]:
-            assert rule["annotations"]["runbook"] == f"{RUNBOOKS}/{rule['alert']}.md"
+            assert rule["annotations"]["runbook"] == f"{RUNBOOKS}#{rule['alert'].lower()}"
     objects = template(monitoring={"enabled": True, "runbooks": "https://docs.example.com/runbooks/"})
     rules = [rule for group in one(objects, "PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
     for rule in rules:
-        assert rule["annotations"]["runbook_url"] == f"https://docs.example.com/runbooks/{rule['alert']}.md"
+        assert (
+            rule["annotations"]["runbook_url"] == f"https://docs.example.com/runbooks/README.md#{rule['alert'].lower()}"
+        )
 
 
 def test_definitions_stay_when_the_release_goes() -> None:

@@ -14,7 +14,7 @@ from support.kubectl import Kubectl
 from support.machine import FOUND, needs_namespaces
 
 from trainmaster.devcluster.cluster import Cluster
-from trainmaster.devcluster.proxy.resolver import EndpointResolver
+from trainmaster.devcluster.proxy import EndpointResolver
 from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, ClusterSettings, KubeletSettings
 from trainmaster.devcluster.state import StateDirectory
 

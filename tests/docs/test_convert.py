@@ -63,7 +63,7 @@ def _fields(schema: dict[str, Any]) -> Iterator[str]:
 
 REPOSITORY = Path(__file__).parents[2]
 PAGE = (REPOSITORY / "docs/tuning.md").read_text()
-RUNBOOKS = "".join(path.read_text() for path in (REPOSITORY / "docs/runbooks").glob("*.md"))
+RUNBOOKS = (REPOSITORY / "docs/runbooks/README.md").read_text()
 TITLES = {each.title.rpartition(" / ")[2]: {panel.title for panel in each.panels} for each in DASHBOARDS}
 ROWS = re.findall(r"^\| ([^|]+) \| \*([^*|]+)\* \| ", PAGE, re.MULTILINE)
 

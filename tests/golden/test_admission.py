@@ -10,20 +10,18 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 from support.admission import Answer, Requests
 from support.commands import TIMEOUT
-from support.golden import RESOURCES, Normaliser, assert_same, in_namespace, load_yaml
+from support.golden import GOLDEN, RESOURCES, Normaliser, assert_same, given, in_namespace, load_yaml, recorded_cases
 from support.original_crds import SCHEMAS
 
 from trainmaster.runtime.jsontree import JsonObject
 
-HERE = Path(__file__).parent
-CASES = sorted((HERE / "admission").glob("*.yaml"))
-DIFFERENCES: dict[str, Any] = load_yaml((HERE / "admission-differences.yaml").read_text())
+CASES = recorded_cases("admission")
+DIFFERENCES: dict[str, Any] = load_yaml((GOLDEN / "admission-differences.yaml").read_text())
 DIFFERENT = {
     (entry["case"], schemas): entry
     for entry in DIFFERENCES["cases"]
@@ -37,13 +35,13 @@ pytestmark = pytest.mark.golden
 
 
 @pytest.mark.asyncio(loop_scope="module")
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-async def test_answer(served: tuple[str, Requests], path: Path) -> None:
+@pytest.mark.parametrize("name", CASES)
+async def test_answer(served: tuple[str, Requests], name: str) -> None:
     schemas, requests = served
-    case = load_yaml(path.read_text())
-    expected = case["expect"] | DIFFERENT.get((path.stem, schemas), {}).get("expect", {})
+    case = load_yaml(CASES[name])
+    expected = case["expect"] | DIFFERENT.get((name, schemas), {}).get("expect", {})
     expected = {key: value for key, value in expected.items() if value is not None}
-    player = Player(requests, f"admission-{path.stem[:3]}", case.get("unordered") or [])
+    player = Player(requests, f"admission-{name[:3]}", case.get("unordered") or [])
     seen: JsonObject = {}
     try:
         await player.prepare(case)
@@ -58,7 +56,7 @@ async def test_answer(served: tuple[str, Requests], path: Path) -> None:
 
 
 def test_every_difference_belongs_to_a_case_and_has_its_reason() -> None:
-    assert {case for case, _ in DIFFERENT} <= {path.stem for path in CASES}
+    assert {case for case, _ in DIFFERENT} <= CASES.keys()
     assert len({(entry["case"], entry.get("definitions")) for entry in DIFFERENCES["cases"]}) == len(
         DIFFERENCES["cases"]
     )
@@ -77,7 +75,7 @@ class Player:
     async def prepare(self, case: JsonObject) -> None:
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._namespace}}
         await self._requests.send("POST", "/api/v1/namespaces", namespace)
-        for obj in map(_loaded, case.get("given") or []):
+        for obj in map(given, case.get("given") or []):
             async with asyncio.timeout(TIMEOUT):
                 while (answer := await self.act({"create": obj})).code != 201:
                     # A TrainJob is refused until the webhooks know its runtime.
@@ -92,7 +90,7 @@ class Player:
     async def act(self, action: JsonObject, *, dry: bool = False) -> Answer:
         ((verb, target),) = in_namespace(action, self._namespace).items()
         if verb == "create":
-            target = _loaded(target)
+            target = given(target)
             return await self._requests.send("POST", self._path(target["kind"]), target, dry=dry)
         path = self._path(target["kind"], target["name"], target.get("subresource"))
         if verb == "delete":
@@ -131,14 +129,6 @@ class Player:
     def _path(self, kind: str, name: str | None = None, subresource: str | None = None) -> str:
         resource = RESOURCES[kind]
         return resource.path(self._namespace if resource.namespaced else None, name, subresource)
-
-
-def _loaded(obj: JsonObject) -> JsonObject:
-    if "$file" not in obj:
-        return obj
-    loaded: JsonObject = load_yaml((HERE / "runtimes" / Path(obj["$file"]).name).read_text())
-    loaded["metadata"]["name"] = obj.get("$name", loaded["metadata"]["name"])
-    return loaded
 
 
 def _in_order(message: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from support.admission import Requests
-from support.golden import Case, Player, agree, assert_same, load_case, load_yaml
+from support.golden import GOLDEN, Case, Player, agree, assert_same, load_case, load_yaml, recorded_cases
 from support.sim.loop import Process, SimClock, VirtualLoop
 from support.sim.server import SimTransport
 from support.sim.world import World, simulate, trainer_registry
@@ -22,18 +22,17 @@ from trainmaster.devcluster.apiserver.jsonpatch import json_patch
 from trainmaster.devcluster.apiserver.registry import Registry
 from trainmaster.runtime.jsontree import JsonObject
 
-HERE = Path(__file__).parent
-CASES = sorted((HERE / "cases").glob("*.yaml"))
-DIFFERENCES: dict[str, Any] = load_yaml((HERE / "differences.yaml").read_text())
+CASES = recorded_cases("cases")
+DIFFERENCES: dict[str, Any] = load_yaml((GOLDEN / "differences.yaml").read_text())
 DIFFERENT = {entry["case"]: entry for entry in DIFFERENCES["cases"]}
 
 pytestmark = pytest.mark.golden
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case(path: Path) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
     """On a simulated cluster of its own: the deadlines of jobs pass in virtual time."""
-    case, registry = load_case(path), trainer_registry(gangs=True)
+    case, registry = load_case(name), trainer_registry(gangs=True)
     simulate(lambda loop, _: check(loop, registry, case), seed=1)
 
 
@@ -43,13 +42,13 @@ async def check(loop: VirtualLoop, registry: Registry, case: Case) -> None:
     world.ensure(1)
     clock = SimClock(loop)
     transport = SimTransport(world.server, Process("recorder"))
-    different = DIFFERENT.get(case.path.stem, {})
+    different = DIFFERENT.get(case.name, {})
     expected = dict(case.expected)
     for step, operations in different.get("steps", {}).items():
         expected[step] = json_patch(expected[step], operations)
     access = RestConfig(server="https://simulated")
     async with KubeClient(access, user_agent="recorder", transport=transport, clock=clock) as client:
-        played = Player(client, clock).play(case, f"golden-{case.path.stem[:3]}", expected)
+        played = Player(client, clock).play(case, f"golden-{case.name[:3]}", expected)
         if "refused" in different:
             with pytest.raises(Invalid) as caught:
                 async for _ in played:
@@ -63,7 +62,7 @@ async def check(loop: VirtualLoop, registry: Registry, case: Case) -> None:
 
 
 def test_every_difference_belongs_to_a_case_and_has_its_reason() -> None:
-    assert set(DIFFERENT) <= {path.stem for path in CASES}
+    assert DIFFERENT.keys() <= CASES.keys()
     given = {reason for entry in DIFFERENT.values() for reason in entry["reasons"]}
     assert given == set(DIFFERENCES["reasons"])
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 import orjson
 import pytest
-from support.golden import load_yaml
+from support.golden import load_yaml, recorded_cases
 from support.objects import replicated_job, runtime, trainjob
 from support.resolutions import field_errors
 
@@ -47,7 +46,6 @@ def test_what_pods_mount_comes_before_the_pods() -> None:
     assert kinds[-1] == "JobSet"
 
 
-RECORDED = Path(__file__).parents[1] / "golden" / "admission"
 CASES = [
     "062-tj-create-torch-reserved",
     "064-tj-create-torch-injection-missing",
@@ -67,7 +65,7 @@ CASES = [
 
 @pytest.mark.parametrize("name", CASES)
 def test_complaints_are_those_of_the_original(name: str) -> None:
-    case: JsonObject = load_yaml((RECORDED / f"{name}.yaml").read_text())
+    case: JsonObject = load_yaml(recorded_cases("admission")[name])
     (runtime,) = case["given"]
     found = field_errors(parse_trainjob(case["request"]["create"]), parse_runtime(runtime))
     _, denied, recorded = case["expect"].get("message", "").partition(" denied the request: ")

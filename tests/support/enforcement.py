@@ -24,11 +24,10 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.manager.parts import USER_AGENT
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.manager.roles import NAME, roles
-from trainmaster.devcluster.apiserver.auth.authorizer import Attributes
+from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, User
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
-from trainmaster.devcluster.apiserver.auth.user import User
 from trainmaster.devcluster.apiserver.errors import StatusError, forbidden
-from trainmaster.devcluster.apiserver.filters.recording import record
+from trainmaster.devcluster.apiserver.filters.authorization import record
 from trainmaster.devcluster.apiserver.registry import Kind
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.registry.generic.admission_request import (

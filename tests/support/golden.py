@@ -1,9 +1,9 @@
 """Golden cases: inputs, and what the Go controller made of them on a real API server.
 
-A case is a YAML file with `given` objects, optional `steps` of actions, and for each step the objects and events that
-were seen once everything had settled. `play` runs a case on a simulated cluster on which Trainmaster runs and yields,
-for each step, what was expected and what was seen, both normalised: without what differs from run to run (UIDs,
-versions, times of now).
+A case is a YAML document with `given` objects, optional `steps` of actions, and for each step the objects and events
+that were seen once everything had settled. `play` runs a case on a simulated cluster on which Trainmaster runs and
+yields, for each step, what was expected and what was seen, both normalised: without what differs from run to run
+(UIDs, versions, times of now).
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import yaml
@@ -25,6 +26,8 @@ from trainmaster.controller.kube.rest.errors import ApiError
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, NAMESPACES, SECRETS, Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
+
+GOLDEN: Final = Path(__file__).parents[1] / "golden"
 
 POD_GROUPS = Resource("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", namespaced=True)
 VOLCANO_POD_GROUPS = Resource("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", namespaced=True)
@@ -73,11 +76,20 @@ def load_yaml(text: str) -> Any:
     return yaml.load(text, _Loader)
 
 
+@cache
+def recorded_cases(folder: str) -> dict[str, str]:
+    """Return the text of each case in a folder of `tests/golden`, by its name, in the order of their numbers."""
+    documents = [text for path in (GOLDEN / folder).glob("*.yaml") for text in path.read_text().split("\n---\n")]
+    return dict(sorted((text.partition("\n")[0].removeprefix("name: "), text) for text in documents))
+
+
 @dataclass(frozen=True)
 class Case:
     """One recorded case."""
 
-    path: Path
+    name: str
+    """With its number, as `174-life-failed`."""
+
     given: list[JsonObject]
     steps: list[JsonObject]
     expected: dict[str, JsonObject]
@@ -89,11 +101,6 @@ class Case:
     undetermined: list[str]
     dump: list[str]
 
-    @property
-    def name(self) -> str:
-        """The file's name without number and ending."""
-        return self.path.stem.partition("-")[2]
-
 
 @dataclass(frozen=True)
 class Step:
@@ -104,17 +111,18 @@ class Step:
     seen: JsonObject
 
 
-def load_case(path: Path) -> Case:
-    """Load a case; `{$file: ...}` is replaced by that runtime."""
-    data = load_yaml(path.read_text())
-    given = []
-    for obj in data["given"]:
-        if "$file" in obj:
-            runtime = load_yaml((path.parent.parent / "runtimes" / Path(obj["$file"]).name).read_text())
-            runtime["metadata"]["name"] = obj.get("$name", runtime["metadata"]["name"])
-            given.append(runtime)
-        else:
-            given.append(obj)
+def given(obj: JsonObject) -> JsonObject:
+    """Return the runtime that `{$file: ...}` stands for, and everything else as it is."""
+    if "$file" not in obj:
+        return obj
+    runtime: JsonObject = load_yaml((GOLDEN / "runtimes" / Path(obj["$file"]).name).read_text())
+    runtime["metadata"]["name"] = obj.get("$name", runtime["metadata"]["name"])
+    return runtime
+
+
+def load_case(name: str) -> Case:
+    """Load a case of `tests/golden/cases`."""
+    data = load_yaml(recorded_cases("cases")[name])
     steps = data.get("steps") or [{"name": "created"}]
     expected: dict[str, JsonObject] = {}
     last: JsonObject = {}
@@ -128,8 +136,15 @@ def load_case(path: Path) -> Case:
             if isinstance(obj, dict) and obj["kind"] == "Secret":
                 obj["data"] = dict.fromkeys(obj.get("data") or {}, MASKED)
         expected[step["name"]] = last
-    unordered = data.get("unordered") or []
-    return Case(path, given, steps, expected, unordered, data.get("undetermined") or [], data.get("dump") or [])
+    return Case(
+        name=name,
+        given=[given(obj) for obj in data["given"]],
+        steps=steps,
+        expected=expected,
+        unordered=data.get("unordered") or [],
+        undetermined=data.get("undetermined") or [],
+        dump=data.get("dump") or [],
+    )
 
 
 class Player:

@@ -1,9 +1,9 @@
 """The rights of the manager against its requests: what it needed in the tests, and what its roles grant.
 
 Every API server of the embedded cluster that a test starts, in its own process or in another one, records the requests
-that it gets (`trainmaster.devcluster.apiserver.filters.recording`). Those of managers are known by their User-Agent,
-which neither the command line nor the tests' own clients have. At the end of a run they are compared with the rights
-that the manager declares:
+that it gets (`trainmaster.devcluster.apiserver.filters.authorization`). Those of managers are known by their
+User-Agent, which neither the command line nor the tests' own clients have. At the end of a run they are compared with
+the rights that the manager declares:
 
 - a request that no declared right covers fails the run;
 - after a run of the whole suite, so does a right that no test has used.
@@ -35,7 +35,7 @@ from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.manager.parts import USER_AGENT
 from trainmaster.controller.manager.policy_rules import policy_rules
 from trainmaster.controller.reconciling import rights
-from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
+from trainmaster.devcluster.apiserver.filters.authorization import VARIABLE
 from trainmaster.runtime.framework import Framework, load_plugins
 
 EVERYTHING = Configuration(

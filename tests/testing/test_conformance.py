@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
+from trainmaster.devcluster.apiserver.filters.authorization import VARIABLE
 from trainmaster.runtime.sdk import Desired, Info, Listers, TrainJob, Watch
 from trainmaster.runtime.testing import Subject
 from trainmaster.testing.conformance import survives_definitions, uses_its_rights

@@ -13,7 +13,7 @@ import gzip
 import tempfile
 from pathlib import Path
 
-from support.golden import RESOURCES, in_namespace, load_case
+from support.golden import RESOURCES, in_namespace, load_case, recorded_cases
 from support.series import series
 from support.stack import api_server, manager
 
@@ -23,7 +23,6 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.version import __version__
 
 HERE = Path(__file__).parent
-CASES = sorted((HERE.parent / "golden/cases").glob("*.yaml"))
 COMPLETED = {
     "type": "Completed",
     "status": "True",
@@ -51,17 +50,17 @@ async def record(directory: Path) -> bytes:
     """Return the journal."""
     async with api_server(directory) as stack:
         client = stack.client
-        for path in CASES:
-            namespace = f"upgrade-{path.stem[:3]}"
+        for name in recorded_cases("cases"):
+            namespace = f"upgrade-{name[:3]}"
             await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-            for obj in in_namespace(load_case(path).given, namespace):
+            for obj in in_namespace(load_case(name).given, namespace):
                 resource = RESOURCES[obj["kind"]]
                 if resource.namespaced:
                     obj["metadata"]["namespace"] = namespace
                 try:
                     await client.create(resource, obj)
                 except (AlreadyExists, Invalid) as error:
-                    print(f"{path.stem}: {error}")
+                    print(f"{name}: {error}")
         async with manager(stack.access):
             await settled()
             for number, jobset in enumerate((await client.list(JOBSETS))["items"]):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
-from support.golden import RESOURCES, Case, in_namespace, load_case, load_yaml
+from support.golden import GOLDEN, RESOURCES, Case, in_namespace, load_case, load_yaml, recorded_cases
 from support.original_crds import SCHEMAS, install_original_definitions
 from support.stack import Stack, api_server
 from support.takeover import written_by_a_new_manager
@@ -30,8 +30,6 @@ from trainmaster.devcluster.apiserver.jsonpatch import json_patch
 from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
-GOLDEN = Path(__file__).parents[1] / "golden"
-CASES = sorted((GOLDEN / "cases").glob("*.yaml"))
 DIFFERENT = {entry["case"]: entry for entry in load_yaml((GOLDEN / "differences.yaml").read_text())["cases"]}
 FIELD_MANAGER = "trainer"
 TRAINER_PORT = 29500
@@ -59,11 +57,11 @@ class State:
 
     @property
     def namespace(self) -> str:
-        return f"takeover-{self.case.path.stem[:3]}-{self.number}"
+        return f"takeover-{self.case.name[:3]}-{self.number}"
 
     @property
     def name(self) -> str:
-        return f"{self.case.path.stem}/{self.step}"
+        return f"{self.case.name}/{self.step}"
 
     @property
     def objects(self) -> list[JsonObject]:
@@ -76,7 +74,7 @@ class State:
     @property
     def different(self) -> set[str]:
         """The objects of which we make something else, as declared."""
-        entry = DIFFERENT.get(self.case.path.stem, {})
+        entry = DIFFERENT.get(self.case.name, {})
         recorded = self.case.expected[self.step]
         if "refused" in entry:
             return {key for key in recorded if key.startswith("TrainJob/")}  # it is told what is wrong with it
@@ -87,10 +85,10 @@ class State:
 
 
 def states(definitions: str) -> Iterator[State]:
-    for path in CASES:
-        if definitions == "ours" and "refused" in DIFFERENT.get(path.stem, {}):
+    for name in recorded_cases("cases"):
+        if definitions == "ours" and "refused" in DIFFERENT.get(name, {}):
             continue  # it could not have been created
-        case = load_case(path)
+        case = load_case(name)
         for number, step in enumerate(case.steps):
             yield State(case, step["name"], number)
 

@@ -24,9 +24,8 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
-from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens, SigningKey
 from trainmaster.devcluster.apiserver.bootstrap import (
     add_system_priority_classes,
     create_system_namespaces,
@@ -64,14 +63,12 @@ from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, NamespacesUnavailable, Networking, choose_networking
 from trainmaster.devcluster.listener import HOST, candidate_ports, listen_on_first, url_of
 from trainmaster.devcluster.manager.built_in_runtimes import built_in_runtimes, install_runtimes
-from trainmaster.devcluster.manager.health import READY, ManagerHealth, ManagerStatus
+from trainmaster.devcluster.manager.health import READY, ManagerHealth, ManagerStatus, manager_routes
 from trainmaster.devcluster.manager.local_runtimes import LocalRuntimesController
 from trainmaster.devcluster.manager.process import ManagerProcess
 from trainmaster.devcluster.manager.public_configmap import publish_configmap
-from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, unregister_webhooks
-from trainmaster.devcluster.proxy.proxier import Proxier
-from trainmaster.devcluster.proxy.resolver import EndpointResolver
+from trainmaster.devcluster.proxy import EndpointResolver, Proxier
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS, ClusterSettings
 from trainmaster.devcluster.state import AuditLogUnusable, ClusterRecord, NetworkingUnavailable, PartFailed

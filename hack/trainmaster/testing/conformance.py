@@ -18,8 +18,7 @@ from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.testing import builders
-from trainmaster.runtime.testing.problems import Problem
-from trainmaster.runtime.testing.subject import Subject, outcome_of
+from trainmaster.runtime.testing.subject import Problem, Subject, outcome_of
 from trainmaster.testing.embedded import MANAGER_USER, MANAGERS_NAMESPACE, PATIENCE, QUIET, EmbeddedCluster
 
 _GROUPS_OF_KUBERNETES: Final = ("k8s.io", "kubernetes.io")

@@ -26,8 +26,7 @@ import pytest
 
 if TYPE_CHECKING:
     from trainmaster.runtime.framework import Framework
-    from trainmaster.runtime.testing.problems import Problem
-    from trainmaster.runtime.testing.subject import Subject
+    from trainmaster.runtime.testing.subject import Problem, Subject
     from trainmaster.testing.embedded import EmbeddedCluster
 
 _NEEDED = "jsonpatch"

@@ -16,8 +16,7 @@ from typing import Any, Final
 import orjson
 
 from trainmaster.runtime.framework import PluginFailed
-from trainmaster.runtime.testing.problems import Problem, first_difference
-from trainmaster.runtime.testing.subject import Subject, outcome_of
+from trainmaster.runtime.testing.subject import Problem, Subject, first_difference, outcome_of
 
 _SEEDS: Final = ("1", "2")
 """For the hashes of texts; a set of two texts has the same order in both with a chance of one half."""

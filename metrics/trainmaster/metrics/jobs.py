@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, Literal, TypeAlias
 
-from trainmaster.metrics.leader_gauge import LeaderGauge
 from trainmaster.metrics.registry import REGISTRY
-from trainmaster.metrics.series import Counter
+from trainmaster.metrics.series import Counter, LeaderGauge
 
 JobCounter: TypeAlias = Literal["created", "deleted", "successful", "failed", "restarted"]
 """What a job did: it was seen for the first time, was deleted by its time to live, ended, or replaced failed pods."""

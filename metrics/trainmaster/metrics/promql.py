@@ -15,8 +15,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics import MetricWrapperBase
 
-from trainmaster.metrics.leader_gauge import LeaderGauge
 from trainmaster.metrics.registry import REGISTRY
+from trainmaster.metrics.series import LeaderGauge
 
 TARGET_LABELS: Final = frozenset({"job", "namespace", "pod"})
 """What Prometheus adds to whatever it scrapes by a ServiceMonitor."""

@@ -7,18 +7,23 @@ Guarantees:
 - A scrape in the midst of an observation may lack its sum, as with the library.
 
 An exemplar is neither checked nor copied: whoever makes one keeps to the limits of OpenMetrics, and changes it no more.
+`LeaderGauge` is of what all replicas know, and only the one that leads shows it: so sums over replicas are right.
 """
 
 from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from weakref import WeakValueDictionary
 
 import prometheus_client
-from prometheus_client.core import Exemplar, Sample
+from prometheus_client.core import Exemplar, GaugeMetricFamily, Metric, Sample
+from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
+
+from trainmaster.metrics.registry import REGISTRY
 
 
 class Counter(prometheus_client.Counter):
@@ -84,3 +89,46 @@ class Histogram(prometheus_client.Histogram):
             yield Sample("_bucket", labels, count, None, self._exemplars.get(bucket))
         yield Sample("_count", {}, counts[-1], None, None)
         yield Sample("_sum", {}, self._amount, None, None)
+
+
+class LeaderGauge(Collector):
+    """A family of gauges, which is there without series while nobody leads in this process.
+
+    Args:
+        name: Its name.
+        documentation: What it means.
+        labels: The names of its labels.
+    """
+
+    def __init__(self, name: str, documentation: str, labels: Sequence[str]) -> None:
+        self.name, self.labels = name, labels
+        self._documentation = documentation
+        self._shown: WeakValueDictionary[int, Amounts] = WeakValueDictionary()
+        REGISTRY.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        """Return the family as it is now."""
+        family = GaugeMetricFamily(self.name, self._documentation, labels=self.labels)
+        total: dict[tuple[str, ...], int] = {}
+        for amounts in list(self._shown.values()):
+            for labels, amount in list(amounts.items()):
+                total[labels] = total.get(labels, 0) + amount
+        for labels, amount in total.items():
+            family.add_metric(labels, amount)
+        yield family
+
+    def show(self, amounts: Amounts) -> None:
+        """Expose these from now on, for as long as they live."""
+        self._shown[id(amounts)] = amounts
+
+    def hide(self, amounts: Amounts) -> None:
+        """Expose them no longer."""
+        self._shown.pop(id(amounts), None)
+
+
+class Amounts(dict[tuple[str, ...], int]):
+    """What one manager knows: a number for each combination of labels. What was there once stays, at 0."""
+
+    def add(self, by: int, *labels: str) -> None:
+        """Add to one of them."""
+        self[labels] = self.get(labels, 0) + by

@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from typing import Final, Literal, TypeAlias
 
-from trainmaster.metrics.leader_gauge import Amounts, LeaderGauge
 from trainmaster.metrics.registry import REGISTRY, Children
-from trainmaster.metrics.series import Counter, Histogram
+from trainmaster.metrics.series import Amounts, Counter, Histogram, LeaderGauge
 
 Result: TypeAlias = Literal["Complete", "Failed"]
 """How a TrainJob ended."""

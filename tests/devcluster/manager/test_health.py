@@ -22,14 +22,15 @@ from trainmaster.devcluster.manager.health import (
     CRASHING,
     PATH,
     READY,
+    RUNTIMES_PATH,
     STARTING,
     ManagerHealth,
     ManagerStatus,
     describe_exit,
+    manager_routes,
 )
-from trainmaster.devcluster.manager.last_error import last_error
+from trainmaster.devcluster.manager.process import last_error
 from trainmaster.devcluster.manager.public_configmap import TRAINER_VERSION, publish_configmap
-from trainmaster.devcluster.manager.routes import RUNTIMES_PATH, manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
 
 

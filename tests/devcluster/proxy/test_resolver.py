@@ -16,8 +16,7 @@ from trainmaster.devcluster.apiserver.admission.webhook import Address, LocalSer
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, SERVICES
 from trainmaster.devcluster.kubelet.network.addresses import service_address
 from trainmaster.devcluster.listener import free_port
-from trainmaster.devcluster.proxy.proxier import Proxier, ports_of
-from trainmaster.devcluster.proxy.resolver import EndpointResolver
+from trainmaster.devcluster.proxy import EndpointResolver, Proxier, ports_of
 from trainmaster.runtime.jsontree import JsonObject
 
 READY = {"ready": True, "serving": True, "terminating": False}

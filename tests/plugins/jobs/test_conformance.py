@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.golden import load_yaml
+from support.golden import load_yaml, recorded_cases
 from support.job_kinds import replica
 from support.original_crds import definition
 
@@ -16,7 +15,7 @@ from trainmaster.runtime.jobs.constants import installed_kinds
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
-CASES = [load_yaml(path.read_text()) for path in (Path(__file__).parents[2] / "golden" / "v1").glob("*.yaml")]
+CASES = [load_yaml(text) for text in recorded_cases("v1").values()]
 
 ALL: dict[str, JsonObject] = {
     "pytorchjob": {

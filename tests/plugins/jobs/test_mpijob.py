@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
-from support.golden import load_yaml
+from support.golden import load_yaml, recorded_cases
 from support.mpijobs import KIND, SSH, built, mpijob, replica, worker_pod
 
 from trainmaster.plugins.jobs.mpijob import MPIJob, MPIJobOptions
@@ -19,7 +18,6 @@ from trainmaster.runtime.jobs.types import ReplicaStatus
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS
 
-CASES = Path(__file__).parents[2] / "golden" / "v1"
 RECORDED = ("071-mpi-launcher-workers", "072-mpi-gpu-launcher", "075-mpi-rich", "124-custom-mpi-image")
 SECTIONS = {
     "ConfigMap": "configmaps",
@@ -32,7 +30,7 @@ OWNER = "<MPIJob/{}>"
 
 
 def recorded(name: str) -> tuple[Job, dict[str, JsonObject]]:
-    case = load_yaml((CASES / f"{name}.yaml").read_text())
+    case = load_yaml(recorded_cases("v1")[name])
     step = case["steps"][0]
     options = MPIJobOptions(
         kubectl_delivery_image="registry.example/kd:v3"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from support.golden import load_yaml
+from support.golden import load_yaml, recorded_cases
 
 from trainmaster.runtime.api.constants import COSCHEDULING_POD_LABEL
 from trainmaster.runtime.jobs.defaulting import parse_job
@@ -16,7 +15,6 @@ from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jobs.pods import build_pod
 from trainmaster.runtime.jsontree import JsonObject
 
-CASES = sorted((Path(__file__).parents[2] / "golden" / "v1").glob("*.yaml"))
 KINDS = ("PyTorchJob", "TFJob", "XGBoostJob", "PaddleJob", "JAXJob")
 PROFILES: dict[str, JsonObject] = {
     "custom": {
@@ -36,7 +34,7 @@ def created(case: JsonObject) -> Iterator[JsonObject]:
             yield obj
 
 
-LOADED = {path.stem: load_yaml(path.read_text()) for path in CASES}
+LOADED = {name: load_yaml(text) for name, text in recorded_cases("v1").items()}
 JOBS = {
     name: (case, obj)
     for name, case in LOADED.items()

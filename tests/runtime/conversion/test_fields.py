@@ -21,7 +21,7 @@ from support.conversions import (
 )
 
 from trainmaster.runtime.conversion.notes import Conversion, ConversionError
-from trainmaster.runtime.conversion.restarts import ENDLESS
+from trainmaster.runtime.conversion.replicas import ENDLESS
 from trainmaster.runtime.conversion.training_operator import KINDS
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

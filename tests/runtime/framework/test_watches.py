@@ -15,9 +15,7 @@ from support.plugins import Enforcer
 from support.resolutions import FakeListers
 
 from trainmaster.runtime.framework import Framework, PluginFailed, PluginInvalid, load_plugins
-from trainmaster.runtime.framework.descriptor import describe
-from trainmaster.runtime.framework.ordering import order_plugins
-from trainmaster.runtime.framework.selection import Selection
+from trainmaster.runtime.framework.descriptor import Selection, describe, order_plugins
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS, Listers, Watch
 from trainmaster.runtime.resolver import new_info, resolve

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.runtime.provenance.steps import Steps, carried, leaves, put, set_by, settled, value_at
+from trainmaster.runtime.provenance import Steps, carried, leaves, put, set_by, settled, value_at
 
 SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", "b"])
 NAMED = st.lists(

@@ -17,9 +17,8 @@ from support.devcluster.fault_injection import FaultControl, FaultInjector
 from support.devcluster.faults import Faults
 
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
-from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
 from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens, SigningKey
 from trainmaster.devcluster.apiserver.bootstrap import (
     add_system_priority_classes,
     create_system_namespaces,
@@ -35,7 +34,7 @@ from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.apiserver.storage.store import HISTORY
 from trainmaster.devcluster.certificates import ensure_certificates
 from trainmaster.devcluster.kubeconfig import write_kubeconfig
-from trainmaster.devcluster.proxy.resolver import EndpointResolver
+from trainmaster.devcluster.proxy import EndpointResolver
 
 
 @dataclass(frozen=True, slots=True)

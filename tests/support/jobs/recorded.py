@@ -7,14 +7,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 from unittest.mock import AsyncMock, patch
 from urllib.parse import urlsplit
 
 from support.admission import job_manifest
-from support.golden import load_yaml
+from support.golden import GOLDEN, load_yaml, recorded_cases
 from support.original_crds import original_job_definitions
 from support.sim.world import jobs_registry, quiet, registry_with
 
@@ -54,7 +53,7 @@ class Case:
     """One recorded case."""
 
     name: str
-    """That of the file, as `016-pytorch-restart-onfailure-worker`."""
+    """With its number, as `016-pytorch-restart-onfailure-worker`."""
 
     profile: str
     namespace: str
@@ -66,12 +65,12 @@ class Case:
     varies: list[JsonObject]
 
 
-def load_case(path: Path) -> Case:
+def load_case(name: str) -> Case:
     """Load a case, with every stage in full."""
-    data = load_yaml(path.read_text())
+    data = load_yaml(recorded_cases("v1")[name])
     given = data["given"]
     return Case(
-        name=path.stem,
+        name=name,
         profile=given.get("profile", "none"),
         namespace=given.get("namespace", "NS"),
         objects=given.get("objects") or [],
@@ -163,7 +162,7 @@ async def admitting_jobs(api: Api, kinds: Sequence[JobKind], clock: Clock) -> As
         await dispatcher.close()
 
 
-_TEMPLATE: Final = Path(__file__).resolve().parents[2] / "golden/init-container-template.yaml"
+_TEMPLATE: Final = GOLDEN.resolve() / "init-container-template.yaml"
 
 FLAGS: Final = MappingProxyType(
     {

@@ -12,7 +12,7 @@ from trainmaster.controller.explain.state import State
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.reconciling.jobs.event_handlers import managed_by
 from trainmaster.metrics.jobs import JOBS
-from trainmaster.metrics.leader_gauge import Amounts
+from trainmaster.metrics.series import Amounts
 from trainmaster.runtime.jobs.constants import (
     FAILED,
     MANAGED_BY_TRAINING_OPERATOR,

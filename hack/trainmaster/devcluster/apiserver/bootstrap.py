@@ -16,7 +16,7 @@ from trainmaster.devcluster.apiserver.admission.plugins import (
     runtimeclass,
     storageobjectinuseprotection,
 )
-from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED, MASTERS
+from trainmaster.devcluster.apiserver.auth.authorizer import AUTHENTICATED, MASTERS
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.registry.priorityclass import SYSTEM_PRIORITIES

@@ -21,9 +21,12 @@ from aiohttp.typedefs import Middleware
 from trainmaster.devcluster.apiserver.auth.authorizer import AlwaysAllowAuthorizer, Authorizer
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
-from trainmaster.devcluster.apiserver.filters.authentication import Authenticator, with_authentication
+from trainmaster.devcluster.apiserver.filters.authentication import (
+    Authenticator,
+    with_authentication,
+    with_impersonation,
+)
 from trainmaster.devcluster.apiserver.filters.authorization import with_authorization
-from trainmaster.devcluster.apiserver.filters.impersonation import with_impersonation
 from trainmaster.devcluster.apiserver.filters.panic_recovery import with_panic_recovery
 from trainmaster.devcluster.apiserver.filters.serialization import with_serialization
 from trainmaster.devcluster.apiserver.handlers.discovery import Discovery

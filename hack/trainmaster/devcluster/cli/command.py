@@ -15,8 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainmaster.devcluster.apiserver.storage import JournalError
+from trainmaster.devcluster.apiserver.storage import repair as repair_journal
 from trainmaster.devcluster.settings import PARTS, ClusterSettings, KubeletSettings
-from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, default_directory
+from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirectory, StateError, default_directory
 
 _HIGHEST_PORT = 65535
 
@@ -241,7 +243,6 @@ def _down(arguments: argparse.Namespace) -> int:
 
 
 def _repair(arguments: argparse.Namespace) -> int:
-    from trainmaster.devcluster.cli.repair import repair  # noqa: PLC0415 - see `_up`
 
     return _exit_code_of(lambda: repair(_state(arguments)))
 
@@ -256,3 +257,30 @@ def _exit_code_of(action: Callable[[], int]) -> int:
     except ClusterError as error:
         print(f"trainmaster: {error}", file=sys.stderr)
         return 1
+
+
+_SHOWN = 10
+"""Damages that are listed; more of them are counted."""
+
+
+def repair(state: StateDirectory) -> int:
+    """Repair the journal of a cluster that does not run, and say what is lost; returns the exit code."""
+    if not state.journal.exists():
+        raise StateError(f"there is no cluster in {state.path}; name its directory with --state-dir")
+    with state.in_use(), state.hold():
+        try:
+            done = repair_journal(state.journal)
+        except JournalError as error:
+            raise state.unusable_journal(error) from error
+    if done.original is None:
+        print(f"{state.journal} is not damaged; nothing was changed")
+        return 0
+    print(f"repaired {state.journal}: it has {done.objects} objects")
+    print(f"  the damaged file is now {done.original}")
+    for damage in done.damages[:_SHOWN]:
+        print(f"  {damage}")
+    if len(done.damages) > _SHOWN:
+        print(f"  and {len(done.damages) - _SHOWN} more")
+    print("What those lines said is lost: objects may be missing, older than they were, or back after their deletion.")
+    print("What next: start the cluster, and look at what is in it.")
+    return 0

@@ -18,8 +18,7 @@ from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, ENDPOINT
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController, key_of
 from trainmaster.devcluster.controllers.indexer import Indexer, delete, find
-from trainmaster.devcluster.controllers.objects import is_terminating, new_controller_ref
-from trainmaster.devcluster.controllers.pods import is_ready, is_terminal
+from trainmaster.devcluster.controllers.objects import is_ready, is_terminal, is_terminating, new_controller_ref
 from trainmaster.runtime.jsontree import JsonObject
 
 SERVICE_NAME = "kubernetes.io/service-name"

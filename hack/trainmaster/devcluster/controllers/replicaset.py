@@ -21,14 +21,12 @@ from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleL
 from trainmaster.devcluster.controllers.controller_ref_manager import ControllerRefManager, is_selected, owner_key
 from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid, delete, find
 from trainmaster.devcluster.controllers.objects import (
-    condition_of,
-    is_terminating,
-    parse_time,
-)
-from trainmaster.devcluster.controllers.pods import (
     available_at,
+    condition_of,
     is_active,
     is_ready,
+    is_terminating,
+    parse_time,
     phase_of,
     pod_of_template,
     ready_since,

@@ -19,8 +19,7 @@ from trainmaster.devcluster.apiserver.resources import NODES, PODS
 from trainmaster.devcluster.apiserver.storage import Event, ObjectKey
 from trainmaster.devcluster.controllers.control_loop import ControlLoop, SingleLoopController, key_of
 from trainmaster.devcluster.controllers.indexer import Indexer, find
-from trainmaster.devcluster.controllers.objects import is_terminating, parse_time
-from trainmaster.devcluster.controllers.pods import is_active
+from trainmaster.devcluster.controllers.objects import is_active, is_terminating, parse_time
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 

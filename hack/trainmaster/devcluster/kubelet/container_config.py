@@ -33,7 +33,7 @@ from trainmaster.devcluster.kubelet.network.addresses import hostname
 from trainmaster.devcluster.kubelet.network.rewriter import Rewriter
 from trainmaster.devcluster.kubelet.runtime import initializer
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment, VirtualEnvironment
-from trainmaster.devcluster.kubelet.volumes.mounts import (
+from trainmaster.devcluster.kubelet.volumes import (
     Bind,
     Namespaces,
     mounted_paths,

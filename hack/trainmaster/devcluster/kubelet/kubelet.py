@@ -34,7 +34,7 @@ from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES
 from trainmaster.devcluster.kubelet.pod_worker import FIELD_MANAGER, Dependencies, PodWorker
 from trainmaster.devcluster.kubelet.supervisor_client import Report, SupervisorClient
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
-from trainmaster.devcluster.kubelet.volumes.volume_manager import claim_directory, provisioning_problem
+from trainmaster.devcluster.kubelet.volumes import claim_directory, provisioning_problem
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 

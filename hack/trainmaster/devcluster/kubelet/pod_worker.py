@@ -46,12 +46,10 @@ from trainmaster.devcluster.kubelet.network.mode import Networking
 from trainmaster.devcluster.kubelet.network.rewriter import LOCAL_ADDRESS, Rewriter, job_ports, pod_names
 from trainmaster.devcluster.kubelet.pod_lifecycle import FINAL_PHASES, PodActions, PodLifecycle
 from trainmaster.devcluster.kubelet.pod_status import PodEvents, container_identity, pod_status
-from trainmaster.devcluster.kubelet.prober.handler import validate_probes
-from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
+from trainmaster.devcluster.kubelet.prober import ProbeManager, validate_probes
 from trainmaster.devcluster.kubelet.supervisor_client import Exited, Report, Started, SupervisorClient, Unstartable
 from trainmaster.devcluster.kubelet.virtual_environment import BaseEnvironment
-from trainmaster.devcluster.kubelet.volumes.mounts import Namespaces
-from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
+from trainmaster.devcluster.kubelet.volumes import Namespaces, VolumeManager
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.devcluster.apiserver.auth.user import AUTHENTICATED
+from trainmaster.devcluster.apiserver.auth.authorizer import AUTHENTICATED
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
 from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, ROLE_BINDINGS, ROLES, GroupResource

@@ -7,9 +7,13 @@ cordoned nodes. The words are those of the Kubernetes scheduler, on which people
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.resources import PERSISTENT_VOLUME_CLAIMS
+from trainmaster.devcluster.apiserver.storage import ObjectKey
+from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.devcluster.controllers.tainteviction import tolerates
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
@@ -184,3 +188,28 @@ def queue_sort_key(pod: JsonObject) -> tuple[int, str, str]:
     """Return by what waiting pods are ordered: priority, then age, then name."""
     metadata = pod["metadata"]
     return (-pod["spec"].get("priority", 0), metadata["creationTimestamp"], metadata["name"])
+
+
+_NO_DEVICES = "cannot allocate all claims: the embedded cluster has no devices; use a cluster with a driver for them"
+_UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+
+
+def claims_problem(api: Api, pod: JsonObject) -> str:
+    """Return why the claims of a pod keep it from any node, in the words of kube-scheduler; empty if they do not."""
+    if pod["spec"].get("resourceClaims"):
+        return _NO_DEVICES
+    unbound = False
+    for name in _claim_names(pod):
+        record = api.store.get(ObjectKey(PERSISTENT_VOLUME_CLAIMS, pod["metadata"]["namespace"], name))
+        if record is None:
+            return f'persistentvolumeclaim "{name}" not found'
+        if is_terminating(record.object):
+            return f'persistentvolumeclaim "{name}" is being deleted'
+        unbound |= (record.object.get("status") or {}).get("phase") != "Bound"
+    return _UNBOUND if unbound else ""
+
+
+def _claim_names(pod: JsonObject) -> Iterator[str]:
+    for volume in pod["spec"].get("volumes") or ():
+        if claim := volume.get("persistentVolumeClaim"):
+            yield claim["claimName"]

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.scheduler.filters import (
     HostPort,
+    claims_problem,
     explain_insufficiency,
     filter_node,
     fit_error,
     host_ports,
     pre_filter_error,
 )
-from trainmaster.devcluster.scheduler.volume_binding import claims_problem
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 from trainmaster.runtime.resource_requirements import Resources, pod_requests

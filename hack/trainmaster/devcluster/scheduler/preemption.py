@@ -15,8 +15,7 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, WriteOptions
 from trainmaster.devcluster.apiserver.registry.generic.disruption import Disruption, disrupt
 from trainmaster.devcluster.apiserver.resources import PODS
-from trainmaster.devcluster.controllers.objects import is_terminating
-from trainmaster.devcluster.controllers.pods import is_terminal
+from trainmaster.devcluster.controllers.objects import is_terminal, is_terminating
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.devcluster.scheduler.filters import filter_node, host_ports
 from trainmaster.runtime.jsontree import JsonObject

@@ -26,7 +26,7 @@ from trainmaster.devcluster.scheduler.binding import Binder
 from trainmaster.devcluster.scheduler.filters import queue_sort_key
 from trainmaster.devcluster.scheduler.gangs.gang_scheduler import GROUP_RESOURCES, GangScheduler
 from trainmaster.devcluster.scheduler.gangs.pod_group import pod_group_of
-from trainmaster.devcluster.scheduler.gangs.queue_capacity import is_enqueued_only
+from trainmaster.devcluster.scheduler.gangs.volcano import is_enqueued_only
 from trainmaster.devcluster.scheduler.node_info import NodeInfos, Snapshot
 from trainmaster.devcluster.scheduler.preemption import Preemption
 from trainmaster.runtime.jsontree import JsonObject

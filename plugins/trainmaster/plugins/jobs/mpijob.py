@@ -17,9 +17,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
-from trainmaster.plugins.jobs.mpi_hosts import LAUNCHER, WORKER, most_workers
-from trainmaster.plugins.jobs.mpi_kubectl_exec import KUBECTL_DELIVERY_IMAGE, KubectlExec
-from trainmaster.plugins.jobs.mpi_over_ssh import SSH_AUTH_MOUNT_PATH, OverSSH
+from trainmaster.plugins.jobs.mpi_transports import (
+    KUBECTL_DELIVERY_IMAGE,
+    LAUNCHER,
+    SSH_AUTH_MOUNT_PATH,
+    WORKER,
+    KubectlExec,
+    OverSSH,
+    most_workers,
+)
 from trainmaster.plugins.util.owned_objects import Entropy
 from trainmaster.runtime.api.decoding import parse_part
 from trainmaster.runtime.api.meta import ApiModel

@@ -18,9 +18,8 @@ from trainmaster.runtime.conversion.hosts import JOBSET_NAME, JOBSET_NAME_FIELD_
 from trainmaster.runtime.conversion.job import TRAINER_FIELDS, JobConversion
 from trainmaster.runtime.conversion.notes import ConversionError
 from trainmaster.runtime.conversion.pod_template import convert_template, users_variables
-from trainmaster.runtime.conversion.replicas import Group
-from trainmaster.runtime.conversion.restarts import job_spec, tell_restarts
-from trainmaster.runtime.conversion.scheduling import set_gang
+from trainmaster.runtime.conversion.replicas import Group, job_spec, tell_restarts
+from trainmaster.runtime.conversion.run_policy import set_gang
 from trainmaster.runtime.jobs.constants import NEVER
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.podspec import env_field

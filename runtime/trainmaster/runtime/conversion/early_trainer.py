@@ -17,8 +17,7 @@ from trainmaster.runtime.api.constants import (
     TRAINING_RUNTIME_KIND,
     TRAINJOB_KIND,
 )
-from trainmaster.runtime.conversion.early.runtime import convert_runtime
-from trainmaster.runtime.conversion.early.trainjob import EARLY_GROUP, OLD_FIELDS, convert_trainjob
+from trainmaster.runtime.conversion.early import EARLY_GROUP, OLD_FIELDS, convert_runtime, convert_trainjob
 from trainmaster.runtime.conversion.notes import Conversion, Notes
 from trainmaster.runtime.conversion.source import Source
 from trainmaster.runtime.jsontree import JsonObject

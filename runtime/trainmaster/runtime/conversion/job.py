@@ -16,13 +16,12 @@ from typing import ClassVar, Final
 
 from trainmaster.runtime.api.constants import NODE
 from trainmaster.runtime.conversion.hosts import JOBSET_NAME, HostNames
-from trainmaster.runtime.conversion.metadata import convert_metadata, drop_status
 from trainmaster.runtime.conversion.notes import Notes
 from trainmaster.runtime.conversion.pod_template import depends_on_type
 from trainmaster.runtime.conversion.reading import read_job
 from trainmaster.runtime.conversion.replicas import Group, Replicas, new_names, read_replicas
 from trainmaster.runtime.conversion.run_policy import convert_run_policy
-from trainmaster.runtime.conversion.source import Source
+from trainmaster.runtime.conversion.source import Source, convert_metadata, drop_status
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.pods import training_port
 from trainmaster.runtime.jsontree import JsonObject

@@ -16,8 +16,7 @@ from typing import Final
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_FIELD_PATH, JOB_INDEX_FIELD_PATH, NODE
 from trainmaster.runtime.conversion.hosts import HostNames
 from trainmaster.runtime.conversion.notes import Notes
-from trainmaster.runtime.conversion.replicas import Group
-from trainmaster.runtime.conversion.restarts import pod_restart_policy
+from trainmaster.runtime.conversion.replicas import Group, pod_restart_policy
 from trainmaster.runtime.jobs.constants import (
     JOB_NAME_LABEL,
     JOB_ROLE_LABEL,

@@ -6,12 +6,8 @@ from typing import Final
 
 from trainmaster.runtime.conversion.building import build
 from trainmaster.runtime.conversion.job import JobConversion
-from trainmaster.runtime.conversion.kinds.jaxjob import JAXJob
-from trainmaster.runtime.conversion.kinds.mpijob import MPIJob
-from trainmaster.runtime.conversion.kinds.paddlejob import PaddleJob
-from trainmaster.runtime.conversion.kinds.pytorchjob import PyTorchJob
-from trainmaster.runtime.conversion.kinds.tfjob import TFJob
-from trainmaster.runtime.conversion.kinds.xgboostjob import XGBoostJob
+from trainmaster.runtime.conversion.kinds import JAXJob, PaddleJob, PyTorchJob, TFJob, XGBoostJob
+from trainmaster.runtime.conversion.mpijob import MPIJob
 from trainmaster.runtime.conversion.notes import Conversion
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jsontree import JsonObject

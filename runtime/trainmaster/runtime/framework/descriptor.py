@@ -2,21 +2,28 @@
 
 Guarantee: a class that does not fit the interface is refused with a `PluginInvalid` that says what to change, and
 nothing of it has run by then but its import.
+
+The order of plugins within each phase: `before` and `after` first, then priority (higher first), then name.
+
+Guarantee: the order is the same in every process. `Framework.order` prints it.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
 from importlib.metadata import EntryPoint
 from typing import Any, Final
 
 from pydantic import BaseModel
 
-from trainmaster.runtime.framework.interface import API_VERSION
+from trainmaster.runtime.framework.interface import API_VERSION, Plugin
+from trainmaster.runtime.framework.models import customs
 from trainmaster.runtime.framework.signatures import PHASES, PluginInvalid, check_method, implements
+from trainmaster.runtime.info import Info
 
 MATURITIES: Final = ("alpha", "beta", "stable")
 FAILURE_POLICIES: Final = ("fail", "skip")
@@ -214,3 +221,72 @@ def _check_hooks(plugin: Any, origin: str) -> None:
         if implements(plugin, name):
             static = isinstance(inspect.getattr_static(plugin, name), staticmethod)
             check_method(name, getattr(plugin, name), origin, of_class=isinstance(plugin, type) and not static)
+
+
+def order_plugins(plugins: Sequence[Plugin]) -> list[Plugin]:
+    """Sort plugins; names that are not loaded do not matter.
+
+    Raises:
+        PluginInvalid: `before` and `after` contradict each other.
+    """
+    by_name = {plugin.name: plugin for plugin in plugins}
+    sorter: TopologicalSorter[str] = TopologicalSorter(dict.fromkeys(by_name, ()))
+    for plugin in plugins:
+        place = place_of(plugin)
+        for name in place.after:
+            if name in by_name:
+                sorter.add(plugin.name, name)
+        for name in place.before:
+            if name in by_name:
+                sorter.add(name, plugin.name)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        cycle = " before ".join(error.args[1])
+        raise PluginInvalid(
+            f"the order of plugins contradicts itself: {cycle}; change their `before` and `after`"
+        ) from error
+    ordered: list[Plugin] = []
+    ready: list[str] = []
+    while sorter.is_active():
+        ready.extend(sorter.get_ready())
+        ready.sort(key=lambda name: (-place_of(by_name[name]).priority, name))
+        name = ready.pop(0)
+        ordered.append(by_name[name])
+        sorter.done(name)
+    return ordered
+
+
+class Selection:
+    """What plugins say of whom they serve.
+
+    Args:
+        descriptors: What they say of themselves, by name.
+    """
+
+    def __init__(self, descriptors: Mapping[str, Descriptor]) -> None:
+        self.deciding = frozenset(name for name, each in descriptors.items() if each.decides)
+        """Those that decide for each TrainJob, and have to be asked."""
+
+        self.serving_all = frozenset(name for name, each in descriptors.items() if each.serves_all)
+        self._by_policy: dict[str, set[str]] = {}
+        self._custom: set[tuple[str, str]] = set()
+        for name, each in descriptors.items():
+            if name not in self.deciding:
+                for policy in each.policies:
+                    self._by_policy.setdefault(policy, set()).add(name)
+                self._custom.update((policy, name) for policy in each.custom_policies)
+
+    def chosen(self, info: Info) -> set[str]:
+        """Return the plugins that serve all TrainJobs, or a policy of a runtime."""
+        chosen = set(self.serving_all)
+        for policy in (info.ml_policy, info.pod_group_policy):
+            # Asking a model for what it does not have costs more than all the rest of this.
+            if policy is not None:
+                for name in policy.model_fields_set:
+                    if name in self._by_policy and getattr(policy, name) is not None:
+                        chosen |= self._by_policy[name]
+        for field, custom in customs(info.ml_policy, info.pod_group_policy):
+            if (field, custom.name) in self._custom:
+                chosen.add(custom.name)
+        return chosen

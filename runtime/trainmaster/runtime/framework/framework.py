@@ -23,18 +23,16 @@ from trainmaster.runtime.api import MLPolicy, PodGroupPolicy, TrainJob
 from trainmaster.runtime.field_errors import FieldError, FieldWarning
 from trainmaster.runtime.framework import results
 from trainmaster.runtime.framework.calls import CallGuard, Calls, Observer, PluginFailed
-from trainmaster.runtime.framework.custom_policies import (
+from trainmaster.runtime.framework.descriptor import Descriptor, Selection, describe, is_own, order_plugins
+from trainmaster.runtime.framework.interface import Desired, KindNotServed, Plugin, StatusReport
+from trainmaster.runtime.framework.models import (
     CONFIG_PHASE,
     config_of,
     config_problems,
     customs,
     unserved_text,
 )
-from trainmaster.runtime.framework.descriptor import Descriptor, describe, is_own
-from trainmaster.runtime.framework.interface import Desired, KindNotServed, Plugin, StatusReport
-from trainmaster.runtime.framework.ordering import order_plugins
 from trainmaster.runtime.framework.resolution import ResolutionRun, Tracer
-from trainmaster.runtime.framework.selection import Selection
 from trainmaster.runtime.framework.signatures import PHASES, PluginInvalid, implements
 from trainmaster.runtime.framework.watches import declared_watches, refuse_contradictions, takes_listers
 from trainmaster.runtime.info import Info

@@ -13,7 +13,7 @@ they are read before it is made, so that what does not fit is refused before any
   It is made with one, `Plugin(options)`. Without a model it is made with the options as keyword arguments, or with
   none;
 - `reloads_options` (optional): whether it may be made anew while the manager runs, because its options have changed;
-- `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework.ordering`;
+- `priority`, `before`, `after` (optional): its place within each phase, see `trainmaster.runtime.framework.descriptor`;
 - `failure_policy` (optional): what becomes of a job when it fails: "fail", the default, blocks the job; "skip" goes on
   without it, and the job's condition PluginSkipped says so. The configuration may say otherwise.
 

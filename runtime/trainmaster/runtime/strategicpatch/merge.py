@@ -16,27 +16,20 @@ Directives, with the decisions where Kubernetes' own code is vague:
 - `$retainKeys: [...]` drops every other key of the original; the patch may hold no others either.
 - `$deleteFromPrimitiveList/f: [...]` removes scalars from the list `f`, after whatever the patch adds to it.
 - `$setElementOrder/f: [...]` gives the order of the list `f`; elements that it does not name keep their relative place.
+
+Order of a merged list: the elements that a patch names come in the patch's order, the others in the order they had.
+Where the two leave a choice, an element that the patch does not name stays before the named one that it
+preceded; new elements come as early as the patch's order allows. Merging [A', N] into [A, B] thus gives [A', N, B].
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
-from trainmaster.runtime.strategicpatch.directives import (
-    DELETE_FROM,
-    PATCH,
-    RETAIN_KEYS,
-    SET_ORDER,
-    Change,
-    MergeError,
-    changes_of,
-    join,
-    kind_of,
-    retained_keys,
-)
-from trainmaster.runtime.strategicpatch.element_order import Identity, identity_of, is_in_order, normalize_element_order
 from trainmaster.runtime.strategicpatch.schema import MergeSchema
 
 _NO_ADDITION: Final = frozenset({"delete", "replace"})
@@ -246,3 +239,133 @@ def _key_of(element: Any, key: str, path: str, *, original: bool = False) -> Ide
     if identity is None:
         raise MergeError(path, f"{where} has no {key!r}, by which this list merges")
     return identity
+
+
+PATCH: Final = "$patch"
+RETAIN_KEYS: Final = "$retainKeys"
+DELETE_FROM: Final = "$deleteFromPrimitiveList"
+SET_ORDER: Final = "$setElementOrder"
+
+
+class MergeError(ValueError):
+    """The patch cannot be applied; `path` is the field of the patch that is at fault ("" for the patch itself)."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path or 'the patch'}: {problem}")
+        self.path = path
+
+
+@dataclass(slots=True)
+class Change:
+    """What an object of a patch says about one field: a value (None deletes), scalars to remove, an order."""
+
+    sets: bool = False
+    value: Any = None
+    removals: list[Any] | None = None
+    order: list[Any] | None = None
+
+
+def changes_of(patch: JsonObject, path: str) -> dict[str, Change]:
+    """Sort the keys of an object of a patch by the field they are about."""
+    changes: defaultdict[str, Change] = defaultdict(Change)
+    for key, value in patch.items():
+        directive, _, name = key.partition("/")
+        if directive in {DELETE_FROM, SET_ORDER}:
+            if not name:
+                raise MergeError(join(path, key), f"names no list: write {directive}/<field>")
+            if not isinstance(value, list):
+                raise MergeError(join(path, key), f"must be a list, not {kind_of(value)}")
+            if directive == DELETE_FROM:
+                changes[name].removals = value
+            else:
+                changes[name].order = value
+        elif key not in {PATCH, RETAIN_KEYS}:
+            changes[key].sets = True
+            changes[key].value = value
+    return changes
+
+
+def retained_keys(retained: Any, changes: Mapping[str, Change], path: str) -> frozenset[str]:
+    """Read the list of `$retainKeys`, which has to name every field that the patch sets beside it."""
+    here = join(path, RETAIN_KEYS)
+    if not isinstance(retained, list) or not all(isinstance(key, str) for key in retained):
+        raise MergeError(here, "must be a list of field names")
+    keys = frozenset(retained)
+    for name, change in changes.items():
+        if change.value is not None and name not in keys:
+            raise MergeError(here, f"does not hold {name!r}, which the patch sets: add it to the list")
+    return keys
+
+
+def join(path: str, name: str) -> str:
+    """Give the path of a field of the object at `path`."""
+    return f"{path}.{name}" if path else name
+
+
+def kind_of(value: object) -> str:
+    """Name the JSON type of a value for people."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case str():
+            return "a string"
+        case int() | float():
+            return "a number"
+        case list():
+            return "a list"
+        case _:
+            return "an object"
+
+
+Identity: TypeAlias = tuple[bool, str | int | float]
+"""What two elements of a list have in common if they are the same: a scalar, with booleans told from numbers."""
+
+
+def identity_of(value: object) -> Identity | None:
+    """Give the identity of a scalar; None for a value that cannot identify anything."""
+    if isinstance(value, (str, int, float)):
+        return isinstance(value, bool), value
+    return None
+
+
+def normalize_element_order(
+    elements: Iterable[tuple[Identity, Any]], *, named: Sequence[Identity], before: Sequence[Identity]
+) -> list[Any]:
+    """Order the elements of a merged list.
+
+    `named` is the order of the elements that the patch names, `before` that of the list before the merge.
+    """
+    rank = _first_places(named)
+    place = _first_places(before)
+    ours: list[tuple[Identity, Any]] = []
+    theirs: list[tuple[Identity, Any]] = []
+    for element in elements:
+        (ours if element[0] in rank else theirs).append(element)
+    ours.sort(key=lambda element: rank[element[0]])
+    theirs.sort(key=lambda element: place.get(element[0], len(place)))
+
+    ordered: list[Any] = []
+    taken = 0
+    for identity, value in ours:
+        if identity in place:
+            while taken < len(theirs) and place.get(theirs[taken][0], len(place)) < place[identity]:
+                ordered.append(theirs[taken][1])
+                taken += 1
+        ordered.append(value)
+    ordered.extend(value for _, value in theirs[taken:])
+    return ordered
+
+
+def is_in_order(elements: Iterable[Identity], order: Iterable[Identity]) -> bool:
+    """Tell whether all the elements occur in `order`, one after the other."""
+    remaining = iter(order)
+    return all(element in remaining for element in elements)
+
+
+def _first_places(identities: Iterable[Identity]) -> dict[Identity, int]:
+    places: dict[Identity, int] = {}
+    for place, identity in enumerate(identities):
+        places.setdefault(identity, place)
+    return places

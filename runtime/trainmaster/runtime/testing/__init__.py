@@ -9,8 +9,7 @@ Nothing here takes a cluster. What does is in fixtures of pytest, which are ther
 """
 
 from trainmaster.runtime.testing.builders import KnownObjects, info, replicated_job, runtime, trainjob
-from trainmaster.runtime.testing.problems import Problem
-from trainmaster.runtime.testing.subject import Subject
+from trainmaster.runtime.testing.subject import Problem, Subject
 from trainmaster.runtime.testing.suite import CHECKS, PluginConformance, nonconformities
 
 __all__ = [

@@ -10,8 +10,7 @@ from trainmaster.runtime.framework import Framework, PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.testing.builders import KnownObjects
-from trainmaster.runtime.testing.problems import Problem
-from trainmaster.runtime.testing.subject import REFUSALS, Subject, outcome_of, validate
+from trainmaster.runtime.testing.subject import REFUSALS, Problem, Subject, outcome_of, validate
 
 _DEEPEST: Final = 14
 _WHY: Final = (

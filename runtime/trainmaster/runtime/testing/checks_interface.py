@@ -10,13 +10,11 @@ from pydantic import BaseModel, ValidationError
 
 from trainmaster.runtime.api import parse_runtime, parse_trainjob
 from trainmaster.runtime.framework import PluginFailed, PluginInvalid
-from trainmaster.runtime.framework.custom_policies import customs
 from trainmaster.runtime.framework.descriptor import describe
 from trainmaster.runtime.framework.loader import discover
-from trainmaster.runtime.framework.models import ModelInvalid, parse_model
+from trainmaster.runtime.framework.models import ModelInvalid, customs, parse_model
 from trainmaster.runtime.resolver import new_info
-from trainmaster.runtime.testing.problems import Problem, first_difference
-from trainmaster.runtime.testing.subject import Subject, outcome_of, validate
+from trainmaster.runtime.testing.subject import Problem, Subject, first_difference, outcome_of, validate
 
 
 def fits_the_interface(subject: Subject) -> Iterator[Problem]:

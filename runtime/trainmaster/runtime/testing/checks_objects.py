@@ -15,8 +15,7 @@ from trainmaster.runtime.framework.interface import ApplyWhen, Desired
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers, Watch
 from trainmaster.runtime.names import dns_label_1035, dns_subdomain, label_value, qualified_name
-from trainmaster.runtime.testing.problems import Problem
-from trainmaster.runtime.testing.subject import Subject, outcome_of, validate
+from trainmaster.runtime.testing.subject import Problem, Subject, outcome_of, validate
 
 _LONG_NAME: Final = "a" * 63
 """The longest name of a TrainJob whose pods can have host names."""

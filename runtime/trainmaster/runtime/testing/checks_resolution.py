@@ -13,8 +13,7 @@ from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import encode_runtime
 from trainmaster.runtime.testing.builders import KnownObjects
-from trainmaster.runtime.testing.problems import Problem, first_difference
-from trainmaster.runtime.testing.subject import Subject, outcome_of, validate
+from trainmaster.runtime.testing.subject import Problem, Subject, first_difference, outcome_of, validate
 from trainmaster.runtime.yamltext import load_plain_yaml
 
 _SETTLES = (

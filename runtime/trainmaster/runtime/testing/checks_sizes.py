@@ -9,9 +9,7 @@ from typing import Any, Final
 
 from trainmaster.runtime.framework import PluginFailed
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.testing.budget import Budget
-from trainmaster.runtime.testing.problems import Problem
-from trainmaster.runtime.testing.subject import Subject, outcome_of, validate
+from trainmaster.runtime.testing.subject import Budget, Problem, Subject, outcome_of, validate
 
 MOST_STEPS: Final = 1_000_000
 """Lines of Python that one call may run, whatever the TrainJob: a second or so, during which no other job gets on."""

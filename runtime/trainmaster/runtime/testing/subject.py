@@ -1,17 +1,24 @@
 """The plugin under test, with the jobs that it is tried with, and what comes out for them.
 
 It runs among the built-in plugins, in their order, as in a manager: so its JobSet is a whole one.
+
+Budgets of calls: steps, which are lines of Python that run, and bytes of memory.
+
+Both are counted, not timed, so that a test of them says the same on every machine. A call that exceeds its steps is
+ended, be it in a loop that never ends.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import sys
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
-from types import SimpleNamespace
-from typing import Any, Final, TypeAlias
+from types import FrameType, SimpleNamespace
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from trainmaster.runtime.api import ApiTypeError, parse_runtime, parse_trainjob
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
@@ -246,3 +253,92 @@ def _around(phase: str, method: Callable[..., Any], around: Around) -> Callable[
         return around(phase, run, arguments)
 
     return call
+
+
+class Problem(NamedTuple):
+    """One thing that is wrong with a plugin; each part is a sentence without its full stop."""
+
+    what: str
+    why: str
+    do: str
+
+    def __str__(self) -> str:
+        return f"{self.what}.\n    Why it matters: {self.why}.\n    What to do: {self.do}."
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """Yield in which fields two JSON trees differ, each as a line for people."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted({*before, *after}, key=str):
+            below = f"{path}.{key}" if path else str(key)
+            if key not in before or key not in after:
+                yield f"{below} is {'gone' if key in before else 'new'}"
+            else:
+                yield from differences(before[key], after[key], below)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (one, other) in enumerate(zip(before, after, strict=True)):
+            yield from differences(one, other, f"{path}[{index}]")
+    elif before != after or type(before) is not type(after):
+        yield f"{path or 'it'} is {after!r:.80} instead of {before!r:.80}"
+
+
+def first_difference(before: Any, after: Any) -> str | None:
+    """Return the first of the differences; None if there are none."""
+    return next(differences(before, after), None)
+
+
+class OverBudget(BaseException):
+    """Raised in the midst of a call that has had its steps; a BaseException, which hardly anybody catches."""
+
+
+class Budget:
+    """Counts what calls of a plugin cost; `around` stands around each of them.
+
+    Args:
+        most_steps: The steps after which a call is ended.
+    """
+
+    def __init__(self, most_steps: int) -> None:
+        self.most_steps = most_steps
+        """The steps after which a call is ended."""
+
+        self.steps = 0
+        """Of the call with the most of them."""
+
+        self.memory = 0
+        """Bytes that the call with the most of them held at one time."""
+
+        self.ended = ""
+        """The phase of a call that was ended."""
+
+    def around(self, phase: str, call: Callable[[], Any], arguments: dict[str, Any]) -> Any:  # noqa: ARG002 - as all of its kind
+        """Make a call, and count.
+
+        Raises:
+            OverBudget: It has had its steps.
+        """
+        steps = 0
+
+        def trace(_frame: FrameType, event: str, _arg: Any) -> Any:
+            nonlocal steps
+            if event == "line":
+                steps += 1
+                if steps > self.most_steps:
+                    self.ended = phase
+                    raise OverBudget(f"{phase} takes more than {self.most_steps:,} steps")
+            return trace
+
+        before, traced = sys.gettrace(), tracemalloc.is_tracing()
+        if not traced:
+            tracemalloc.start()
+        tracemalloc.reset_peak()
+        held = tracemalloc.get_traced_memory()[0]
+        sys.settrace(trace)
+        try:
+            return call()
+        finally:
+            sys.settrace(before)
+            self.steps = max(self.steps, steps)
+            self.memory = max(self.memory, tracemalloc.get_traced_memory()[1] - held)
+            if not traced:
+                tracemalloc.stop()

@@ -27,8 +27,7 @@ from trainmaster.runtime.testing.checks_sizes import (
     stays_in_its_budget,
 )
 from trainmaster.runtime.testing.checks_threads import stands_two_calls_at_once
-from trainmaster.runtime.testing.problems import Problem
-from trainmaster.runtime.testing.subject import Subject
+from trainmaster.runtime.testing.subject import Problem, Subject
 
 Check = Callable[[Subject], Iterator[Problem]]
 

@@ -30,7 +30,7 @@ from trainmaster.runtime.api.constants import (
 from trainmaster.runtime.canonical import TemplateInvalid, without_blanks
 from trainmaster.runtime.field_errors import ErrorType, FieldError, FieldWarning, ValidationResult
 from trainmaster.runtime.framework import Framework, PluginFailed
-from trainmaster.runtime.framework.custom_policies import CONFIG_PHASE
+from trainmaster.runtime.framework.models import CONFIG_PHASE
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.names import domain_prefixed_path

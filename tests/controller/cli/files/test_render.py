@@ -20,7 +20,7 @@ from trainmaster.controller.cli.files.manifests import built_in_names
 from trainmaster.controller.cli.files.render import with_comments
 from trainmaster.controller.cli.printers import to_yaml
 from trainmaster.runtime.jsontree import JsonObject
-from trainmaster.runtime.provenance.steps import leaves, set_by
+from trainmaster.runtime.provenance import leaves, set_by
 from trainmaster.runtime.yamltext import load_yaml, load_yaml_documents
 
 ROOT = Path(__file__).resolve().parents[4]

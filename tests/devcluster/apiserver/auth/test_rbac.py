@@ -6,15 +6,17 @@ from typing import Any
 
 import pytest
 
-from trainmaster.devcluster.apiserver.auth.authorizer import AlwaysAllowAuthorizer, Attributes, require
-from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
-from trainmaster.devcluster.apiserver.auth.user import (
+from trainmaster.devcluster.apiserver.auth.authorizer import (
     ADMINISTRATOR,
+    AlwaysAllowAuthorizer,
+    Attributes,
     User,
     make_group_names,
     make_username,
+    require,
     split_username,
 )
+from trainmaster.devcluster.apiserver.auth.rbac import RbacAuthorizer
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces, ensure_bootstrap_policy
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry

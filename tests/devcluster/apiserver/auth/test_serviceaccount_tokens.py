@@ -11,8 +11,13 @@ from typing import Any
 import orjson
 import pytest
 
-from trainmaster.devcluster.apiserver.auth.jwt import BadSignature, SigningKey
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, InvalidToken, ServiceAccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import (
+    ISSUER,
+    BadSignature,
+    InvalidToken,
+    ServiceAccountTokens,
+    SigningKey,
+)
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry

@@ -25,7 +25,7 @@ from support.devcluster.faults import Reset
 from support.disk import full_disk
 
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
-from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
+from trainmaster.devcluster.apiserver.filters.authorization import VARIABLE
 from trainmaster.devcluster.apiserver.filters.serialization import with_serialization
 from trainmaster.devcluster.apiserver.http.responsewriters import json_response
 from trainmaster.devcluster.apiserver.resources import PODS

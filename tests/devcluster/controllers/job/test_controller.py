@@ -13,9 +13,13 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import JOBS, PODS
 from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF, ExponentialBackoff
 from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
-from trainmaster.devcluster.controllers.job.children import TRACKING_FINALIZER
+from trainmaster.devcluster.controllers.job.children import (
+    TRACKING_FINALIZER,
+    format_indexes,
+    parse_indexes,
+    parse_ranges,
+)
 from trainmaster.devcluster.controllers.job.controller import JobController
-from trainmaster.devcluster.controllers.job.indexes import format_indexes, parse_indexes, parse_ranges
 from trainmaster.runtime.jsontree import JsonObject
 
 INDEX = "batch.kubernetes.io/job-completion-index"

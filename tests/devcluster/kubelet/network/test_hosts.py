@@ -13,8 +13,7 @@ from support.disk import full_disk
 from trainmaster.devcluster.apiserver.resources import JOBS, JOBSETS, SERVICES, GroupResource
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.devcluster.kubelet.network.addresses import host_address
-from trainmaster.devcluster.kubelet.network.hosts import HostsTable, Record, expected_hosts, host_lines
-from trainmaster.devcluster.kubelet.network.hosts_file import HostsFile
+from trainmaster.devcluster.kubelet.network.hosts import HostsFile, HostsTable, Record, expected_hosts, host_lines
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -19,7 +19,7 @@ from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_config import ContainerConfig
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle
-from trainmaster.devcluster.kubelet.prober.manager import ProbeManager
+from trainmaster.devcluster.kubelet.prober import ProbeManager
 from trainmaster.devcluster.kubelet.supervisor_client import SupervisorClient
 from trainmaster.devcluster.settings import KubeletSettings
 from trainmaster.runtime.jsontree import JsonObject

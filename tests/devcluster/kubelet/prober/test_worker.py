@@ -12,8 +12,15 @@ from aiohttp import web
 from support.commands import TIMEOUT
 
 from trainmaster.devcluster.kubelet.container import PodRejectedError
-from trainmaster.devcluster.kubelet.prober.handler import HandlerResult, Target, run_handler, validate_probes
-from trainmaster.devcluster.kubelet.prober.worker import ProbeResult, Threshold, run_probes
+from trainmaster.devcluster.kubelet.prober import (
+    HandlerResult,
+    ProbeResult,
+    Target,
+    Threshold,
+    run_handler,
+    run_probes,
+    validate_probes,
+)
 from trainmaster.devcluster.kubelet.supervisor_client import ExecResult
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 from support.commands import TIMEOUT
 
-from trainmaster.devcluster.apiserver.auth.jwt import SigningKey
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens, SigningKey
 from trainmaster.devcluster.apiserver.bootstrap import create_system_namespaces
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions
@@ -24,7 +23,7 @@ from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountCont
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.environment import PodInfo
 from trainmaster.devcluster.kubelet.kubelet import Kubelet
-from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
+from trainmaster.devcluster.kubelet.volumes import VolumeManager
 from trainmaster.runtime.jsontree import JsonObject
 
 _ACCOUNT = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "me"}}

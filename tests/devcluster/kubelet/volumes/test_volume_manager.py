@@ -14,15 +14,15 @@ from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, PERSISTENT_VO
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
 from trainmaster.devcluster.kubelet.directories import PodFiles
 from trainmaster.devcluster.kubelet.environment import PodInfo
-from trainmaster.devcluster.kubelet.volumes.mounts import (
+from trainmaster.devcluster.kubelet.volumes import (
     Namespaces,
+    VolumeManager,
     installation,
     mounted_paths,
     preserved_binds,
     sandbox_of,
     volume_binds,
 )
-from trainmaster.devcluster.kubelet.volumes.volume_manager import VolumeManager
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -219,7 +219,7 @@ def test_samples_have_to_be_of_the_kind_and_admitted() -> None:
 
 def test_all_problems_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "trainmaster.runtime.jobs.conformance.kit.load_job_kinds", lambda **_: [acme(port=0, group="Acme")()]
+        "trainmaster.runtime.jobs.conformance.load_job_kinds", lambda **_: [acme(port=0, group="Acme")()]
     )
     with pytest.raises(AssertionError) as error:
         check_job_kind("acmejob", [])

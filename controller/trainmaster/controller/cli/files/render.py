@@ -29,8 +29,8 @@ from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import JobKind
-from trainmaster.runtime.jobs.objects import job_objects
 from trainmaster.runtime.jobs.podgroup import GangScheduler
+from trainmaster.runtime.jobs.pods import job_objects
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.provenance import Provenance, Steps, job_steps, leaves, snapshot_steps
 from trainmaster.runtime.resolver import resolve

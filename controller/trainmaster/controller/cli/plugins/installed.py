@@ -25,11 +25,10 @@ from trainmaster.controller.manager import caches
 from trainmaster.controller.reconciling import rights
 from trainmaster.controller.resources import watched_resource
 from trainmaster.runtime.framework import PluginInvalid
-from trainmaster.runtime.framework.descriptor import Descriptor, describe
+from trainmaster.runtime.framework.descriptor import Descriptor, describe, order_plugins
 from trainmaster.runtime.framework.framework import SCHEDULERS, Framework
 from trainmaster.runtime.framework.interface import Plugin
 from trainmaster.runtime.framework.loader import describe_point, discover, import_plugin, is_wanted, make_plugin
-from trainmaster.runtime.framework.ordering import order_plugins
 from trainmaster.runtime.listers import Watch
 
 LOADED, DISABLED, NOT_ENABLED, GATED, BROKEN = "loaded", "disabled", "not enabled", "gate closed", "broken"

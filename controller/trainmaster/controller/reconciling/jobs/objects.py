@@ -29,9 +29,8 @@ from trainmaster.controller.reconciling.writes import Apply, Create, Decision, J
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.interface import Job, contained
-from trainmaster.runtime.jobs.objects import owned
 from trainmaster.runtime.jobs.podgroup import GangScheduler, has_other_scheduler
-from trainmaster.runtime.jobs.pods import build_pod, build_service
+from trainmaster.runtime.jobs.pods import build_pod, build_service, owned
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.ownership import is_controlled_by, is_left_by_earlier
 

@@ -14,8 +14,7 @@ The model:
 - *Update* owns what it changed, and takes it from everyone who owned it before.
 """
 
-from trainmaster.devcluster.apiserver.apply.conflict import ApplyConflict, Conflict
-from trainmaster.devcluster.apiserver.apply.fieldmanager import apply, update
+from trainmaster.devcluster.apiserver.apply.fieldmanager import ApplyConflict, Conflict, apply, update
 from trainmaster.devcluster.apiserver.apply.fieldset import FieldSet, FieldsInvalid
 from trainmaster.devcluster.apiserver.apply.typed import ApplyInvalid
 

@@ -14,8 +14,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from trainmaster.devcluster.apiserver.auth.authorizer import EVERYTHING, Attributes, Decision
-from trainmaster.devcluster.apiserver.auth.user import MASTERS, User, make_username
+from trainmaster.devcluster.apiserver.auth.authorizer import (
+    EVERYTHING,
+    MASTERS,
+    Attributes,
+    Decision,
+    User,
+    make_username,
+)
 from trainmaster.devcluster.apiserver.errors import quote
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import (

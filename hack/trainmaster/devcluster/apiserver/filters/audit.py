@@ -25,9 +25,8 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.devcluster.apiserver.filters.authentication import USER
+from trainmaster.devcluster.apiserver.filters.authentication import IMPERSONATOR, USER
 from trainmaster.devcluster.apiserver.filters.authorization import authorizer_attributes
-from trainmaster.devcluster.apiserver.filters.impersonation import IMPERSONATOR
 from trainmaster.devcluster.apiserver.http.request_info import request_info_of
 from trainmaster.devcluster.apiserver.http.responsewriters import response_started
 from trainmaster.runtime.jsontree import JsonObject

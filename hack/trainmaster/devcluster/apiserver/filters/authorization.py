@@ -3,21 +3,32 @@
 Guarantees:
 - the user of a request is authorized before anything but the filters looks at it;
 - an apply that would create its object needs the right to create, besides the right to patch.
+
+Recording: which requests there were, for whoever wants to know which rights a client needs.
+
+Guarantees:
+- each request is one line in a file of the process, whether it was allowed or not, with the right that it demands in
+  the words of rules, and the program that sent it; one that demands several rights has a line for each;
+- what was written once is not written again; without the variable nothing is recorded.
+
+`TRAINMASTER_RECORD_REQUESTS` names a directory. The test suite compares what is in it with the roles of the manager.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Final
 
+import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer, require
-from trainmaster.devcluster.apiserver.auth.user import MASTERS
+from trainmaster.devcluster.apiserver.auth.authorizer import MASTERS, Attributes, Authorizer, require
 from trainmaster.devcluster.apiserver.filters.authentication import ALWAYS_ALLOW_PATHS, USER
-from trainmaster.devcluster.apiserver.filters.recording import record
 from trainmaster.devcluster.apiserver.http.query import read_boolean
 from trainmaster.devcluster.apiserver.http.request_info import request_info_of
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType
@@ -94,3 +105,32 @@ def _creates_by_applying(api: Api, request: web.Request, attributes: Attributes)
         return False
     namespace = attributes.namespace if kind.namespaced else ""
     return api.store.get(ObjectKey(kind.stored_as, namespace, attributes.name)) is None
+
+
+VARIABLE: Final = "TRAINMASTER_RECORD_REQUESTS"
+
+_TEST: Final = "PYTEST_CURRENT_TEST"
+"""Where pytest says which test runs, in this process or in the one that started it."""
+
+_written: set[tuple[str, ...]] = set()
+
+
+def record(user_agent: str, demanded: Attributes) -> None:
+    """Write down which right a request of a program demands."""
+    directory = os.environ.get(VARIABLE)
+    if not directory:
+        return
+    line = {
+        "program": user_agent.partition(" ")[0],
+        "verb": demanded.verb,
+        "group": demanded.group,
+        "resource": demanded.path or demanded.full_resource,
+        "scope": "namespace" if demanded.namespace else "cluster",
+        "name": demanded.name,
+    }
+    key = (directory, *line.values())
+    if key in _written:
+        return
+    _written.add(key)
+    with (Path(directory) / f"{os.getpid()}.requests").open("ab") as file:
+        file.write(orjson.dumps({**line, "test": os.environ.get(_TEST, "")}, option=orjson.OPT_APPEND_NEWLINE))

@@ -12,8 +12,7 @@ from collections.abc import Callable
 import orjson
 from aiohttp import web
 
-from trainmaster.devcluster.apiserver.auth.jwt import ALGORITHM
-from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, ServiceAccountTokens
+from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ALGORITHM, ISSUER, ServiceAccountTokens
 from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
 from trainmaster.devcluster.apiserver.http.negotiation import accepts_aggregated_discovery

@@ -14,9 +14,8 @@ from typing import Any
 from aiohttp import web
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer
+from trainmaster.devcluster.apiserver.auth.authorizer import Attributes, Authorizer, User
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, InvalidToken
-from trainmaster.devcluster.apiserver.auth.user import User
 from trainmaster.devcluster.apiserver.errors import FieldError
 from trainmaster.devcluster.apiserver.filters.authentication import USER, Authenticator
 from trainmaster.devcluster.apiserver.handlers.discovery import ApiResource

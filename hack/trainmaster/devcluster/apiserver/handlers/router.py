@@ -13,16 +13,23 @@ from aiohttp import web
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
-from trainmaster.devcluster.apiserver.handlers.create import bind_pod, create_resource, create_token
-from trainmaster.devcluster.apiserver.handlers.delete import delete_collection, delete_resource
-from trainmaster.devcluster.apiserver.handlers.eviction import evict_pod
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource, serve_log
 from trainmaster.devcluster.apiserver.handlers.proxy import ProxyHandler, ResourceLocator
 from trainmaster.devcluster.apiserver.handlers.response import IncludeObject, ResponseEncoder
 from trainmaster.devcluster.apiserver.handlers.reviews import ReviewHandler
-from trainmaster.devcluster.apiserver.handlers.update import patch_resource, serve_scale, update_resource
 from trainmaster.devcluster.apiserver.handlers.watch import WatchServer
+from trainmaster.devcluster.apiserver.handlers.write import (
+    bind_pod,
+    create_resource,
+    create_token,
+    delete_collection,
+    delete_resource,
+    evict_pod,
+    patch_resource,
+    serve_scale,
+    update_resource,
+)
 from trainmaster.devcluster.apiserver.http.negotiation import OBJECT, check_representations, negotiate_media_type
 from trainmaster.devcluster.apiserver.http.query import read_boolean, read_list_options
 from trainmaster.devcluster.apiserver.http.request_info import RequestInfo, request_info_of, verb_of

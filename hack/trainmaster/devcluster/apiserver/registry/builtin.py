@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from trainmaster.devcluster.apiserver.registry import customresourcedefinition, priorityclass
-from trainmaster.devcluster.apiserver.registry.admissionregistration import webhookconfiguration
+from trainmaster.devcluster.apiserver.registry import (
+    admissionregistration,
+    batch,
+    customresourcedefinition,
+    priorityclass,
+)
 from trainmaster.devcluster.apiserver.registry.apps import deployment, replicaset
-from trainmaster.devcluster.apiserver.registry.batch import job
 from trainmaster.devcluster.apiserver.registry.core import (
     configmap,
     event,
@@ -33,12 +36,12 @@ def builtin_kinds(registry: Registry) -> list[Kind]:
         limitrange.kind(),
         deployment.kind(),
         replicaset.kind(),
-        job.kind(),
+        batch.kind(),
         event.kind(),
         customresourcedefinition.kind(registry),
         priorityclass.kind(),
-        webhookconfiguration.mutating_kind(),
-        webhookconfiguration.validating_kind(),
+        admissionregistration.mutating_kind(),
+        admissionregistration.validating_kind(),
         *plain_kinds(),
     ]
 

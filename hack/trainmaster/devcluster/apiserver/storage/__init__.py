@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.devcluster.apiserver.storage.entries import Event, EventType, ObjectKey, Record
 from trainmaster.devcluster.apiserver.storage.journal import Journal, JournalError, Repair, repair
-from trainmaster.devcluster.apiserver.storage.records import Event, EventType, ObjectKey, Record
 from trainmaster.devcluster.apiserver.storage.store import RevisionConflict, Store
 from trainmaster.devcluster.apiserver.storage.watcher import Expired, Watcher
 

@@ -12,8 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 
-from trainmaster.devcluster.apiserver.storage.entries import entry_line, header_line
-from trainmaster.devcluster.apiserver.storage.records import ObjectKey, Record
+from trainmaster.devcluster.apiserver.storage.entries import ObjectKey, Record, entry_line, header_line
 
 
 class Compaction:

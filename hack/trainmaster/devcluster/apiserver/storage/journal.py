@@ -26,8 +26,15 @@ from pathlib import Path
 from typing import Final
 
 from trainmaster.devcluster.apiserver.storage.compaction import Compaction, draft_of, write_all, write_snapshot
-from trainmaster.devcluster.apiserver.storage.entries import Contents, Damage, UnknownFormat, entry_line, read_contents
-from trainmaster.devcluster.apiserver.storage.records import ObjectKey, Record
+from trainmaster.devcluster.apiserver.storage.entries import (
+    Contents,
+    Damage,
+    ObjectKey,
+    Record,
+    UnknownFormat,
+    entry_line,
+    read_contents,
+)
 
 SLACK: Final = 8 * 2**20
 """Bytes that a journal may take beyond twice its live lines."""

@@ -23,8 +23,8 @@ from typing import TypeAlias
 
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.resources import GroupResource
+from trainmaster.devcluster.apiserver.storage.entries import Event, ObjectKey, Record
 from trainmaster.devcluster.apiserver.storage.journal import Journal
-from trainmaster.devcluster.apiserver.storage.records import Event, ObjectKey, Record
 from trainmaster.devcluster.apiserver.storage.watcher import Expired, Watcher
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -12,7 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from trainmaster.devcluster.apiserver.storage.records import Event
+from trainmaster.devcluster.apiserver.storage.entries import Event
 
 BACKLOG = 20_000
 """Events that one watcher may lag behind: twice the default history, so that a full replay always fits."""

@@ -30,8 +30,7 @@ from trainmaster.devcluster.controllers.deployment.status import (
     set_progress,
 )
 from trainmaster.devcluster.controllers.indexer import Indexer, controller_uid, delete, find
-from trainmaster.devcluster.controllers.objects import find_condition, is_terminating
-from trainmaster.devcluster.controllers.pods import is_terminal
+from trainmaster.devcluster.controllers.objects import find_condition, is_terminal, is_terminating
 from trainmaster.devcluster.events import EventRecorder, Note
 from trainmaster.runtime.jsontree import JsonObject
 

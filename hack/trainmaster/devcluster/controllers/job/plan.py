@@ -11,8 +11,7 @@ from datetime import datetime
 
 from trainmaster.devcluster.apiserver.registry.times import timestamp
 from trainmaster.devcluster.controllers.control_loop import ExponentialBackoff
-from trainmaster.devcluster.controllers.job.children import PodToCreate, is_tracked
-from trainmaster.devcluster.controllers.job.indexes import is_indexed
+from trainmaster.devcluster.controllers.job.children import PodToCreate, is_indexed, is_tracked
 from trainmaster.devcluster.controllers.job.replicas import plan_pod_changes
 from trainmaster.devcluster.controllers.job.status import (
     SUSPENDED,
@@ -24,8 +23,7 @@ from trainmaster.devcluster.controllers.job.status import (
     set_counter,
 )
 from trainmaster.devcluster.controllers.job.termination import decide_outcome, seconds_to_deadline
-from trainmaster.devcluster.controllers.objects import condition_of, is_terminating
-from trainmaster.devcluster.controllers.pods import is_active, is_ready
+from trainmaster.devcluster.controllers.objects import condition_of, is_active, is_ready, is_terminating
 from trainmaster.devcluster.events import Note
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.devcluster.controllers.job.indexes import parse_ranges
+from trainmaster.devcluster.controllers.job.children import parse_ranges
 from trainmaster.runtime.jsontree import JsonObject
 
 

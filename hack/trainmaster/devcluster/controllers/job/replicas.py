@@ -8,9 +8,10 @@ from datetime import datetime
 from itertools import islice
 
 from trainmaster.devcluster.controllers.control_loop import ExponentialBackoff
-from trainmaster.devcluster.controllers.job.children import PodToCreate, finish_time
-from trainmaster.devcluster.controllers.job.indexes import (
+from trainmaster.devcluster.controllers.job.children import (
+    PodToCreate,
     failures_of,
+    finish_time,
     ignored_failures_of,
     is_indexed,
     total_failures_of,
@@ -18,8 +19,7 @@ from trainmaster.devcluster.controllers.job.indexes import (
 )
 from trainmaster.devcluster.controllers.job.policies import match_pod_failure_policy
 from trainmaster.devcluster.controllers.job.status import PodCounts, is_failed, replaces_failed_only
-from trainmaster.devcluster.controllers.objects import is_terminating
-from trainmaster.devcluster.controllers.pods import is_active, is_ready, is_terminal, phase_of
+from trainmaster.devcluster.controllers.objects import is_active, is_ready, is_terminal, is_terminating, phase_of
 from trainmaster.runtime.jsontree import JsonObject
 
 

@@ -14,18 +14,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from trainmaster.devcluster.apiserver.registry.times import timestamp
-from trainmaster.devcluster.controllers.job.children import is_tracked
-from trainmaster.devcluster.controllers.job.indexes import (
+from trainmaster.devcluster.controllers.job.children import (
     failures_of,
     format_indexes,
     is_indexed,
     is_replaced,
+    is_tracked,
     parse_indexes,
     valid_index,
 )
 from trainmaster.devcluster.controllers.job.policies import match_pod_failure_policy
-from trainmaster.devcluster.controllers.objects import condition_of, is_terminating
-from trainmaster.devcluster.controllers.pods import is_terminal, phase_of
+from trainmaster.devcluster.controllers.objects import condition_of, is_terminal, is_terminating, phase_of
 from trainmaster.runtime.jsontree import JsonObject
 
 SUCCESS_CRITERIA_MET = "SuccessCriteriaMet"

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from trainmaster.devcluster.controllers.job.children import restarts_of
-from trainmaster.devcluster.controllers.job.indexes import is_indexed
+from trainmaster.devcluster.controllers.job.children import is_indexed, restarts_of
 from trainmaster.devcluster.controllers.job.policies import match_pod_failure_policy, match_success_policy
 from trainmaster.devcluster.controllers.job.status import Outcome, PodCounts, interim_outcome
-from trainmaster.devcluster.controllers.objects import parse_time
-from trainmaster.devcluster.controllers.pods import is_active, is_terminal, phase_of
+from trainmaster.devcluster.controllers.objects import is_active, is_terminal, parse_time, phase_of
 from trainmaster.runtime.jsontree import JsonObject
 
 _BACKOFF = Outcome(False, "BackoffLimitExceeded", "Job has reached the specified backoff limit")

@@ -20,9 +20,14 @@ from trainmaster.devcluster.events import EventRecorder
 from trainmaster.devcluster.scheduler.binding import Binder
 from trainmaster.devcluster.scheduler.filters import pre_filter_error, queue_sort_key
 from trainmaster.devcluster.scheduler.gangs import coscheduling, volcano
-from trainmaster.devcluster.scheduler.gangs.plan import GangPlan, plan_gang
-from trainmaster.devcluster.scheduler.gangs.pod_group import PodGroupMembers, requirement_of, sort_members
-from trainmaster.devcluster.scheduler.gangs.queue_capacity import (
+from trainmaster.devcluster.scheduler.gangs.pod_group import (
+    GangPlan,
+    PodGroupMembers,
+    plan_gang,
+    requirement_of,
+    sort_members,
+)
+from trainmaster.devcluster.scheduler.gangs.volcano import (
     Neighbour,
     enqueue_problem,
     is_enqueued,

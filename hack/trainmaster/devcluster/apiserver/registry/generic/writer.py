@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.registry.generic.admission_request import Admission, deletion_request
 from trainmaster.devcluster.apiserver.registry.generic.crd_controller import CrdController
-from trainmaster.devcluster.apiserver.registry.generic.create import before_create, check_namespace
 from trainmaster.devcluster.apiserver.registry.generic.delete import before_delete, check_preconditions, is_released
 from trainmaster.devcluster.apiserver.registry.generic.scope import AdmissionHook, RequestScope
-from trainmaster.devcluster.apiserver.registry.generic.update import before_update
+from trainmaster.devcluster.apiserver.registry.generic.update import before_create, before_update, check_namespace
 from trainmaster.devcluster.apiserver.registry.objectmeta import generated_name
 from trainmaster.devcluster.apiserver.registry.options import DeleteOptions, WriteOptions
 from trainmaster.devcluster.apiserver.registry.registry import Kind

@@ -1,1 +1,0 @@
-"""The group batch: Jobs."""

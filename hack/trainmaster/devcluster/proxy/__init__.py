@@ -1,1 +1,0 @@
-"""The way to Services, as kube-proxy makes it: the endpoint of each connection, and listeners for pods."""

@@ -1,1 +1,0 @@
-"""What each of the six kinds has of its own in its conversion."""
