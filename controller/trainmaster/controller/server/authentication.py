@@ -19,7 +19,7 @@ import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from cachetools import TTLCache
 
@@ -176,3 +176,25 @@ class ReviewThrottle:
             if peer not in self._under_way:
                 raise TooMany(delay)
             await self._ended.setdefault(peer, asyncio.Event()).wait()
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class SingleFlight(Generic[K]):
+    """Blocks of which one runs at a time for each key."""
+
+    def __init__(self) -> None:
+        self._running: dict[K, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def turn(self, key: K) -> AsyncIterator[None]:
+        """Run the block when no other of the key runs; it looks for the result first."""
+        while (ended := self._running.get(key)) is not None:
+            await ended.wait()
+        self._running[key] = ended = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._running[key]
+            ended.set()

@@ -34,13 +34,13 @@ from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import (
     Denied,
     ReviewThrottle,
+    SingleFlight,
     TooMany,
     bearer_token,
     object_of,
     review_token,
     token_digest,
 )
-from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)

@@ -41,13 +41,13 @@ from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import (
     Denied,
     ReviewThrottle,
+    SingleFlight,
     bearer_token,
     object_of,
     review_token,
     texts_of,
     token_digest,
 )
-from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.metrics.statusserver import count_review
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, TRAINJOB_KIND, status_audience
 from trainmaster.runtime.jsontext import load_json

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trainmaster.controller.condition_types import BLOCKED, WAITING
+from trainmaster.controller.conditions import BLOCKED, WAITING
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView

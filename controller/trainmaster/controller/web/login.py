@@ -9,15 +9,58 @@ Guarantees:
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import web
+from cachetools import TTLCache
+from cryptography.fernet import Fernet, InvalidToken
 
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.server.filters import USER, DelegatingAuth, token_of
 from trainmaster.controller.web.pages import login_page, refusal_page
-from trainmaster.controller.web.sessions import LIFETIME, Sessions
+
+LIFETIME: Final = 8 * 3600
+"""Seconds."""
+
+MOST: Final = 2000
+
+
+class Sessions:
+    """All sessions of this process.
+
+    Args:
+        clock: The time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._tokens: TTLCache[bytes, bytes] = TTLCache(MOST, LIFETIME, timer=clock.monotonic)
+        """Encrypted tokens by the digest of the cookie."""
+
+    def open(self, token: str) -> str:
+        """Begin a session for a token; returns the cookie."""
+        key = Fernet.generate_key()
+        self._tokens[_digest(key)] = Fernet(key).encrypt(token.encode())
+        return key.decode()
+
+    def token(self, cookie: str) -> str:
+        """Return the token of a session; empty if there is none, or none any more."""
+        try:
+            key = cookie.encode("ascii")
+            encrypted = self._tokens.get(_digest(key))
+            return Fernet(key).decrypt(encrypted).decode() if encrypted is not None else ""
+        except (ValueError, InvalidToken):
+            return ""
+
+    def close(self, cookie: str) -> None:
+        """End a session."""
+        self._tokens.pop(_digest(cookie.encode("utf-8", "replace")), None)
+
+
+def _digest(key: bytes) -> bytes:
+    return hashlib.sha256(key).digest()
+
 
 PATH: Final = "/web/"
 COOKIE: Final = "trainmaster-session"

@@ -12,7 +12,7 @@ from trainmaster.controller.explain.causes.controllers import (
 )
 from trainmaster.controller.explain.causes.failures.containers import failed_containers
 from trainmaster.controller.explain.causes.failures.gone import of_gone_pods
-from trainmaster.controller.explain.causes.failures.told import told_by_manager
+from trainmaster.controller.explain.causes.failures.told import told_by_manager, told_to_wait
 from trainmaster.controller.explain.causes.gangs import gang_incomplete, queue_full
 from trainmaster.controller.explain.causes.kueue import queued
 from trainmaster.controller.explain.causes.limits import (
@@ -29,7 +29,6 @@ from trainmaster.controller.explain.causes.pods.volumes import volume_pending
 from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
 from trainmaster.controller.explain.causes.refusals import blocked, refused, runtime_missing
 from trainmaster.controller.explain.causes.suspension import gated, suspended
-from trainmaster.controller.explain.causes.waiting import told_to_wait
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView
 

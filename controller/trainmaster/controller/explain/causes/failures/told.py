@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.condition_types import CONTAINER_FAILED
+from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
     STATUS_UNKNOWN,
@@ -19,9 +19,9 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import READ_ITS_LOG, advice_for, run_again
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
 from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
+from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, parse_time
 from trainmaster.controller.explain.state import State, state_of
-from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since
 from trainmaster.runtime.api.constants import ANCESTORS, FAILED, TRAINER_ANCESTOR
 
@@ -159,3 +159,17 @@ def _cause(reason: str, container: str, words: str) -> Cause:
         return Cause.INIT_CONTAINER_FAILED
     said = said_cause(words.splitlines())
     return said[0] if said else Cause.CONTAINER_FAILED
+
+
+def told_to_wait(view: JobView) -> Iterator[Finding]:
+    """The cause that the condition Waiting tells of, where nobody looked at the pods."""
+    condition = view.conditions.get(WAITING)
+    if view.pods is not None or condition is None:
+        return
+    cause = cause_of({WAITING: condition})
+    if cause is None or cause is Cause.UNKNOWN:
+        return
+    since = condition_since(condition)
+    evidence = Evidence(view.reference, str(condition.get("message") or condition["reason"]), since)
+    named = tuple(line.replace("JOB", f"{view.name} -n {view.namespace}") for line in cause.advice)
+    yield Finding(cause, Certainty.LIKELY, (evidence,), since, named)

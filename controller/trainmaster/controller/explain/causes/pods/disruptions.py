@@ -11,12 +11,10 @@ from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.evidence import evidence_of, grouped, one_line, spec_of
-from trainmaster.controller.explain.commands import kubectl
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
 from trainmaster.controller.explain.pods import condition_of
 from trainmaster.controller.explain.state import State, state_of
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
 
 DISRUPTIONS: Final = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.NODE_LOST})
