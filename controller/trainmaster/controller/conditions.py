@@ -1,6 +1,10 @@
-"""Conditions of an object's status, as metav1.Condition (Kubernetes API conventions).
+"""Conditions of an object's status, as metav1.Condition (Kubernetes API conventions), and those of jobs that the
+original does not have: their types, and reasons, of events as well, to look for.
 
 Guarantee, F-4: `lastTransitionTime` moves only when the status flips; types are unique; the order never changes.
+
+Ours are there while they are true, and removed then, not set to False: the Kubeflow SDK takes only a job without
+conditions to be running.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is found in a view: causes, each with its evidence."""
+"""What is found in a view: causes, each with its evidence; and the events and times that evidence is made of."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Collections are None where nobody looked, or could look: from what is not known nothing follows. An empty collection
 means that there is none. Objects are as the API server gave them, with `kind`; they are not changed.
+
+Commands that advice writes out have the job and its namespace, to be pasted into a shell.
 """
 
 from __future__ import annotations

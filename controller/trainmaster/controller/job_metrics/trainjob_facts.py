@@ -2,6 +2,7 @@
 
 Guarantees:
 - Nothing that an API server accepted raises; what cannot be read counts as invalid, as in its conditions.
+- Of several failures the first that is told of counts, as everywhere: the others follow from it.
 - P-22: what many jobs have in common is kept once: names, reasons, times of the same second.
 """
 

@@ -5,6 +5,9 @@ Guarantees:
   anew, as those for metrics are, so that a token that is revoked opens nothing a minute later.
 - The cookie is for this path only, for no script, for no other site, and for HTTPS (or this very machine).
 - A log-in that another site begins is refused.
+- The cookie is no token: it opens a session of this process and nothing else. The token is kept, encrypted by the
+  cookie, which is not kept: neither of them alone is of use, and the token is checked again and again.
+- There are so many sessions at most, each for so long; the oldest makes room.
 """
 
 from __future__ import annotations

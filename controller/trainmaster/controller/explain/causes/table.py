@@ -35,7 +35,7 @@ from trainmaster.controller.explain.view import JobView
 Finder = Callable[[JobView], Iterable[Finding]]
 """Finds one cause, or some that are seen at the same place. It raises nothing, whatever is in the view."""
 
-OF_JOBS: Final[Sequence[Finder]] = (
+FINDERS: Final[Sequence[Finder]] = (
     another_manager_leads,
     backoff_limit_exceeded,
     blocked,
@@ -52,10 +52,6 @@ OF_JOBS: Final[Sequence[Finder]] = (
     time_to_live_expired,
     told_by_manager,
     told_to_wait,
-)
-"""Causes that a job has as a whole, or that its cluster has."""
-
-OF_PODS: Final[Sequence[Finder]] = (
     unschedulable,
     volume_pending,
     image_pull_failed,
@@ -66,6 +62,3 @@ OF_PODS: Final[Sequence[Finder]] = (
     failed_containers,
     world_size_mismatch,
 )
-"""Causes that its pods have."""
-
-FINDERS: Final[Sequence[Finder]] = (*OF_JOBS, *OF_PODS)

@@ -18,7 +18,11 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import READ_ITS_LOG, advice_for, run_again
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
-from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
+from trainmaster.controller.explain.causes.pods.disruptions import (
+    DISRUPTION_REASONS,
+    disruption_advice,
+    said_disruption,
+)
 from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, parse_time
 from trainmaster.controller.explain.state import State, state_of
@@ -39,12 +43,7 @@ _REPLICAS_FAILED: Final = re.compile(r"replica\(s\) failed")
 _STOPPED: Final = frozenset({137, 143})
 
 _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
-_DISRUPTIONS: Final = (
-    (re.compile(r"PreemptionBy\w+\b|Preempting\b"), Cause.PREEMPTED),
-    (re.compile(r"DeletionBy(?:TaintManager|PodGC)\b|NodeLost\b|NodeShutdown\b|Terminated\b"), Cause.NODE_LOST),
-    (re.compile(r"Evict(?:ed|ionByEvictionAPI)\b|TerminationByKubelet\b"), Cause.EVICTED),
-)
-"""With what the reason of a pod that was taken away begins."""
+_WORD: Final = re.compile(r"\w+")
 
 
 def cause_of_failure(failure: ContainerFailure) -> Cause:
@@ -152,9 +151,8 @@ def _cause(reason: str, container: str, words: str) -> Cause:
         return Cause.OUT_OF_MEMORY
     if STATUS_UNKNOWN in reason:
         return Cause.NODE_LOST
-    for pattern, cause in _DISRUPTIONS:
-        if pattern.match(words):
-            return cause
+    if (first := _WORD.match(words)) and first[0] in DISRUPTION_REASONS:
+        return DISRUPTION_REASONS[first[0]]  # the reason of a pod that was taken away comes first
     if container in _INITIALIZERS:
         return Cause.INIT_CONTAINER_FAILED
     said = said_cause(words.splitlines())

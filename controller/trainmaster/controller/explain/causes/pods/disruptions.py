@@ -19,7 +19,7 @@ from trainmaster.runtime.jsontree import JsonObject
 
 DISRUPTIONS: Final = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.NODE_LOST})
 _CONDITION: Final = "DisruptionTarget"
-_BY_REASON: Final = {
+DISRUPTION_REASONS: Final = {
     "PreemptionByScheduler": Cause.PREEMPTED,
     "PreemptionByKubeScheduler": Cause.PREEMPTED,
     "Preempting": Cause.PREEMPTED,
@@ -101,7 +101,7 @@ def said_disruption(view: JobView, text: str) -> Cause | None:
 
 
 def _cause(view: JobView, reason: str, node: str | None) -> Cause | None:
-    cause = _BY_REASON.get(reason) or _BY_EVENT.get(reason)
+    cause = DISRUPTION_REASONS.get(reason) or _BY_EVENT.get(reason)
     if reason in _TAINT_MANAGER and not _is_lost(view, node):
         return Cause.EVICTED  # somebody else tainted the node: to drain it, for instance
     return cause
