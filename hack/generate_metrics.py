@@ -19,8 +19,8 @@ from trainmaster.controller.certificates.webhook_names import CONFIGURATIONS
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.job_metrics import jobs_by_state
-from trainmaster.controller.job_metrics.failure_cause import EXIT_CLASSES, WITH_EXIT_CLASS
 from trainmaster.controller.job_metrics.job_state import REASONS
+from trainmaster.controller.job_metrics.trainjob_facts import EXIT_CLASSES, WITH_EXIT_CLASS
 from trainmaster.metrics import cache, certificates, controller, plugins, queue, rest_client, statusserver, trainjobs
 from trainmaster.metrics.families import Family, families
 from trainmaster.runtime.framework.signatures import PHASES

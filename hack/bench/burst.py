@@ -34,7 +34,7 @@ from bench.counting import AuditReader, RequestCounter, Requests, counted_in_met
 from bench.processes import Manager, Process, Program, Server, api_server, manager
 from bench.samples import NAMESPACE, job_name, namespace
 from bench.workloads import Workload
-from trainmaster.controller.condition_types import WAITING
+from trainmaster.controller.conditions import WAITING
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.resources import NAMESPACES, PODS, Resource
 from trainmaster.devcluster.crds.install import definition_file

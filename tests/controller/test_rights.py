@@ -23,7 +23,7 @@ from support.stack import manager
 from support.training import conditions_of, found, until
 from support.web import probed
 
-from trainmaster.controller.condition_types import JOB_CREATION_FAILED
+from trainmaster.controller.conditions import JOB_CREATION_FAILED
 from trainmaster.controller.configuration import Metrics, MetricsAuth, Plugins, TrainingOperator, Webhook
 from trainmaster.controller.diagnosis import diagnosis, reading
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, LEASES, SECRETS, Resource

@@ -25,7 +25,7 @@ from trainmaster.controller.certificates.rotation import PROPAGATION
 from trainmaster.controller.certificates.server_time import ServerTime
 from trainmaster.controller.certificates.webhook_names import DEFAULTER
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.manager.process import background_task
 
 pytestmark = pytest.mark.timeout(180)
 

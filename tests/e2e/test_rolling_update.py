@@ -20,7 +20,7 @@ from support.training import apply_runtime, runtime, until
 
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.resources import LEASES
-from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.manager.process import background_task
 from trainmaster.devcluster.listener import free_port
 
 pytestmark = pytest.mark.timeout(240)

@@ -138,7 +138,7 @@ async def fuzzed(directory: Path) -> AsyncIterator[Fuzzed]:
         manager = ManagerProcess(cluster, "fuzzed", token=token, port=cluster.port, configuration=configuration)
         try:
             await manager.start()
-            await manager.logged("admission webhooks are served")
+            await manager.logged("the webhooks are served")
             await manager.logged("the status server is served")
             trust = ssl.create_default_context(cadata=authority.pem.decode())
             yield Fuzzed(manager, client, trust, webhooks, status_server, metrics)

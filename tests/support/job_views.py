@@ -7,7 +7,7 @@ from typing import Any
 
 from support.failing_pods import RUNNING, container_status, pod
 
-from trainmaster.controller.explain.event import Event, parse_event
+from trainmaster.controller.explain.findings import Event, parse_event
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from trainmaster.controller.explain.event import Event, parse_event
+from trainmaster.controller.explain.findings import Event, parse_event
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
 

@@ -126,12 +126,12 @@ class JobFields:
     @property
     def parts(self) -> list[JsonObject]:
         """What became of each ReplicatedJob of a TrainJob, as its workload tells."""
-        return _mappings(self.status.get("jobsStatus"))
+        return mappings(self.status.get("jobsStatus"))
 
     @property
     def replicas(self) -> list[JsonObject]:
         """What became of the replicas of each type of a job of `kubeflow.org/v1`."""
-        return _mappings(list(mapping(self.status.get("replicaStatuses")).values()))
+        return mappings(list(mapping(self.status.get("replicaStatuses")).values()))
 
     @property
     def progress(self) -> Progress | None:
@@ -139,7 +139,7 @@ class JobFields:
         reported = mapping(self.status.get("trainerStatus"))
         if not reported:
             return None
-        metrics = _mappings(reported.get("metrics"))
+        metrics = mappings(reported.get("metrics"))
         percentage, remaining = reported.get("progressPercentage"), reported.get("estimatedRemainingSeconds")
         return Progress(
             percentage if isinstance(percentage, int) else None,
@@ -172,7 +172,7 @@ class JobFields:
 
 
 def _of_jobset(jobset: JsonObject) -> Iterator[PodSet]:
-    for each in _mappings(mapping(jobset.get("spec")).get("replicatedJobs")):
+    for each in mappings(mapping(jobset.get("spec")).get("replicatedJobs")):
         job = mapping(mapping(each.get("template")).get("spec"))
         pods = number(each.get("replicas"), 1) * number(job.get("parallelism"), 1)
         yield PodSet(pods, mapping(mapping(job.get("template")).get("spec")), each.get("name") == NODE)
@@ -182,7 +182,7 @@ def conditions_of(obj: JsonObject) -> list[JsonObject]:
     """Return the conditions of an object that are some: texts, with a type and a status."""
     return [
         {name: value for name, value in each.items() if isinstance(value, str)}
-        for each in _mappings(mapping(obj.get("status")).get("conditions"))
+        for each in mappings(mapping(obj.get("status")).get("conditions"))
         if isinstance(each.get("type"), str) and isinstance(each.get("status"), str)
     ]
 
@@ -207,5 +207,6 @@ def number(value: Any, default: int = 0) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else default
 
 
-def _mappings(value: Any) -> list[JsonObject]:
+def mappings(value: Any) -> list[JsonObject]:
+    """Return the mappings of a list; none in the place of anything else."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -70,6 +70,8 @@ _SLOW = _CLIENT | {"aiohttp", "cryptography", "kubernetes_asyncio", "opentelemet
         (["render", "--help"], {"orjson", "pydantic", "yaml"}),
         (["validate", "--help"], {"orjson", "pydantic", "yaml"}),
         *(([command, "--help"], _CLIENT) for command in ("run", "list", "attach", "logs", "explain", "restart")),
+        (["rbac", "--help"], _CLIENT | {"pydantic"}),
+        *(([command, "--help"], _CLIENT | {"cryptography", "pydantic"}) for command in ("doctor", "support-bundle")),
     ],
 )
 def test_a_command_loads_nothing_that_another_one_needs(arguments: list[str], allowed: set[str]) -> None:

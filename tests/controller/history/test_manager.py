@@ -23,12 +23,11 @@ from support.web import Served, listening, served
 
 from trainmaster.controller.configuration import ConfigurationInvalid, Health, LeaderElection, parse_configuration
 from trainmaster.controller.configuration.types import History
-from trainmaster.controller.history.access import NamespaceAccess
-from trainmaster.controller.history.handlers import add_history_handlers
+from trainmaster.controller.history.handlers import NamespaceAccess, add_history_handlers
 from trainmaster.controller.history.postgres import postgres_store
 from trainmaster.controller.history.query import Query
-from trainmaster.controller.history.reader import HistoryReader
 from trainmaster.controller.history.sqlite import sqlite_store
+from trainmaster.controller.history.store import HistoryReader
 from trainmaster.controller.kube.clock import Clock, SystemClock, time_text
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS, job_resource

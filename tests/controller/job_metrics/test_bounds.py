@@ -15,7 +15,7 @@ from support.observed_jobs import ObservedJobs, condition, training_job
 from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.job_metrics.failure_cause import (
+from trainmaster.controller.job_metrics.trainjob_facts import (
     EXIT_CLASSES,
     Failure,
     exit_class,

@@ -30,7 +30,7 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, LEASES
 from trainmaster.controller.manager import parts
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.parts import Setup
-from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.statusserver.server import StatusServer
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.framework import Framework, PluginInvalid, load_plugins
 from trainmaster.runtime.jsontree import JsonObject

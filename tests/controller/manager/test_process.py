@@ -19,8 +19,7 @@ from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.fatal import main_thread_calls
 from trainmaster.controller.manager import process
-from trainmaster.controller.manager.process import STALL, STUCK_AFTER, LoopMonitor, monitored_loop
-from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.manager.process import STALL, STUCK_AFTER, LoopMonitor, background_task, monitored_loop
 from trainmaster.metrics.process import PauseHistogram
 
 LEFT_AFTER_TROUBLE = """

@@ -21,11 +21,11 @@ from support.stack import QUIET, Stack, api_server, manager
 from support.training import found, until
 from support.virtualtime import VirtualClock
 
+from trainmaster.controller.certificates.webhook_names import JOB_VALIDATOR
 from trainmaster.controller.configuration import TrainingOperator
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import PODS, Resource
 from trainmaster.controller.manager import training_operator
-from trainmaster.controller.manager.other_operator import WEBHOOKS
 from trainmaster.controller.resources import job_resource
 from trainmaster.devcluster.crds.install import (
     GANG_DEFINITIONS,
@@ -164,7 +164,7 @@ async def test_the_jobs_of_another_operator_are_left_alone_until_it_is_gone(stac
         {
             "apiVersion": CONFIGURATIONS.api_version,
             "kind": CONFIGURATIONS.kind,
-            "metadata": {"name": WEBHOOKS},
+            "metadata": {"name": JOB_VALIDATOR.name},
             "webhooks": [webhook],
         },
     )
@@ -173,7 +173,7 @@ async def test_the_jobs_of_another_operator_are_left_alone_until_it_is_gone(stac
         await create_job(stack)
         await until(lambda: looked.count >= 3)
         assert await pod_names(stack) == []
-        await stack.client.delete(CONFIGURATIONS, None, WEBHOOKS)
+        await stack.client.delete(CONFIGURATIONS, None, JOB_VALIDATOR.name)
         await until(lambda: pod_names(stack))
 
 

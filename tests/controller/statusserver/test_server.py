@@ -38,7 +38,7 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.server import server as https_server
 from trainmaster.controller.server.authentication import REFUSALS_BURST
 from trainmaster.controller.server.healthz import Healthz
-from trainmaster.controller.statusserver import StatusServer, authorizer
+from trainmaster.controller.statusserver import authorizer
 from trainmaster.controller.statusserver.authorizer import (
     CACHED_FOR,
     JOBS,
@@ -51,7 +51,7 @@ from trainmaster.controller.statusserver.authorizer import (
 )
 from trainmaster.controller.statusserver.ca_bundle import CABundle
 from trainmaster.controller.statusserver.handler import REPORTS_BURST
-from trainmaster.controller.statusserver.server import FIRST_REQUEST_TIMEOUT
+from trainmaster.controller.statusserver.server import FIRST_REQUEST_TIMEOUT, StatusServer
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.api.constants import status_path
 from trainmaster.runtime.jsontree import JsonObject

@@ -23,7 +23,7 @@ from trainmaster.controller.history.sqlite import sqlite_store
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.resources import NAMESPACES
 from trainmaster.controller.resources import TRAINJOBS
-from trainmaster.controller.web.sessions import LIFETIME, MOST, Sessions
+from trainmaster.controller.web.login import LIFETIME, MOST, Sessions
 
 CSP = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'"
 

@@ -11,7 +11,7 @@ from support.commands import TIMEOUT
 from support.devcluster.stepper import Stepper
 from support.workloads import service
 
-from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.manager.process import background_task
 from trainmaster.devcluster.apiserver.admission.webhook import Address, LocalServices, ServiceUnresolvable
 from trainmaster.devcluster.apiserver.resources import ENDPOINT_SLICES, SERVICES
 from trainmaster.devcluster.kubelet.network.addresses import service_address

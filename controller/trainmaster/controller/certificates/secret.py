@@ -31,6 +31,7 @@ from trainmaster.controller.certificates.pki import (
     read_key,
     serves_tls,
 )
+from trainmaster.controller.job_fields import mapping
 from trainmaster.runtime.jsontree import JsonObject
 
 CA_CERTIFICATE: Final = "ca.crt"
@@ -52,8 +53,7 @@ class SecretData:
     @classmethod
     def of(cls, secret: JsonObject) -> SecretData:
         """Read a Secret of the API; a value that is no Base64 is garbage like any other."""
-        data = secret.get("data")
-        data = data if isinstance(data, dict) else {}
+        data = mapping(secret.get("data"))
         return cls(*(_decode(data.get(name)) for name in _KEYS))
 
     def __repr__(self) -> str:

@@ -44,14 +44,14 @@ from trainmaster.controller.log_config import configure_logs, set_log_level
 from trainmaster.controller.manager import process
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.parts import Setup
-from trainmaster.controller.manager.process import monitored_loop
-from trainmaster.controller.manager.runnables import RunnableFailed, background_task
+from trainmaster.controller.manager.process import background_task, monitored_loop
+from trainmaster.controller.manager.runnables import RunnableFailed
 from trainmaster.controller.operator_namespace import pod_namespace
 from trainmaster.controller.plugins.guard import guard_of
 from trainmaster.controller.plugins.loading import PluginOptions, load
 from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.server.server import AddressInUse
-from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.statusserver.server import StatusServer
 from trainmaster.controller.tracing.installed import new_tracing
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.framework import Framework, PluginInvalid

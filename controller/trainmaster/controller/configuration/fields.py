@@ -4,19 +4,36 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Annotated, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field
 
-from trainmaster.controller.ciphersuites import CIPHER_SUITES, TLS_1_3_SUITES
 from trainmaster.controller.resources import RUNTIMES, TRAINJOBS
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework.loader import discover
 from trainmaster.runtime.jobs.constants import ENTRY_POINT_GROUP as JOB_KINDS
 from trainmaster.runtime.jobs.constants import installed_kinds
 from trainmaster.runtime.names import dns_label, dns_subdomain
+
+CIPHER_SUITES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256": "ECDHE-ECDSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384": "ECDHE-ECDSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-ECDSA-CHACHA20-POLY1305",
+        "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256": "ECDHE-RSA-AES128-GCM-SHA256",
+        "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384": "ECDHE-RSA-AES256-GCM-SHA384",
+        "TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256": "ECDHE-RSA-CHACHA20-POLY1305",
+    }
+)
+"""The secure suites of TLS 1.2, with the names that OpenSSL has for them."""
+
+TLS_1_3_SUITES: Final = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
+"""Those of TLS 1.3 are all secure, and neither Go nor Python lets one choose."""
+
 
 OFF: Final = "0"
 """The address that switches a server off."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from trainmaster.controller.configuration import Configuration
+from trainmaster.controller.job_fields import mapping, mappings
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.controller.redaction import REDACTED, redact_all
@@ -44,9 +45,9 @@ def cached_object(informers: Iterable[Informer], key: str) -> list[JsonObject]:
 
 
 def _summary(obj: JsonObject) -> JsonObject:
-    metadata = _mapping(obj.get("metadata"))
-    status = _mapping(obj.get("status"))
-    owners, conditions = _mappings(metadata.get("ownerReferences")), _mappings(status.get("conditions"))
+    metadata = mapping(obj.get("metadata"))
+    status = mapping(obj.get("status"))
+    owners, conditions = mappings(metadata.get("ownerReferences")), mappings(status.get("conditions"))
     return {
         "metadata": _some(metadata, _METADATA),
         "ownerReferences": [_some(owner, _OWNER) for owner in owners],
@@ -97,11 +98,3 @@ def _samples(family: Any, suffix: str) -> list[Any]:
 
 def _some(obj: Mapping[str, Any], names: Sequence[str]) -> JsonObject:
     return {name: obj[name] for name in names if name in obj}
-
-
-def _mapping(value: Any) -> JsonObject:
-    return value if isinstance(value, dict) else {}
-
-
-def _mappings(value: Any) -> list[JsonObject]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

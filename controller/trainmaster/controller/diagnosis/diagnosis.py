@@ -31,8 +31,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from trainmaster.controller.condition_types import CONTAINER_FAILED, WAITING
-from trainmaster.controller.conditions import find_condition, is_true, stored_status
+from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING, find_condition, is_true, stored_status
 from trainmaster.controller.diagnosis.counts import Counts, counts_of, fails, is_ready, lacks_pods, stuck
 from trainmaster.controller.diagnosis.first_failures import FirstFailures, read_condition
 from trainmaster.controller.diagnosis.reading import (
@@ -46,8 +45,8 @@ from trainmaster.controller.diagnosis.reading import (
     replaced,
 )
 from trainmaster.controller.diagnosis.waiting import waiting_condition
-from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.explanation import PATIENCE
+from trainmaster.controller.explain.findings import Event
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder

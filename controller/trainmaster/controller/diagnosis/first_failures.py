@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from trainmaster.controller.condition_types import CONTAINER_FAILED
+from trainmaster.controller.conditions import CONTAINER_FAILED
 from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
 from trainmaster.controller.explain.causes.failures.told import cause_of_failure
 from trainmaster.controller.last_words import last_words

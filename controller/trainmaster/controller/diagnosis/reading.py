@@ -17,8 +17,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from trainmaster.controller.condition_types import JOB_CREATION_FAILED
-from trainmaster.controller.conditions import stored_status
+from trainmaster.controller.conditions import JOB_CREATION_FAILED, stored_status
 from trainmaster.controller.container_failures import (
     JOB_INDEX_LABEL,
     JOBSET_LABEL,
@@ -30,7 +29,7 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.waiting import kept
-from trainmaster.controller.explain.event import Event, parse_event
+from trainmaster.controller.explain.findings import Event, parse_event
 from trainmaster.controller.explain.pods import is_running
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError

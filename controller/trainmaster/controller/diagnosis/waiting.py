@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.condition_types import WAITING
+from trainmaster.controller.conditions import WAITING
 from trainmaster.controller.explain.cause import Cause, Question
-from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.explanation import PATIENCE, explain
-from trainmaster.controller.explain.findings import Finding
+from trainmaster.controller.explain.findings import Event, Finding
 from trainmaster.controller.explain.pods import is_running
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.redaction import redact

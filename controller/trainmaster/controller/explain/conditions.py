@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from trainmaster.controller.condition_types import (
+from trainmaster.controller.conditions import (
     BLOCKED,
     CONTAINER_FAILED,
     PLUGIN_FAILED,

@@ -20,8 +20,14 @@ from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.causes.failures.containers import with_last_lines
 from trainmaster.controller.explain.causes.pods.disruptions import DISRUPTIONS
 from trainmaster.controller.explain.causes.table import FINDERS
-from trainmaster.controller.explain.commands import kubectl
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.findings import (
+    Certainty,
+    Evidence,
+    Finding,
+    ObjectReference,
+    parse_time,
+    reference_to,
+)
 from trainmaster.controller.explain.pods import (
     current_pods,
     has_succeeded,
@@ -32,8 +38,7 @@ from trainmaster.controller.explain.pods import (
 from trainmaster.controller.explain.ranking import explains, ranked
 from trainmaster.controller.explain.state import JobState, State, state_of
 from trainmaster.controller.explain.timeline import Moment, timeline
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, Unread, WhyUnread, role_of
+from trainmaster.controller.explain.view import JobView, Unread, WhyUnread, kubectl, role_of
 from trainmaster.runtime.jsontree import JsonObject
 
 PATIENCE: Final = timedelta(seconds=30)

@@ -1,14 +1,26 @@
-"""What is found in a view: causes, each with its evidence."""
+"""What is found in a view: causes, each with its evidence; and the events and times that evidence is made of."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import IntEnum
+from typing import Any
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.runtime.jsontree import JsonObject
+
+
+def parse_time(text: Any) -> datetime | None:
+    """Return the moment that a timestamp of the API means (RFC 3339); None for anything else."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 class Certainty(IntEnum):
@@ -79,3 +91,46 @@ def reference_to(obj: JsonObject) -> ObjectReference:
     """Return the reference to an object, which has its kind."""
     metadata = obj["metadata"]
     return ObjectReference(str(obj.get("kind") or ""), metadata.get("namespace") or "", metadata["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that somebody said about an object, perhaps several times."""
+
+    about: ObjectReference
+    uid: str
+    """Of the object; empty if the event does not tell."""
+
+    reason: str
+    """CamelCase, for instance `FailedScheduling`."""
+
+    note: str
+    is_warning: bool
+    first: datetime | None
+    last: datetime | None
+    count: int
+    reporter: str
+    """Which controller said it, for instance `default-scheduler`, `kubelet`, `jobset`."""
+
+
+def parse_event(raw: JsonObject) -> Event:
+    """Read an event; all of its fields may be missing."""
+    regarding = raw.get("regarding") or raw.get("involvedObject") or {}
+    series = raw.get("series") or {}
+    created = (raw.get("metadata") or {}).get("creationTimestamp")
+    first = raw.get("eventTime") or raw.get("deprecatedFirstTimestamp") or raw.get("firstTimestamp") or created
+    last = series.get("lastObservedTime") or raw.get("deprecatedLastTimestamp") or raw.get("lastTimestamp") or first
+    source: dict[str, Any] = raw.get("deprecatedSource") or raw.get("source") or {}
+    return Event(
+        about=ObjectReference(
+            str(regarding.get("kind") or ""), str(regarding.get("namespace") or ""), str(regarding.get("name") or "")
+        ),
+        uid=str(regarding.get("uid") or ""),
+        reason=str(raw.get("reason") or ""),
+        note=str(raw.get("note") or raw.get("message") or ""),
+        is_warning=raw.get("type") == "Warning",
+        first=parse_time(first),
+        last=parse_time(last),
+        count=int(series.get("count") or raw.get("deprecatedCount") or raw.get("count") or 1),
+        reporter=str(raw.get("reportingController") or raw.get("reportingComponent") or source.get("component") or ""),
+    )

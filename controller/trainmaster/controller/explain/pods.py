@@ -18,7 +18,7 @@ from trainmaster.controller.container_failures import (
     rank_of,
     restart_attempt,
 )
-from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION
 from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL

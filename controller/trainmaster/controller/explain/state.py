@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from trainmaster.controller.explain.cause import Question
+from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.pods import (
     current_pods,
     has_failed,
@@ -16,7 +17,6 @@ from trainmaster.controller.explain.pods import (
     started_at,
     wanted_pods,
 )
-from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since
 from trainmaster.runtime.api.constants import FAILED
 from trainmaster.runtime.jobs.constants import RESTARTING, RUNNING, SUSPENDED

@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.condition_types import CONTAINER_FAILED
+from trainmaster.controller.conditions import CONTAINER_FAILED
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
     ContainerFailure,
     container_failures,
     restart_attempt,
 )
-from trainmaster.controller.explain.event import Event
-from trainmaster.controller.explain.findings import ObjectReference, reference_to
+from trainmaster.controller.explain.findings import Event, ObjectReference, parse_time, reference_to
 from trainmaster.controller.explain.pods import condition_of
-from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.job_fields import ENDS
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED

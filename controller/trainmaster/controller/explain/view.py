@@ -2,19 +2,20 @@
 
 Collections are None where nobody looked, or could look: from what is not known nothing follows. An empty collection
 means that there is none. Objects are as the API server gave them, with `kind`; they are not changed.
+
+Commands that advice writes out have the job and its namespace, to be pasted into a shell.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL, rank_of
-from trainmaster.controller.explain.event import Event
-from trainmaster.controller.explain.findings import ObjectReference, reference_to
-from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.findings import Event, ObjectReference, parse_time, reference_to
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, MANAGED_BY_TRAINER
 from trainmaster.runtime.jobs.constants import (
@@ -187,3 +188,15 @@ def role_of(pod: JsonObject) -> str:
         numbers = [labels.get(label) or "0" for label in (JOB_INDEX_LABEL, COMPLETION_INDEX_ANNOTATION)]
         return " ".join([group, *(each for each in numbers if each != "0")])
     return str(pod["metadata"]["name"])
+
+
+def trainmaster(view: JobView, verb: str, *options: str) -> str:
+    """Return the command that does something with the job."""
+    name = view.name if view.is_trainjob else f"{view.kind.lower()}/{view.name}"
+    return shlex.join(["trainmaster", verb, name, *options, "-n", view.namespace, *view.command_options])
+
+
+def kubectl(view: JobView, *words: str, namespaced: bool = True) -> str:
+    """Return a command of kubectl, in the namespace of the job or in none but what the words name."""
+    where = ["-n", view.namespace] if namespaced else []
+    return shlex.join(["kubectl", *words, *where, *view.command_options])

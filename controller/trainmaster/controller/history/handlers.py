@@ -5,12 +5,15 @@
 
 Guarantees:
 - Only namespaces are shown in which whoever asks may list TrainJobs. Of a job elsewhere nobody learns that it exists.
+  Whoever may list them in all namespaces is asked for once, everybody else for each namespace, and answers are
+  remembered as long as those about metrics are. Where metrics are for everybody who reaches them, so is this.
 - Every answer has bounds, and every refusal a text that says what is wrong: `{"error": TEXT}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from typing import Any, Final
 
@@ -18,12 +21,55 @@ import orjson
 import structlog
 from aiohttp import web
 
-from trainmaster.controller.history.access import MAX_NAMESPACES, NamespaceAccess, TooManyNamespaces
 from trainmaster.controller.history.query import PATH, InvalidQuery, Query, read_query
-from trainmaster.controller.history.reader import HistoryReader
-from trainmaster.controller.history.store import HistoryUnavailable
+from trainmaster.controller.history.store import HistoryReader, HistoryUnavailable
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.controller.server.filters import USER, DelegatingAuth
+
+MAX_NAMESPACES: Final = 300
+"""About so many it is asked for one request."""
+
+
+class TooManyNamespaces(Exception):
+    """Somebody who may not see all namespaces has to name one."""
+
+
+class NamespaceAccess:
+    """Decides about namespaces.
+
+    Args:
+        auth: Who asks the API server; None: nobody has to be asked.
+    """
+
+    def __init__(self, auth: DelegatingAuth | None) -> None:
+        self._auth = auth
+
+    async def sees_all(self, request: web.Request) -> bool:
+        """Tell whether whoever asks may see all namespaces.
+
+        Raises:
+            KubeError: The API server could not be asked.
+            TimeoutError: It does not answer.
+        """
+        return await self.sees(request, "")
+
+    async def sees(self, request: web.Request, namespace: str) -> bool:
+        """Tell whether whoever asks may see a namespace; errors as of `sees_all`."""
+        return self._auth is None or await self._auth.may_list(request[USER], TRAINJOBS, namespace)
+
+    async def visible(self, request: web.Request, namespaces: Collection[str]) -> list[str]:
+        """Return those namespaces that whoever asks may see; errors as of `sees_all`.
+
+        Raises:
+            TooManyNamespaces: There are more than can be asked about.
+        """
+        if len(namespaces) > MAX_NAMESPACES:
+            raise TooManyNamespaces
+        answers = await asyncio.gather(*(self.sees(request, each) for each in namespaces))
+        return [namespace for namespace, sees in zip(namespaces, answers, strict=True) if sees]
+
 
 log = structlog.get_logger(__name__)
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from trainmaster.controller.condition_types import CONTAINER_FAILED
+from trainmaster.controller.conditions import CONTAINER_FAILED
 from trainmaster.controller.explain.conditions import cause_of
 from trainmaster.controller.history.record import FAILED, SUCCEEDED, JobRecord, Sample, TimelineEntry, bounded, gone
 from trainmaster.controller.job_fields import JobFields, PodSet, conditions_of, mapping, number, text

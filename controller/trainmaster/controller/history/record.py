@@ -10,10 +10,11 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
 import orjson
+from pydantic.alias_generators import to_camel
 
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
@@ -30,6 +31,8 @@ _LONGEST_MESSAGE: Final = 2000
 _LONGEST_TEXT: Final = 300
 _LONGEST_NAME: Final = 253
 _LONGEST_TIME: Final = 40
+_NAMES: Final = ("uid", "api_version", "kind", "namespace", "name", "runtime", "user")
+_TIMES: Final = ("created", "started", "ended", "deleted")
 _LARGEST: Final = 2**53 - 1
 """JSON has no larger whole number that everybody reads."""
 
@@ -77,7 +80,6 @@ class JobRecord:
     kind: str
     namespace: str
     name: str
-    created: str
     runtime: str = ""
     """The name of the runtime of a TrainJob."""
 
@@ -90,6 +92,7 @@ class JobRecord:
     accelerators: Mapping[str, int] = field(default_factory=dict)
     """How many it asked for in all, by resource: `nvidia.com/gpu`."""
 
+    created: str
     started: str = ""
     """When all of it was ready for the first time."""
 
@@ -124,38 +127,25 @@ class JobRecord:
     def to_json(self) -> JsonObject:
         """Return it as it is stored and served."""
         whole = self.summary()
-        whole["samples"] = [
-            {"time": each.time, "percentage": each.percentage, "metrics": dict(each.metrics)} for each in self.samples
-        ]
-        whole["timeline"] = [{"time": each.time, "event": each.event, "text": each.text} for each in self.timeline]
+        whole["samples"] = [asdict(each) for each in self.samples]
+        whole["timeline"] = [asdict(each) for each in self.timeline]
         return whole
 
     def summary(self) -> JsonObject:
         """Return it without what happened when."""
         last = self.samples[-1] if self.samples else None
         return {
-            "uid": self.uid,
-            "apiVersion": self.api_version,
-            "kind": self.kind,
-            "namespace": self.namespace,
-            "name": self.name,
-            "runtime": self.runtime,
-            "user": self.user,
-            "nodes": self.nodes,
+            **{key: getattr(self, name) for name, key in _KEYS.items()},
             "accelerators": dict(self.accelerators),
-            "created": self.created,
-            "started": self.started,
-            "ended": self.ended,
-            "deleted": self.deleted,
-            "result": self.result,
-            "cause": self.cause,
-            "message": self.message,
-            "exitCode": self.exit_code,
-            "restarts": self.restarts,
-            "suspensions": self.suspensions,
             "progressPercentage": last.percentage if last is not None else None,
             "metrics": dict(last.metrics) if last is not None else {},
         }
+
+
+_KEYS: Final = {
+    each.name: to_camel(each.name) for each in fields(JobRecord) if each.name not in ("samples", "timeline")
+}
+"""How the fields of a record are called where it is stored and served, in their order."""
 
 
 def read_record(tree: Any) -> JobRecord:
@@ -165,26 +155,10 @@ def read_record(tree: Any) -> JobRecord:
         ValueError: It is none.
     """
     try:
+        known = {name: tree[key] for name, key in _KEYS.items() if key in tree}
+        known["accelerators"] = known.get("accelerators") or {}
         return JobRecord(
-            uid=tree["uid"],
-            api_version=tree.get("apiVersion", ""),
-            kind=tree["kind"],
-            namespace=tree["namespace"],
-            name=tree["name"],
-            created=tree.get("created", ""),
-            runtime=tree.get("runtime", ""),
-            user=tree.get("user", ""),
-            nodes=tree.get("nodes"),
-            accelerators=tree.get("accelerators") or {},
-            started=tree.get("started", ""),
-            ended=tree.get("ended", ""),
-            deleted=tree.get("deleted", ""),
-            result=tree.get("result", ""),
-            cause=tree.get("cause", ""),
-            message=tree.get("message", ""),
-            exit_code=tree.get("exitCode"),
-            restarts=tree.get("restarts", 0),
-            suspensions=tree.get("suspensions", 0),
+            **{"api_version": "", "created": "", **known},
             samples=_read_samples(tree),
             timeline=tuple(
                 TimelineEntry(each["time"], each["event"], each.get("text", "")) for each in tree.get("timeline") or ()
@@ -203,19 +177,12 @@ def _read_samples(tree: Any) -> tuple[Sample, ...]:
 
 def bounded(record: JobRecord) -> JobRecord:
     """Return a record within its bounds, without credentials and without what no store takes."""
+    names: dict[str, Any] = {each: _text(getattr(record, each), _LONGEST_NAME) for each in _NAMES}
+    times: dict[str, Any] = {each: getattr(record, each)[:_LONGEST_TIME] for each in _TIMES}
     return replace(
         record,
-        uid=_text(record.uid, _LONGEST_NAME),
-        api_version=_text(record.api_version, _LONGEST_NAME),
-        kind=_text(record.kind, _LONGEST_NAME),
-        namespace=_text(record.namespace, _LONGEST_NAME),
-        name=_text(record.name, _LONGEST_NAME),
-        runtime=_text(record.runtime, _LONGEST_NAME),
-        user=_text(record.user, _LONGEST_NAME),
-        created=record.created[:_LONGEST_TIME],
-        started=record.started[:_LONGEST_TIME],
-        ended=record.ended[:_LONGEST_TIME],
-        deleted=record.deleted[:_LONGEST_TIME],
+        **names,
+        **times,
         nodes=_number(record.nodes),
         exit_code=_number(record.exit_code),
         restarts=_clamped(record.restarts),

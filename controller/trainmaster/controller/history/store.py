@@ -8,17 +8,20 @@ Guarantees:
 - A schema of a later version is left alone: whoever goes back to an earlier one is told so.
 - Everything that goes wrong is a `HistoryUnavailable` that says where and what to do; the next call begins anew.
 
-A store is used by one thread at a time, and blocks it.
+A store is used by one thread at a time, and blocks it. The reader reads in a thread of its own, for those who wait on
+the event loop, and by a connection of its own, so that nobody waits for a writer, nor a writer for anybody who reads.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import orjson
 
@@ -358,3 +361,57 @@ def _seconds(text: str, default: int) -> int:
         return max(0, int(parse_time(text).astimezone(UTC).timestamp()))
     except (ValueError, OverflowError):
         return default
+
+
+T = TypeVar("T")
+
+MAX_WAITING: Final = 64
+"""Requests that wait for the one that reads; more are refused."""
+
+
+class HistoryReader:
+    """Reads the history, one request after the other.
+
+    Args:
+        store: Where it is; used by the reader only.
+    """
+
+    def __init__(self, store: HistoryStore) -> None:
+        self._store = store
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="history-reader")
+        self._waiting = 0
+
+    async def find(self, query: Query) -> tuple[list[JobRecord], Position | None]:
+        """Return jobs that have ended (see the store).
+
+        Raises:
+            HistoryUnavailable: They cannot be read.
+        """
+        return await self._read(lambda: self._store.find(query))
+
+    async def get(self, uid: str) -> JobRecord | None:
+        """Return what is recorded of a job; errors as of `find`."""
+        return await self._read(lambda: self._store.get(uid))
+
+    async def namespaces(self) -> list[str]:
+        """Return the namespaces of jobs that have ended; errors as of `find`."""
+        return await self._read(self._store.namespaces)
+
+    async def close(self) -> None:
+        """End; whoever still waits gets an error."""
+        await asyncio.to_thread(self._close)
+
+    async def _read(self, read: Callable[[], T]) -> T:
+        if self._waiting >= MAX_WAITING:
+            raise HistoryUnavailable("too many requests wait for the history already; try again")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, read)
+        except RuntimeError as error:
+            raise HistoryUnavailable("the manager ends; ask again in a moment") from error
+        finally:
+            self._waiting -= 1
+
+    def _close(self) -> None:
+        self._thread.submit(self._store.close)
+        self._thread.shutdown(wait=True, cancel_futures=False)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from trainmaster.controller.condition_types import (
+from trainmaster.controller.conditions import (
     BUILD_REJECTED,
     JOB_CREATION_FAILED,
     KIND_NOT_SERVED,

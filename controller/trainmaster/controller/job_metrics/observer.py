@@ -19,7 +19,6 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from trainmaster.controller.job_metrics.failure_cause import UNKNOWN
 from trainmaster.controller.job_metrics.job_state import (
     END,
     JOBSET,
@@ -33,7 +32,7 @@ from trainmaster.controller.job_metrics.job_state import (
     reached,
     state_of,
 )
-from trainmaster.controller.job_metrics.trainjob_facts import TrainJobFacts, read_trainjob
+from trainmaster.controller.job_metrics.trainjob_facts import UNKNOWN, TrainJobFacts, read_trainjob
 from trainmaster.controller.job_metrics.workload_facts import (
     Demand,
     KnownWorkloads,

@@ -18,7 +18,7 @@ from trainmaster.controller.kube.rest.missing_rights import MissingRights
 from trainmaster.controller.kube.rest.resources import LEASES
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.parts import METRICS_SUFFIX, USER_AGENT, Parts, Setup
-from trainmaster.controller.manager.runnables import cancel_and_wait
+from trainmaster.controller.manager.process import cancel_and_wait
 from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.server.certwatcher import CertWatcher
 from trainmaster.controller.server.filters import AddPages, DelegatingAuth
@@ -36,9 +36,6 @@ METRICS_OPTIONS: Final = ServerOptions(
     remedy="choose another metrics.bindAddress in the configuration",
     subject="metrics are",
     unreachable="metrics cannot be read on {host}:{port}",
-    started_event="metrics are served",
-    unanswered_event="some requests for metrics are not answered any more",
-    no_certificate_event="metrics are not served: there is no certificate",
     without="set metrics.secureServing to false",
     first_request_timeout=10.0,
 )

@@ -31,16 +31,11 @@ from trainmaster.controller.configuration import seconds
 from trainmaster.controller.debugging.handlers import Debugged
 from trainmaster.controller.manager.endpoints import add_checks, serve_metrics, serve_probes
 from trainmaster.controller.manager.parts import USER_AGENT, Parts, Setup, make_parts
-from trainmaster.controller.manager.runnables import (
-    LeaderElectionRunnables,
-    cancel_and_wait,
-    drain,
-    raise_if_ended,
-    wait_for_first,
-)
+from trainmaster.controller.manager.process import cancel_and_wait, wait_for_first
+from trainmaster.controller.manager.runnables import LeaderElectionRunnables, drain, raise_if_ended
 from trainmaster.controller.server.filters import AddPages
 from trainmaster.controller.server.healthz import Healthz
-from trainmaster.controller.statusserver import OwnerKinds
+from trainmaster.controller.statusserver.authorizer import OwnerKinds
 
 log = structlog.get_logger(__name__)
 
@@ -132,7 +127,8 @@ class Manager:
     def _start_draining(self, parts: Parts, stop: asyncio.Event) -> asyncio.Task[None]:
         """Start what ends when told to stop and nobody calls our servers any more."""
         delay = seconds(self._setup.configuration.shutdown_delay_duration)
-        return asyncio.create_task(drain(stop, parts.servers, delay=delay, clock=self._setup.clock), name="drain")
+        servers = [each.http for each in parts.servers]
+        return asyncio.create_task(drain(stop, servers, delay=delay, clock=self._setup.clock), name="drain")
 
     def _debugged(self, parts: Parts) -> Debugged:
         election = parts.election

@@ -10,47 +10,28 @@ Guarantees:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
+from trainmaster.controller.certificates.webhook_names import JOB_VALIDATOR
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
-from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
 
-WEBHOOKS: Final = "validator.training-operator.kubeflow.org"
-"""The name that the Training Operator's webhook configuration has, and ours for these jobs too."""
-
-_CONFIGURATIONS: Final = Resource(
-    "admissionregistration.k8s.io",
-    "v1",
-    "ValidatingWebhookConfiguration",
-    "validatingwebhookconfigurations",
-    namespaced=False,
-)
-
 POLICY_RULES: Final = (
     PolicyRule(
-        resource=_CONFIGURATIONS,
+        resource=JOB_VALIDATOR.resource,
         verbs=("list",),
         needed_by="jobs",
         reason="leave the jobs of kubeflow.org/v1 to another operator while their webhooks lead to that",
-        names=(WEBHOOKS,),
+        names=(JOB_VALIDATOR.name,),
         optional=True,
     ),
 )
-
-
-class ConfigurationReader(Protocol):
-    """What looking needs of a client."""
-
-    async def list(
-        self, resource: Resource, namespace: str | None, *, field_selector: str | None, limit: int | None
-    ) -> JsonObject:
-        """Read a collection; raises errors of the client."""
 
 
 class OtherOperator:
@@ -61,7 +42,7 @@ class OtherOperator:
         service: Name and namespace of our own Service.
     """
 
-    def __init__(self, client: ConfigurationReader, *, service: tuple[str, str]) -> None:
+    def __init__(self, client: KubeClient, *, service: tuple[str, str]) -> None:
         self._client = client
         self._service = service
         self._told: str | None = None
@@ -69,7 +50,9 @@ class OtherOperator:
     async def is_in_charge(self) -> bool | None:
         """Return whether another operator admits jobs, and log it the first time; None if that cannot be told."""
         try:
-            found = await self._client.list(_CONFIGURATIONS, None, field_selector=f"metadata.name={WEBHOOKS}", limit=1)
+            found = await self._client.list(
+                JOB_VALIDATOR.resource, None, field_selector=f"metadata.name={JOB_VALIDATOR.name}", limit=1
+            )
         except Forbidden as error:
             log.debug("no right to look for another operator", error=str(error))
             return False
@@ -80,7 +63,7 @@ class OtherOperator:
         if other is not None and other != self._told:
             log.warning(
                 "the jobs of kubeflow.org/v1 are another operator's: their webhooks lead to it; they are left alone",
-                webhooks=WEBHOOKS,
+                webhooks=JOB_VALIDATOR.name,
                 service=other,
                 hint="to replace it, end it and apply our webhook configuration, or delete that one; to leave these "
                 "jobs to it for good, set trainingOperator.enabled to false",

@@ -16,13 +16,11 @@ from aiohttp import web
 
 from trainmaster.controller.configuration import Configuration, seconds
 from trainmaster.controller.configuration.types import History
-from trainmaster.controller.history.access import NamespaceAccess
-from trainmaster.controller.history.handlers import add_history_handlers
+from trainmaster.controller.history.handlers import NamespaceAccess, add_history_handlers
 from trainmaster.controller.history.postgres import postgres_store
-from trainmaster.controller.history.reader import HistoryReader
 from trainmaster.controller.history.recorder import HistoryRecorder
 from trainmaster.controller.history.sqlite import sqlite_store
-from trainmaster.controller.history.store import HistoryStore
+from trainmaster.controller.history.store import HistoryReader, HistoryStore
 from trainmaster.controller.history.writer import Bounds, HistoryWriter
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.clock import Clock

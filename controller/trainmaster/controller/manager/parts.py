@@ -41,7 +41,7 @@ from trainmaster.controller.manager.training_operator import TrainingOperator
 from trainmaster.controller.operator_namespace import operator_namespace, pod_namespace
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.controller import Controller, require_unique_names
-from trainmaster.controller.statusserver import StatusServer
+from trainmaster.controller.statusserver.server import StatusServer
 from trainmaster.controller.webhooks import AdmissionHandlers, WebhookServer, Workers
 from trainmaster.metrics.trainjobs import TrainJobsMetrics
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE

@@ -19,8 +19,8 @@ from trainmaster.controller.manager import caches, training_operator
 from trainmaster.controller.reconciling import rights, runtimes, status_writer
 from trainmaster.controller.reconciling.trainjobs import observe
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
-from trainmaster.controller.server import filters
-from trainmaster.controller.statusserver import authorizer, handler
+from trainmaster.controller.server import authentication
+from trainmaster.controller.statusserver import authorizer
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
 from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.listers import Watch
@@ -69,9 +69,8 @@ def _policy_rules(
         if not configuration.watch_namespaces:
             yield from other_leaders.policy_rules(name=election.resource_name)
     if configuration.metrics.auth.enabled and configuration.metrics.bind_address != OFF:
-        yield from filters.POLICY_RULES
+        yield from authentication.METRICS_RULES
     if TRAIN_JOB_STATUS_GATE in features:
         yield from authorizer.policy_rules(watches)
-        yield from handler.POLICY_RULES
     if manages_certificates(configuration, status_server=TRAIN_JOB_STATUS_GATE in features):
         yield from certificates.policy_rules(configuration, namespace=namespace)

@@ -12,6 +12,7 @@ Guarantees:
   ten times a second; a stall of `STALL` or more is logged with what ran meanwhile.
 - A loop that has stood still for `STUCK_AFTER` ends the process: its lease is renewed by another thread (L-15), so
   nobody else would ever lead. Time in which the whole process was stopped does not count.
+- P-30: `background_task` and `cancel_and_wait` return when what they own has ended.
 - P-34: tests of the election and the manager run with the loop in debug mode; here it is watched in production.
 
 The monitor belongs to the process, not to a manager: there may be several of those, as in tests.
@@ -24,7 +25,7 @@ import ctypes
 import gc
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, TypeVar
 
@@ -76,6 +77,30 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     except ImportError:
         return asyncio.new_event_loop
     return uvloop.new_event_loop
+
+
+@asynccontextmanager
+async def background_task(
+    coroutine: Coroutine[Any, Any, _T], *, name: str | None = None
+) -> AsyncIterator[asyncio.Task[_T]]:
+    """Run a task in the background of the block; it has ended, whatever way, when the block has."""
+    task = asyncio.create_task(coroutine, name=name)
+    try:
+        yield task
+    finally:
+        await cancel_and_wait([task])
+
+
+async def wait_for_first(*futures: asyncio.Future[Any]) -> None:
+    """Wait until one of several futures ends, whatever way."""
+    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+
+
+async def cancel_and_wait(tasks: Sequence[asyncio.Task[Any]]) -> None:
+    """Cancel tasks and wait for their end, whatever way."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def freeze() -> None:

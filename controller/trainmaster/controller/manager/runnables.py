@@ -16,9 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager
-from typing import Any, Final, Protocol, TypeVar
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -26,12 +25,11 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.election_thread import Election
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.manager.process import background_task, wait_for_first
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.server.server import AddressInUse
 
 log = structlog.get_logger(__name__)
-
-T = TypeVar("T")
 
 STOP_TIMEOUT: Final = 26.0
 """Seconds until everything but the servers has stopped; they take two at most, and Kubernetes kills a pod after 30."""
@@ -58,30 +56,6 @@ _NOT_SYNCED_HINT: Final = (
 
 class RunnableFailed(Exception):
     """A runnable of the manager ended although nobody told it to; without it the rest is of no use."""
-
-
-@asynccontextmanager
-async def background_task(
-    coroutine: Coroutine[Any, Any, T], *, name: str | None = None
-) -> AsyncIterator[asyncio.Task[T]]:
-    """Run a task in the background of the block; it has ended, whatever way, when the block has."""
-    task = asyncio.create_task(coroutine, name=name)
-    try:
-        yield task
-    finally:
-        await cancel_and_wait([task])
-
-
-async def wait_for_first(*futures: asyncio.Future[Any]) -> None:
-    """Wait until one of several futures ends, whatever way."""
-    await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
-
-
-async def cancel_and_wait(tasks: Sequence[asyncio.Task[Any]]) -> None:
-    """Cancel tasks and wait for their end, whatever way."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def raise_if_ended(task: asyncio.Task[Any]) -> None:

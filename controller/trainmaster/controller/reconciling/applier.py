@@ -31,7 +31,7 @@ from typing import Any, Final
 import structlog
 from cachetools import LRUCache
 
-from trainmaster.controller.condition_types import NAME_TAKEN
+from trainmaster.controller.conditions import NAME_TAKEN
 from trainmaster.controller.kube.cache.store import Store, StoreReader, object_key, parse_resource_version
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.kube.rest.client import ABSENT, KubeClient

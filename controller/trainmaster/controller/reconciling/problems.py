@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.condition_types import BLOCKED
+from trainmaster.controller.conditions import BLOCKED
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.reconciling.write_backoff import FieldConflict

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Generic, NamedTuple, Protocol, TypeVar, final
 
-from trainmaster.controller.condition_types import NAME_TAKEN
+from trainmaster.controller.conditions import NAME_TAKEN
 from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
-from trainmaster.controller.condition_types import NAME_TAKEN
+from trainmaster.controller.conditions import NAME_TAKEN
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api.meta import ObjectMeta
 from trainmaster.runtime.jsontree import JsonObject

@@ -19,16 +19,17 @@ import hashlib
 from collections import Counter
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from cachetools import TTLCache
 
+from trainmaster.controller.job_fields import mapping
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import BadRequest, Invalid
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
-from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.kube.rest.resources import ACCESS_REVIEWS, Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 TOKEN_REVIEWS: Final = Resource("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", namespaced=False)
@@ -51,6 +52,15 @@ _PEERS: Final = 4096
 def policy_rules(needed_by: str, reason: str) -> tuple[PolicyRule, ...]:
     """Return the right that `review_token` needs, for a part that calls it."""
     return (PolicyRule(resource=TOKEN_REVIEWS, verbs=("create",), needed_by=needed_by, reason=reason),)
+
+
+METRICS_RULES: Final = (
+    *policy_rules("metrics.auth", "find out who reads metrics"),
+    PolicyRule(
+        resource=ACCESS_REVIEWS, verbs=("create",), needed_by="metrics.auth", reason="find out whether they may"
+    ),
+)
+"""The rights that `filters.DelegatingAuth` needs; here, where nothing of HTTP is imported."""
 
 
 def bearer_token(header: str | None) -> str:
@@ -78,7 +88,7 @@ async def review_token(client: KubeClient, token: str, *, audience: str = "") ->
     spec: JsonObject = {"token": token, **({"audiences": [audience]} if audience else {})}
     review = {"apiVersion": TOKEN_REVIEWS.api_version, "kind": TOKEN_REVIEWS.kind, "spec": spec}
     try:
-        status = object_of((await client.create(TOKEN_REVIEWS, review)).get("status"))
+        status = mapping((await client.create(TOKEN_REVIEWS, review)).get("status"))
     except (BadRequest, Invalid):
         return None
     if status.get("authenticated") is not True:
@@ -86,12 +96,7 @@ async def review_token(client: KubeClient, token: str, *, audience: str = "") ->
     # An authenticator that knows nothing of audiences returns none: its tokens are for everybody.
     if audience and audience not in texts_of(status.get("audiences")):
         return None
-    return object_of(status.get("user"))
-
-
-def object_of(value: Any) -> JsonObject:
-    """Read an object of an answer; an empty one if it is none."""
-    return value if isinstance(value, dict) else {}
+    return mapping(status.get("user"))
 
 
 def texts_of(value: Any) -> list[str]:
@@ -176,3 +181,29 @@ class ReviewThrottle:
             if peer not in self._under_way:
                 raise TooMany(delay)
             await self._ended.setdefault(peer, asyncio.Event()).wait()
+
+
+K = TypeVar("K", bound=Hashable)
+
+
+class SingleFlight(Generic[K]):
+    """Blocks of which one runs at a time for each key, as golang.org/x/sync has it.
+
+    Who comes meanwhile waits, and finds the result where the block has put it. One that failed or was cancelled leaves
+    its turn to the next: nobody gets an error that was another's.
+    """
+
+    def __init__(self) -> None:
+        self._running: dict[K, asyncio.Event] = {}
+
+    @asynccontextmanager
+    async def turn(self, key: K) -> AsyncIterator[None]:
+        """Run the block when no other of the key runs; it looks for the result first."""
+        while (ended := self._running.get(key)) is not None:
+            await ended.wait()
+        self._running[key] = ended = asyncio.Event()
+        try:
+            yield
+        finally:
+            del self._running[key]
+            ended.set()

@@ -16,8 +16,8 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.ciphersuites import CIPHER_SUITES
 from trainmaster.controller.configuration import Tls
+from trainmaster.controller.configuration.fields import CIPHER_SUITES
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.metrics.certificates import set_expiry
 from trainmaster.metrics.webhook import CERTIFICATE_ERRORS, CERTIFICATE_READS

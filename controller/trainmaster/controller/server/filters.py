@@ -24,38 +24,24 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 from cachetools import TLRUCache
 
+from trainmaster.controller.job_fields import mapping
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import RateLimiter
 from trainmaster.controller.kube.rest.resources import ACCESS_REVIEWS, FORWARDED_AUTHORIZATION, Resource
-from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import (
     Denied,
     ReviewThrottle,
+    SingleFlight,
     TooMany,
     bearer_token,
-    object_of,
     review_token,
     token_digest,
 )
-from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
-
-_PART: Final = "metrics.auth"
-
-POLICY_RULES: Final = (
-    *authentication.policy_rules(_PART, "find out who reads metrics"),
-    PolicyRule(
-        resource=ACCESS_REVIEWS,
-        verbs=("create",),
-        needed_by=_PART,
-        reason="find out whether they may",
-    ),
-)
 
 AUTHENTICATED_FOR: Final = 60.0
 REFUSED_FOR: Final = 10.0
@@ -206,7 +192,7 @@ class DelegatingAuth:
                 spec |= {name: user[name] for name in ("uid", "groups", "extra") if user.get(name)}
                 review = {"apiVersion": ACCESS_REVIEWS.api_version, "kind": ACCESS_REVIEWS.kind, "spec": spec}
                 async with self._places:
-                    status = object_of((await self._client.create(ACCESS_REVIEWS, review)).get("status"))
+                    status = mapping((await self._client.create(ACCESS_REVIEWS, review)).get("status"))
                 allowed = status.get("allowed") is True and status.get("denied") is not True
                 self._accesses[key] = allowed
         return allowed

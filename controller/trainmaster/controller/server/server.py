@@ -55,6 +55,12 @@ http_log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc
 Verifications: TypeAlias = Callable[[], Sequence[tuple[ssl.SSLContext, str]]]
 """Returns how those who call a server verify its certificate: with which context, for which name."""
 
+DIAL_TIMEOUT: Final = 5.0
+"""Seconds for a connection to ourselves to come about."""
+
+SHUTDOWN_TIMEOUT: Final = 1.0
+"""Seconds in which requests are answered at the end; most take milliseconds."""
+
 FIRST_LOOK_INTERVAL: Final = 1.0
 """Seconds between two looks while there is no certificate."""
 
@@ -74,27 +80,16 @@ class ServerOptions:
     """What to do about an address that cannot be bound."""
 
     subject: str = "the server is"
-    """Who is served or not, for readiness: `the webhooks are`."""
+    """Who is served or not, for readiness and the log: `the webhooks are`."""
 
     unreachable: str = "the server does not answer on {host}:{port}"
     """What readiness says when it cannot connect to itself."""
-
-    started_event: str = "the server is served"
-    unanswered_event: str = "some requests are not answered any more"
-    no_certificate_event: str = "the server is not served: there is no certificate"
-    """What the log says."""
 
     without: str = ""
     """How to do without a certificate: `set webhook.enabled to false`."""
 
     first_request_timeout: float | None = None
     """For the first request of a connection to come, and for the handshake before it; None: no limit."""
-
-    dial_timeout: float = 10.0
-    """For a connection to itself to come about."""
-
-    shutdown_timeout: float = 1.0
-    """For requests to be answered at the end."""
 
     http: Mapping[str, Any] = field(default_factory=dict)
     """More options of `aiohttp.web.AppRunner`."""
@@ -181,7 +176,8 @@ class Server:
             await self._wait_for_certificate(self._certs)
         async with self.listening(app) as (host, port):
             expires = {} if self._certs is None else {"certificate_expires": self._certs.expires}
-            log.info(self.options.started_event, address=_bound(self._address, port), **expires)
+            started = f"{self.options.subject} served"
+            log.info(started, address=_bound(self._address, port), **expires)
             self._own = host, port
             try:
                 while True:
@@ -214,7 +210,7 @@ class Server:
             access_log=None,
             logger=http_log,
             handle_signals=False,
-            shutdown_timeout=options.shutdown_timeout,
+            shutdown_timeout=SHUTDOWN_TIMEOUT,
             **options.http,
         )
         await runner.setup()
@@ -225,9 +221,9 @@ class Server:
             finally:
                 server.close()
                 # Only then the runner: it would read nothing more of a body that is on its way.
-                unanswered = await connections.drain(options.shutdown_timeout)
+                unanswered = await connections.drain(SHUTDOWN_TIMEOUT)
                 if unanswered:
-                    log.warning(options.unanswered_event, requests=unanswered)
+                    log.warning("some requests are not answered any more", server=options.purpose, requests=unanswered)
         finally:
             await runner.cleanup()
 
@@ -258,8 +254,9 @@ class Server:
             if certs.error != logged:
                 logged = certs.error
                 self._not_ready = f"{self.options.subject} not served, for want of a certificate: {logged}"
+                event = f"{self.options.subject} not served: there is no certificate"
                 log.warning(
-                    self.options.no_certificate_event,
+                    event,
                     error=logged,
                     hint="with certManagement.enable it comes as soon as somebody leads, otherwise mount a TLS Secret "
                     f"at webhook.certDir, or {self.options.without}; it goes on by itself",
@@ -303,7 +300,7 @@ class Server:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE  # whether others trust the certificate is up to them
         try:
-            async with self._clock.timeout(self.options.dial_timeout):
+            async with self._clock.timeout(DIAL_TIMEOUT):
                 _, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=name)
         except ssl.SSLCertVerificationError as error:
             return error.verify_message

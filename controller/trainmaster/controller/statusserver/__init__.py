@@ -4,8 +4,3 @@ A report goes through the application in `server` (limits), `handler` (one repor
 token is it, by a review and the owners of the pod, within the limits of `server.authentication`) and `payload` (what
 was reported). `ca_bundle` is what pods are to trust, and `server` puts everything together for the manager.
 """
-
-from trainmaster.controller.statusserver.authorizer import OwnerKinds
-from trainmaster.controller.statusserver.server import StatusServer
-
-__all__ = ["OwnerKinds", "StatusServer"]

@@ -30,31 +30,29 @@ from typing import Final, TypeAlias
 
 from cachetools import TLRUCache, TTLCache
 
+from trainmaster.controller.job_fields import JobFields, mapping
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
-from trainmaster.controller.resources import JOBSETS, watched_resource
+from trainmaster.controller.resources import JOBSETS, TRAINJOBS, watched_resource
 from trainmaster.controller.server import authentication
 from trainmaster.controller.server.authentication import (
     Denied,
     ReviewThrottle,
+    SingleFlight,
     bearer_token,
-    object_of,
     review_token,
     texts_of,
     token_digest,
 )
-from trainmaster.controller.server.singleflight import SingleFlight
 from trainmaster.metrics.statusserver import count_review
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, GROUP, TRAINJOB_KIND, status_audience
+from trainmaster.runtime.api.constants import GROUP, TRAINJOB_KIND, status_audience
 from trainmaster.runtime.jsontext import load_json
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
-
-FINAL: Final = frozenset({COMPLETE, FAILED})
 
 JOBS: Final = Resource("batch", "v1", "Job", "jobs", namespaced=True)
 
@@ -133,8 +131,7 @@ class Authorizer:
                 raise Denied
             if not await self._owners.is_owned(pod, trainjob=name, uid=uid):
                 raise Denied
-        conditions = (trainjob.get("status") or {}).get("conditions") or ()
-        if any(condition.get("type") in FINAL and condition.get("status") == "True" for condition in conditions):
+        if JobFields(trainjob).outcome is not None:
             raise Finished
         return Target(namespace, name, uid, trainjob["metadata"]["resourceVersion"])
 
@@ -216,10 +213,10 @@ def _pod(user: JsonObject, claims: JsonObject) -> PodIdentity | None:
     if not isinstance(username, str) or not username.startswith(_ACCOUNT):
         return None
     namespace = username.removeprefix(_ACCOUNT).partition(":")[0]
-    extra = object_of(user.get("extra"))
+    extra = mapping(user.get("extra"))
     names, uids = texts_of(extra.get(_POD_NAME)), texts_of(extra.get(_POD_UID))
     if not names and not uids:
-        bound = object_of(object_of(claims.get("kubernetes.io")).get("pod"))
+        bound = mapping(mapping(claims.get("kubernetes.io")).get("pod"))
         names, uids = texts_of([bound.get("name")]), texts_of([bound.get("uid")])
     if len(names) != 1 or len(uids) != 1:
         return None
@@ -238,7 +235,7 @@ def _claims(token: str) -> JsonObject:
         return {}
     try:
         padded = parts[1] + "=" * (-len(parts[1]) % 4)
-        return object_of(load_json(base64.b64decode(padded, altchars=b"-_", validate=True)))
+        return mapping(load_json(base64.b64decode(padded, altchars=b"-_", validate=True)))
     except (binascii.Error, ValueError):
         return {}
 
@@ -269,7 +266,7 @@ class OwnerKinds:
 
 
 def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
-    """Return the rights that it takes to tell which pod reports, and to which TrainJob it belongs."""
+    """Return the rights of the status server: it tells which TrainJob the pod that reports belongs to, and writes."""
     yield from authentication.policy_rules(_PART, "find out which pod reports")
     owners = OwnerKinds.of(watches)
     for resource in dict.fromkeys((PODS, *owners.between, *owners.workloads)):
@@ -279,6 +276,19 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
             needed_by=_PART,
             reason="find out which TrainJob the pod that reports belongs to, by the metadata of its controllers alone",
         )
+    yield PolicyRule(
+        resource=TRAINJOBS,
+        verbs=("get",),
+        needed_by=_PART,
+        reason="write a report to the TrainJob that it is about, and to no successor of its name",
+    )
+    yield PolicyRule(
+        resource=TRAINJOBS,
+        subresource="status",
+        verbs=("patch",),
+        needed_by=_PART,
+        reason="write reports of trainers",
+    )
 
 
 class PodOwners:

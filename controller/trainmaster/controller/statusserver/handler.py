@@ -31,7 +31,6 @@ from trainmaster.controller.kube.rest.errors import (
     NotFound,
     TooManyRequests,
 )
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.server.authentication import Denied, TooMany
@@ -41,22 +40,6 @@ from trainmaster.runtime.api.constants import STATUS_FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
 log = structlog.get_logger(__name__)
-
-POLICY_RULES: Final = (
-    PolicyRule(
-        resource=TRAINJOBS,
-        verbs=("get",),
-        needed_by="status server",
-        reason="write a report to the TrainJob that it is about, and to no successor of its name",
-    ),
-    PolicyRule(
-        resource=TRAINJOBS,
-        subresource="status",
-        verbs=("patch",),
-        needed_by="status server",
-        reason="write reports of trainers",
-    ),
-)
 
 LARGEST_BODY: Final = 65_536
 READ_TIMEOUT: Final = 10.0

@@ -62,9 +62,6 @@ PLUGIN: Final = "trainjobstatus"
 USER_AGENT_SUFFIX: Final = "/trainer-status"
 
 FIRST_REQUEST_TIMEOUT: Final = 10.0
-SHUTDOWN_TIMEOUT: Final = 1.5
-"""Seconds in which requests are answered at the end."""
-
 IDLE_TIMEOUT: Final = 120.0
 MAX_IN_FLIGHT: Final = 256
 
@@ -103,12 +100,8 @@ class StatusServer:
             remedy="choose another statusServer.port in the configuration",
             subject="the status server is",
             unreachable="status server is not reachable at :{port}",
-            started_event="the status server is served",
-            unanswered_event="some reports of trainers are not answered any more",
-            no_certificate_event="the status server is not served: there is no certificate",
             without="switch the feature gate TrainJobStatus off",
             first_request_timeout=FIRST_REQUEST_TIMEOUT,
-            shutdown_timeout=SHUTDOWN_TIMEOUT,
             http=HTTP_OPTIONS,
         )
         self._certs = CertWatcher(directory, configuration.tls)
@@ -125,10 +118,6 @@ class StatusServer:
         healthz.add_readyz_check("status-server-readyz", self.http.check)
         if not self._configuration.webhook.enabled:
             healthz.add_readyz_check("certificate", self.http.certificate)  # that of the webhooks otherwise
-
-    def drain(self) -> None:
-        """Close each connection with the next response: the process ends soon."""
-        self.http.drain()
 
     async def run(
         self,

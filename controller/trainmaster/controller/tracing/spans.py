@@ -31,6 +31,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from trainmaster.controller.job_fields import mapping
 from trainmaster.controller.kube.rest.transport import Guard, Response, Transport
 from trainmaster.controller.plugins.observer import result_of
 from trainmaster.controller.redaction import redact
@@ -327,9 +328,7 @@ def traced_handler(handler: Handler) -> Handler:
 
 def _describe(span: Span, request: AdmissionRequest, response: AdmissionResponse) -> None:
     obj = request.object or request.old_object or {}
-    metadata = obj.get("metadata")
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    kind = obj.get("kind")
+    kind, name = obj.get("kind"), mapping(obj.get("metadata")).get("name")
     if isinstance(kind, str) and isinstance(name, str):
         span.set_attributes(object_attributes(kind, request.namespace, name))
     span.set_attributes(

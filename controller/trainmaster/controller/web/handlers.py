@@ -21,7 +21,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from trainmaster.controller.history.access import MAX_NAMESPACES, NamespaceAccess, TooManyNamespaces
+from trainmaster.controller.history.handlers import MAX_NAMESPACES, NamespaceAccess, TooManyNamespaces
 from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError

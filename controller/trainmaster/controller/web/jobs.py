@@ -12,14 +12,14 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trainmaster.controller.condition_types import BLOCKED, WAITING
+from trainmaster.controller.conditions import BLOCKED, WAITING
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.history.job_objects import record_of
 from trainmaster.controller.history.query import Query
-from trainmaster.controller.history.reader import HistoryReader
 from trainmaster.controller.history.record import DELETED, FAILED, SUCCEEDED, JobRecord, merged
+from trainmaster.controller.history.store import HistoryReader
 from trainmaster.controller.job_fields import JobFields, conditions_of
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import split_key

@@ -19,6 +19,7 @@ from typing import Final, ParamSpec, TypeVar
 
 import structlog
 
+from trainmaster.controller.job_fields import mapping
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
@@ -224,10 +225,7 @@ def _lacking_runtime(obj: JsonObject, listers: StoreListers) -> TrainJob | None:
 
 def _size_of_runtime(obj: JsonObject, listers: StoreListers) -> int:
     """Return how many bytes the caches have of what a TrainJob is made from: its runtime, and the snapshot of that."""
-    metadata, spec = obj.get("metadata"), obj.get("spec")
-    reference = spec.get("runtimeRef") if isinstance(spec, dict) else None
-    reference = reference if isinstance(reference, dict) else {}
-    metadata = metadata if isinstance(metadata, dict) else {}
+    metadata, reference = mapping(obj.get("metadata")), mapping(mapping(obj.get("spec")).get("runtimeRef"))
     resource = RUNTIMES.get(str(reference.get("kind", CLUSTER_TRAINING_RUNTIME_KIND)))
     size, namespace = 0, str(metadata.get("namespace"))
     if resource is not None:

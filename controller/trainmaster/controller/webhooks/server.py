@@ -56,10 +56,6 @@ RETRY_WHEN_FULL: Final = 1
 RETRY_WHEN_LATE: Final = 5
 """Seconds after which to try again."""
 
-DIAL_TIMEOUT: Final = 5.0
-SHUTDOWN_TIMEOUT: Final = 1.5
-"""Seconds in which requests are answered at the end; each takes milliseconds."""
-
 HTTP_OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "keepalive_timeout": IDLE_TIMEOUT,
@@ -109,13 +105,8 @@ class WebhookServer:
             remedy="choose another webhook.port or webhook.host in the configuration",
             subject="the webhooks are",
             unreachable="the webhooks do not answer on {host}:{port}",
-            started_event="admission webhooks are served",
-            unanswered_event="some admission requests are not answered any more",
-            no_certificate_event="admission webhooks are not served: there is no certificate",
             without="set webhook.enabled to false",
             first_request_timeout=REQUEST_TIMEOUT,
-            dial_timeout=DIAL_TIMEOUT,
-            shutdown_timeout=SHUTDOWN_TIMEOUT,
             http=HTTP_OPTIONS,
         )
         certs = CertWatcher(Path(settings.cert_dir), tls, called=called)
@@ -126,10 +117,6 @@ class WebhookServer:
         """Add the checks of readiness: the webhooks answer by TLS (H-13), with a certificate that is valid now."""
         healthz.add_readyz_check("webhook", self.http.check)
         healthz.add_readyz_check("certificate", self.http.certificate)
-
-    def drain(self) -> None:
-        """Close each connection with the next response: the process ends soon."""
-        self.http.drain()
 
     async def run(self, wait_for_sync: Callable[[], Awaitable[object]]) -> Never:
         """Serve until cancelled.

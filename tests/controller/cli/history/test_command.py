@@ -16,11 +16,10 @@ from support.history import record
 from support.kubeconfigs import write_kubeconfig
 from support.web import listening
 
-from trainmaster.controller.history.access import NamespaceAccess
-from trainmaster.controller.history.handlers import add_history_handlers
-from trainmaster.controller.history.reader import HistoryReader
+from trainmaster.controller.history.handlers import NamespaceAccess, add_history_handlers
 from trainmaster.controller.history.record import JobRecord, Sample, TimelineEntry
 from trainmaster.controller.history.sqlite import sqlite_store
+from trainmaster.controller.history.store import HistoryReader
 from trainmaster.controller.kube.clock import SystemClock, time_text
 
 pytestmark = pytest.mark.nightly

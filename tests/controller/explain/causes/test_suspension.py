@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.job_views import at, condition, jobset, moment, pending, pytorchjob, trainjob, view
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.waiting import told_to_wait
+from trainmaster.controller.explain.causes.failures.told import told_to_wait
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.view import Unread, WhyUnread
 from trainmaster.runtime.jsontree import JsonObject

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.jobworld import JobWorld, job_object, pytorchjob, replicas, requests_of
 
-from trainmaster.controller.condition_types import BLOCKED
+from trainmaster.controller.conditions import BLOCKED
 from trainmaster.controller.kube.rest.errors import Conflict, Forbidden, Invalid, RequestTimeout
 from trainmaster.controller.reconciling.jobs.decider import MANY_PODS, SECONDS_PER_POD
 from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter, TerminalError

@@ -15,7 +15,7 @@ from trainmaster.controller.cli.printers import counted
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.manager.caches import Caches
-from trainmaster.controller.manager.runnables import background_task
+from trainmaster.controller.manager.process import background_task
 from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem

@@ -19,7 +19,7 @@ from trainmaster.controller.cli.probes import CLAIMS
 from trainmaster.controller.explain.causes.pods.disruptions import EVENT_REASONS
 from trainmaster.controller.explain.causes.pods.scheduling import FAILED_SCHEDULING
 from trainmaster.controller.explain.causes.pods.volumes import claim_names
-from trainmaster.controller.explain.event import Event, parse_event
+from trainmaster.controller.explain.findings import Event, parse_event
 from trainmaster.controller.explain.pods import current_pods, has_succeeded, is_running
 from trainmaster.controller.explain.view import JobView, WhyUnread
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS

@@ -21,7 +21,7 @@ from trainmaster.controller.cli.jobs.log_sources import selector
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.probes import BATCH_JOBS
 from trainmaster.controller.container_failures import JOBSET_LABEL
-from trainmaster.controller.explain.event import parse_event
+from trainmaster.controller.explain.findings import parse_event
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, EVENTS, PODS, Resource

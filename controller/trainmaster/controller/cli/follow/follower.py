@@ -32,7 +32,7 @@ from trainmaster.controller.cli.follow.job_status import (
 )
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
-from trainmaster.controller.condition_types import CONTAINER_FAILED
+from trainmaster.controller.conditions import CONTAINER_FAILED
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock

@@ -22,7 +22,7 @@ from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobSt
 from trainmaster.controller.cli.follow.progress import JobView
 from trainmaster.controller.cli.follow.summary import clock, rank_groups, summary
 from trainmaster.controller.cli.output import one_line, plain
-from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, WAITING
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
 
 _STYLES: Final = {

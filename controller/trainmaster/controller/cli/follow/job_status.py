@@ -7,7 +7,7 @@ from typing import Final
 
 from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
-from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
 from trainmaster.controller.container_failures import (
     container_statuses,
     first_failure,

@@ -10,11 +10,17 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from trainmaster.controller.condition_types import BLOCKED
+from trainmaster.controller.conditions import BLOCKED
 from trainmaster.controller.container_failures import restart_attempt
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
-from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.findings import (
+    Certainty,
+    Evidence,
+    Finding,
+    ObjectReference,
+    parse_time,
+    reference_to,
+)
 from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since
 from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import JOBSET_COMPLETED, JOBSET_FAILED

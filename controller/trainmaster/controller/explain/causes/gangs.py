@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.commands import kubectl
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
 from trainmaster.controller.explain.pods import (
     condition_of,
     current_pods,
@@ -18,8 +17,7 @@ from trainmaster.controller.explain.pods import (
     named,
     phase_of,
 )
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, condition_since
+from trainmaster.controller.explain.view import JobView, condition_since, kubectl
 from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import VOLCANO_API_VERSION
 from trainmaster.runtime.jsontree import JsonObject

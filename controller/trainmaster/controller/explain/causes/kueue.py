@@ -7,10 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.commands import kubectl
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since
+from trainmaster.controller.explain.findings import (
+    Certainty,
+    Evidence,
+    Finding,
+    ObjectReference,
+    parse_time,
+    reference_to,
+)
+from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since, kubectl
 from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError

@@ -7,13 +7,11 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
-from trainmaster.controller.condition_types import TIME_TO_LIVE_EXPIRED
+from trainmaster.controller.conditions import TIME_TO_LIVE_EXPIRED
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.commands import trainmaster
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
 from trainmaster.controller.explain.pods import missing_pods, started_at
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView, condition_since
+from trainmaster.controller.explain.view import JobView, condition_since, trainmaster
 from trainmaster.controller.job_fields import true_conditions
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED
 from trainmaster.runtime.jsontree import JsonObject

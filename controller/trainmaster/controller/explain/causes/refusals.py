@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.condition_types import (
+from trainmaster.controller.conditions import (
     BLOCKED,
     BUILD_REJECTED,
     KIND_NOT_SERVED,
@@ -23,11 +23,9 @@ from trainmaster.controller.condition_types import (
 )
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.webhooks import webhook_advice, webhook_evidence
-from trainmaster.controller.explain.commands import kubectl, trainmaster
-from trainmaster.controller.explain.event import Event
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.findings import Certainty, Event, Evidence, Finding, ObjectReference, reference_to
 from trainmaster.controller.explain.pods import missing_pods
-from trainmaster.controller.explain.view import JobView, condition_since
+from trainmaster.controller.explain.view import JobView, condition_since, kubectl, trainmaster
 from trainmaster.runtime.api.constants import (
     CLUSTER_TRAINING_RUNTIME_KIND,
     FAILED,

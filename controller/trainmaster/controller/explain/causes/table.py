@@ -12,7 +12,7 @@ from trainmaster.controller.explain.causes.controllers import (
 )
 from trainmaster.controller.explain.causes.failures.containers import failed_containers
 from trainmaster.controller.explain.causes.failures.gone import of_gone_pods
-from trainmaster.controller.explain.causes.failures.told import told_by_manager
+from trainmaster.controller.explain.causes.failures.told import told_by_manager, told_to_wait
 from trainmaster.controller.explain.causes.gangs import gang_incomplete, queue_full
 from trainmaster.controller.explain.causes.kueue import queued
 from trainmaster.controller.explain.causes.limits import (
@@ -29,14 +29,13 @@ from trainmaster.controller.explain.causes.pods.volumes import volume_pending
 from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
 from trainmaster.controller.explain.causes.refusals import blocked, refused, runtime_missing
 from trainmaster.controller.explain.causes.suspension import gated, suspended
-from trainmaster.controller.explain.causes.waiting import told_to_wait
 from trainmaster.controller.explain.findings import Finding
 from trainmaster.controller.explain.view import JobView
 
 Finder = Callable[[JobView], Iterable[Finding]]
 """Finds one cause, or some that are seen at the same place. It raises nothing, whatever is in the view."""
 
-OF_JOBS: Final[Sequence[Finder]] = (
+FINDERS: Final[Sequence[Finder]] = (
     another_manager_leads,
     backoff_limit_exceeded,
     blocked,
@@ -53,10 +52,6 @@ OF_JOBS: Final[Sequence[Finder]] = (
     time_to_live_expired,
     told_by_manager,
     told_to_wait,
-)
-"""Causes that a job has as a whole, or that its cluster has."""
-
-OF_PODS: Final[Sequence[Finder]] = (
     unschedulable,
     volume_pending,
     image_pull_failed,
@@ -67,6 +62,3 @@ OF_PODS: Final[Sequence[Finder]] = (
     failed_containers,
     world_size_mismatch,
 )
-"""Causes that its pods have."""
-
-FINDERS: Final[Sequence[Finder]] = (*OF_JOBS, *OF_PODS)

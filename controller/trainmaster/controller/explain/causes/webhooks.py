@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainmaster.controller.condition_types import BLOCKED
+from trainmaster.controller.conditions import BLOCKED
 from trainmaster.controller.explain.causes.pods.evidence import labels_of, one_line
-from trainmaster.controller.explain.commands import kubectl
 from trainmaster.controller.explain.findings import Evidence, ObjectReference, reference_to
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
 
 _WEBHOOK: Final = re.compile(r'admission webhook "(?P<denied>[^"]+)" denied|failed calling webhook "(?P<failed>[^"]+)"')

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from trainmaster.controller.condition_types import BLOCKED
+from trainmaster.controller.conditions import BLOCKED
 from trainmaster.controller.reconciling.jobs.objects import Plan, plan_objects, plan_pod_group, plan_pods, plan_roles
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import (

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.condition_types import BLOCKED
+from trainmaster.controller.conditions import BLOCKED
 from trainmaster.controller.kube.clock import time_text
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.writes import JobEvent

@@ -15,8 +15,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final, TypeVar, final
 
-from trainmaster.controller.condition_types import JOB_CREATION_FAILED, TIME_TO_LIVE_EXPIRED
-from trainmaster.controller.conditions import set_condition, stored_status
+from trainmaster.controller.conditions import JOB_CREATION_FAILED, TIME_TO_LIVE_EXPIRED, set_condition, stored_status
 from trainmaster.controller.diagnosis.diagnosis import NOTHING, Diagnosis, Findings
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, StoreReader

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from trainmaster.controller.condition_types import RUNTIME_DENIED, RUNTIME_NOT_FOUND
+from trainmaster.controller.conditions import RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.diagnosis import NOTHING, Findings
 from trainmaster.controller.kube.clock import parse_time

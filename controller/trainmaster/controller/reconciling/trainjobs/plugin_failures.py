@@ -16,14 +16,15 @@ from typing import Final
 
 import structlog
 
-from trainmaster.controller.condition_types import (
+from trainmaster.controller.conditions import (
     BUILD_REJECTED,
     KIND_NOT_SERVED,
     PLUGIN_FAILED,
     PLUGIN_QUARANTINED,
     PLUGIN_SKIPPED,
+    find_condition,
+    stored_status,
 )
-from trainmaster.controller.conditions import find_condition, stored_status
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.reconciling.problems import EVENT_ACTION, REPORT_INTERVAL, Problem

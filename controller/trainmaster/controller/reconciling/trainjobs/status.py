@@ -10,8 +10,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainmaster.controller.condition_types import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
-from trainmaster.controller.conditions import find_condition, is_true, remove_condition, set_condition
+from trainmaster.controller.conditions import (
+    BLOCKED,
+    CONTAINER_FAILED,
+    PLUGIN_SKIPPED,
+    WAITING,
+    find_condition,
+    is_true,
+    remove_condition,
+    set_condition,
+)
 from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.runtime.api import TrainJob

@@ -9,8 +9,8 @@ from support.job_views import condition, event, pytorchjob, running, trainjob, v
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.gone import of_gone_pods
-from trainmaster.controller.explain.event import Event
 from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.findings import Event
 from trainmaster.runtime.jsontree import JsonObject
 
 DEADLINE = condition("Failed", "DeadlineExceeded", "TrainJob exceeded its active deadline", since=30)

@@ -13,8 +13,7 @@ from trainmaster.controller.explain.causes.pods.init_containers import init_cont
 from trainmaster.controller.explain.causes.pods.volumes import volume_pending
 from trainmaster.controller.explain.causes.pods.world_size import world_size_mismatch
 from trainmaster.controller.explain.explanation import explain
-from trainmaster.controller.explain.findings import Certainty
-from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.findings import Certainty, parse_time
 from trainmaster.runtime.jsontree import JsonObject
 
 MOUNTS: JsonObject = {"containers": [], "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]}

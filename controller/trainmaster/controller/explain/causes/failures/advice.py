@@ -9,8 +9,7 @@ from typing import Final
 from trainmaster.controller.container_failures import LOST_A_PEER, ContainerFailure
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.last_said import clients_joined, unresolved_host
-from trainmaster.controller.explain.commands import kubectl, trainmaster
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.view import JobView, kubectl, trainmaster
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
 READ_ITS_LOG: Final = "read its log"

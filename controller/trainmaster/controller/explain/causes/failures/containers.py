@@ -24,9 +24,15 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import advice_for
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
 from trainmaster.controller.explain.causes.pods.evidence import labels_of, one_line, spec_of, who
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.findings import (
+    Certainty,
+    Evidence,
+    Finding,
+    ObjectReference,
+    parse_time,
+    reference_to,
+)
 from trainmaster.controller.explain.pods import condition_of, current_pods, has_succeeded
-from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.last_words import last_words
 from trainmaster.runtime.jsontree import JsonObject

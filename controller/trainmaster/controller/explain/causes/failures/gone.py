@@ -16,8 +16,7 @@ from trainmaster.controller.explain.causes.pods.container_config import lacks_so
 from trainmaster.controller.explain.causes.pods.evidence import one_line
 from trainmaster.controller.explain.causes.pods.images import image_advice
 from trainmaster.controller.explain.causes.pods.scheduling import FAILED_SCHEDULING
-from trainmaster.controller.explain.event import Event
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding
+from trainmaster.controller.explain.findings import Certainty, Event, Evidence, Finding
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.api.constants import NODE

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.condition_types import CONTAINER_FAILED
+from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING
 from trainmaster.controller.container_failures import (
     OOM_KILLED,
     STATUS_UNKNOWN,
@@ -18,10 +18,14 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.advice import READ_ITS_LOG, advice_for, run_again
 from trainmaster.controller.explain.causes.failures.last_said import READ_FROM_WORDS, said_cause
-from trainmaster.controller.explain.causes.pods.disruptions import disruption_advice, said_disruption
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
+from trainmaster.controller.explain.causes.pods.disruptions import (
+    DISRUPTION_REASONS,
+    disruption_advice,
+    said_disruption,
+)
+from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, parse_time
 from trainmaster.controller.explain.state import State, state_of
-from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, condition_since
 from trainmaster.runtime.api.constants import ANCESTORS, FAILED, TRAINER_ANCESTOR
 
@@ -39,12 +43,7 @@ _REPLICAS_FAILED: Final = re.compile(r"replica\(s\) failed")
 _STOPPED: Final = frozenset({137, 143})
 
 _INITIALIZERS: Final = frozenset(ANCESTORS) - {TRAINER_ANCESTOR}
-_DISRUPTIONS: Final = (
-    (re.compile(r"PreemptionBy\w+\b|Preempting\b"), Cause.PREEMPTED),
-    (re.compile(r"DeletionBy(?:TaintManager|PodGC)\b|NodeLost\b|NodeShutdown\b|Terminated\b"), Cause.NODE_LOST),
-    (re.compile(r"Evict(?:ed|ionByEvictionAPI)\b|TerminationByKubelet\b"), Cause.EVICTED),
-)
-"""With what the reason of a pod that was taken away begins."""
+_WORD: Final = re.compile(r"\w+")
 
 
 def cause_of_failure(failure: ContainerFailure) -> Cause:
@@ -152,10 +151,23 @@ def _cause(reason: str, container: str, words: str) -> Cause:
         return Cause.OUT_OF_MEMORY
     if STATUS_UNKNOWN in reason:
         return Cause.NODE_LOST
-    for pattern, cause in _DISRUPTIONS:
-        if pattern.match(words):
-            return cause
+    if (first := _WORD.match(words)) and first[0] in DISRUPTION_REASONS:
+        return DISRUPTION_REASONS[first[0]]  # the reason of a pod that was taken away comes first
     if container in _INITIALIZERS:
         return Cause.INIT_CONTAINER_FAILED
     said = said_cause(words.splitlines())
     return said[0] if said else Cause.CONTAINER_FAILED
+
+
+def told_to_wait(view: JobView) -> Iterator[Finding]:
+    """The cause that the condition Waiting tells of, where nobody looked at the pods."""
+    condition = view.conditions.get(WAITING)
+    if view.pods is not None or condition is None:
+        return
+    cause = cause_of({WAITING: condition})
+    if cause is None or cause is Cause.UNKNOWN:
+        return
+    since = condition_since(condition)
+    evidence = Evidence(view.reference, str(condition.get("message") or condition["reason"]), since)
+    named = tuple(line.replace("JOB", f"{view.name} -n {view.namespace}") for line in cause.advice)
+    yield Finding(cause, Certainty.LIKELY, (evidence,), since, named)

@@ -15,8 +15,7 @@ from trainmaster.controller.explain.causes.pods.evidence import (
     waiting_containers,
     waiting_pods,
 )
-from trainmaster.controller.explain.findings import Certainty, Finding
-from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.findings import Certainty, Finding, parse_time
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
 

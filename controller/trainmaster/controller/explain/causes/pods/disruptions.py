@@ -11,17 +11,15 @@ from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.evidence import evidence_of, grouped, one_line, spec_of
-from trainmaster.controller.explain.commands import kubectl
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
 from trainmaster.controller.explain.pods import condition_of
 from trainmaster.controller.explain.state import State, state_of
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
 
 DISRUPTIONS: Final = frozenset({Cause.EVICTED, Cause.PREEMPTED, Cause.NODE_LOST})
 _CONDITION: Final = "DisruptionTarget"
-_BY_REASON: Final = {
+DISRUPTION_REASONS: Final = {
     "PreemptionByScheduler": Cause.PREEMPTED,
     "PreemptionByKubeScheduler": Cause.PREEMPTED,
     "Preempting": Cause.PREEMPTED,
@@ -103,7 +101,7 @@ def said_disruption(view: JobView, text: str) -> Cause | None:
 
 
 def _cause(view: JobView, reason: str, node: str | None) -> Cause | None:
-    cause = _BY_REASON.get(reason) or _BY_EVENT.get(reason)
+    cause = DISRUPTION_REASONS.get(reason) or _BY_EVENT.get(reason)
     if reason in _TAINT_MANAGER and not _is_lost(view, node):
         return Cause.EVICTED  # somebody else tainted the node: to drain it, for instance
     return cause

@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from trainmaster.controller.container_failures import container_statuses
-from trainmaster.controller.explain.findings import Evidence, reference_to
+from trainmaster.controller.explain.findings import Evidence, parse_time, reference_to
 from trainmaster.controller.explain.pods import condition_of, phase_of
-from trainmaster.controller.explain.times import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject

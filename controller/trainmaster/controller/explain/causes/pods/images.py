@@ -15,8 +15,7 @@ from trainmaster.controller.explain.causes.pods.evidence import (
     spec_of,
     waiting_containers,
 )
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
-from trainmaster.controller.explain.times import parse_time
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
 from trainmaster.controller.explain.view import JobView
 from trainmaster.runtime.jsontree import JsonObject
 

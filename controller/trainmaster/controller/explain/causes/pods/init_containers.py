@@ -8,10 +8,8 @@ from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.evidence import one_line, spec_of, waiting_pods, who
-from trainmaster.controller.explain.commands import kubectl
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, reference_to
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
+from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
 
 _PATIENCE: Final = timedelta(seconds=30)

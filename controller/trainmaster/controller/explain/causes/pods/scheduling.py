@@ -21,11 +21,16 @@ from trainmaster.controller.explain.causes.pods.evidence import (
     spec_of,
     waiting_pods,
 )
-from trainmaster.controller.explain.commands import kubectl
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference, reference_to
+from trainmaster.controller.explain.findings import (
+    Certainty,
+    Evidence,
+    Finding,
+    ObjectReference,
+    parse_time,
+    reference_to,
+)
 from trainmaster.controller.explain.pods import condition_of
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 from trainmaster.runtime.resource_requirements import Resources, pod_requests

@@ -13,11 +13,8 @@ from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.pods.container_config import lacks_something
 from trainmaster.controller.explain.causes.pods.evidence import evidence_of, grouped, one_line, spec_of, waiting_pods
 from trainmaster.controller.explain.causes.pods.scheduling import scheduling_message
-from trainmaster.controller.explain.commands import kubectl
-from trainmaster.controller.explain.event import Event
-from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, ObjectReference
-from trainmaster.controller.explain.times import parse_time
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.explain.findings import Certainty, Event, Evidence, Finding, ObjectReference, parse_time
+from trainmaster.controller.explain.view import JobView, kubectl
 from trainmaster.runtime.jsontree import JsonObject
 
 _SAYS: Final = re.compile(r"persistentvolumeclaim|PersistentVolume|volume node affinity|volume zone", re.IGNORECASE)
