@@ -55,7 +55,6 @@ async def test_ports_get_their_defaults_and_changes_are_counted(api: Api) -> Non
 
 
 CLAIMS = GroupResource("resource.k8s.io", "resourceclaims")
-TEMPLATES = GroupResource("resource.k8s.io", "resourceclaimtemplates")
 GPU = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
 
 
