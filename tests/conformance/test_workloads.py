@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.conformance import STRATEGIC_PATCH, Answer, Collection
+from support.conformance import Answer, Collection
 from support.samples import job, pod, pod_spec
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -13,13 +13,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 def _template(**fields: Any) -> JsonObject:
     return {"spec": pod_spec(restartPolicy="Never", **fields)}
-
-
-async def test_the_image_of_a_pod_may_change(pods: Collection) -> None:
-    await pods.made(pod("a"))
-    change = {"spec": {"containers": [{"name": "main", "image": "registry.test/image:2"}]}}
-    obj = (await pods.patch("a", change, form=STRATEGIC_PATCH)).ok(200)
-    assert obj["spec"]["containers"][0]["image"] == "registry.test/image:2"
 
 
 async def test_a_gated_pod_is_not_scheduled_and_a_gate_may_go_but_none_may_come(pods: Collection) -> None:

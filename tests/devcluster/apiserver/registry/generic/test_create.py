@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.apiserver import mistakes_of
+from support.apiserver import assert_refused, mistakes_of
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, DeleteOptions, WriteOptions
@@ -21,6 +21,17 @@ def config_map(**metadata: Any) -> dict[str, Any]:
 
 def widget(name: str = "w", **spec: Any) -> dict[str, Any]:
     return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": name}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "namespace", "text"),
+    [
+        ({"name": "a"}, None, "an empty namespace"),
+        ([], "default", "metadata must be an object, not an array"),
+    ],
+)
+async def test_bad_input_is_refused(api: Api, metadata: Any, namespace: str | None, text: str) -> None:
+    await assert_refused(api.create(CONFIGMAPS, {"metadata": metadata}, namespace=namespace), 400, text)
 
 
 async def test_admission_hooks_run_after_defaults_and_may_be_async(api: Api, define: Any) -> None:
