@@ -95,6 +95,16 @@ async def priority_class(cluster: Stepper, name: str, value: int, **fields: Any)
     await cluster.api.create(PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value, **fields})
 
 
+async def test_a_class_becomes_a_priority(cluster: Stepper) -> None:
+    await priority_class(cluster, "high", 100, preemptionPolicy="Never")
+    created = await create_pod(cluster, priorityClassName="high")
+    assert (created["spec"]["priority"], created["spec"]["preemptionPolicy"]) == (100, "Never")
+    # Clients send what they first wrote; what was resolved stays.
+    spec = {key: value for key, value in created["spec"].items() if key not in ("priority", "preemptionPolicy")}
+    updated = await cluster.api.update(PODS, {**created, "spec": spec})
+    assert updated["spec"] == created["spec"]
+
+
 async def test_without_a_class_the_default_counts(cluster: Stepper) -> None:
     assert (await create_pod(cluster, "a"))["spec"]["priority"] == 0
     await priority_class(cluster, "usual", 7, globalDefault=True)
