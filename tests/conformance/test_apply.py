@@ -104,12 +104,6 @@ async def test_force_is_for_apply_only(configmaps: Collection) -> None:
     assert (await configmaps.patch("a", {}, force="true")).causes() == [("force", "FieldValueForbidden")]
 
 
-async def test_managed_fields_cannot_be_applied(configmaps: Collection) -> None:
-    entry = {"manager": "m", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {}}
-    status = (await configmaps.apply(configmap("a", managedFields=[entry]))).refused(400, "BadRequest")
-    assert "metadata.managedFields must be nil" in status["message"]
-
-
 async def test_an_applied_object_must_say_what_it_is(configmaps: Collection) -> None:
     obj = {"metadata": {"name": "a"}}
     assert (await configmaps.apply(obj)).status in {400, 422}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from support.conformance import Client, Collection
-from support.samples import configmap, secret, widget
+from support.samples import configmap, widget
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
@@ -95,19 +95,6 @@ async def test_generated_names_differ_in_a_suffix_of_five(configmaps: Collection
     assert len({metadata["name"] for metadata in made}) == 5
 
 
-@pytest.mark.parametrize("name", ["Upper", "under_score", "-start", "end-", "a..b", "a b", "é", "x" * 254])
-async def test_a_name_must_be_a_subdomain(configmaps: Collection, name: str) -> None:
-    answer = await configmaps.create(configmap(name))
-    assert set(answer.causes()) == {("metadata.name", "FieldValueInvalid")}
-    expected = SUBDOMAIN if len(name) < 254 else "must be no more than 253 "
-    assert expected in answer.json["message"]
-
-
-@pytest.mark.parametrize("name", ["a", "0", "a.b-c.d", "x" * 253])
-async def test_a_subdomain_is_a_fine_name(configmaps: Collection, name: str) -> None:
-    assert (await configmaps.made(configmap(name)))["metadata"]["name"] == name
-
-
 @pytest.mark.parametrize("name", ["a.b", "x" * 64, "Upper"])
 async def test_the_name_of_a_namespace_must_be_a_label(namespaces: Collection, name: str) -> None:
     assert ("metadata.name", "FieldValueInvalid") in (await namespaces.create({"metadata": {"name": name}})).causes()
@@ -132,29 +119,10 @@ async def test_annotations_have_at_most_256_kibibytes_and_only_their_keys_a_synt
     assert answer.causes() == [("metadata.annotations", "FieldValueTooLong")]
 
 
-async def test_a_finalizer_has_the_syntax_of_a_label_key(widgets: Collection) -> None:
-    obj = widget("a")
-    obj["metadata"]["finalizers"] = ["not valid"]
-    assert "metadata.finalizers" in (await widgets.create(obj)).json["message"]
-
-
 async def test_a_key_is_text_or_binary_not_both(configmaps: Collection) -> None:
     answer = await configmaps.create({**configmap("a", {"k": "x"}), "binaryData": {"k": "eA=="}})
     assert answer.status == 422
     assert "duplicate of key present in" in answer.json["message"]
-
-
-async def test_a_config_map_holds_at_most_a_mebibyte(configmaps: Collection) -> None:
-    answer = await configmaps.create(configmap("a", {"k": "x" * (1024 * 1024 + 1)}))
-    assert [reason for _, reason in answer.causes()] == ["FieldValueTooLong"]
-    assert "Too long" in answer.json["message"]
-
-
-async def test_plain_strings_of_a_secret_are_encoded_and_win(secrets: Collection) -> None:
-    obj = await secrets.made(secret("a", data={"a": "MQ==", "b": "MQ=="}, stringData={"b": "2", "c": "3"}))
-    assert obj["data"] == {"a": "MQ==", "b": "Mg==", "c": "Mw=="}
-    assert "stringData" not in obj
-    assert obj["type"] == "Opaque"
 
 
 async def test_a_custom_resource_starts_with_generation_one_and_without_a_status(widgets: Collection) -> None:
@@ -165,16 +133,6 @@ async def test_a_custom_resource_starts_with_generation_one_and_without_a_status
     assert "status" not in made
     empty = {"labels", "annotations", "finalizers", "ownerReferences"}
     assert not empty & made["metadata"].keys(), "empty collections are dropped"
-
-
-async def test_a_priority_class_has_a_generation(client: Client) -> None:
-    priorities = client.collection("scheduling.k8s.io/v1", "priorityclasses")
-    obj = await priorities.made({"metadata": {"generateName": "conformance-"}, "value": 7})
-    try:
-        assert obj["metadata"]["generation"] == 1
-        assert obj["preemptionPolicy"] == "PreemptLowerPriority"
-    finally:
-        await priorities.delete(obj["metadata"]["name"])
 
 
 async def test_yaml_is_read_like_json(configmaps: Collection) -> None:

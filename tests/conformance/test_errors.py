@@ -20,36 +20,11 @@ async def test_a_missing_object_is_named_by_its_resource_and_group(
         assert status["details"] == {"name": "none", "group": group, "kind": kind}
 
 
-async def test_a_name_that_is_taken_is_already_exists(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a"))
-    status = (await configmaps.create(configmap("a"))).refused(409, "AlreadyExists")
-    assert status["message"] == 'configmaps "a" already exists'
-    assert status["details"] == {"name": "a", "kind": "configmaps"}
-
-
-async def test_an_invalid_object_is_named_by_its_kind(configmaps: Collection) -> None:
-    """Unlike the others this Status names the kind, not the resource."""
-    status = (await configmaps.create(configmap("a", {"bad key": "x"}))).refused(422, "Invalid")
-    assert status["message"].startswith('ConfigMap "a" is invalid: data[bad key]: Invalid value: "bad key": ')
-    assert (status["details"]["name"], status["details"]["kind"]) == ("a", "ConfigMap")
-    [cause] = status["details"]["causes"]
-    assert (cause["field"], cause["reason"]) == ("data[bad key]", "FieldValueInvalid")
-
-
 async def test_an_invalid_custom_resource_is_named_by_kind_and_group(widgets: Collection) -> None:
     status = (await widgets.create(widget("a", size=101))).refused(422, "Invalid")
     assert status["message"].startswith(f'Widget.{GROUP} "a" is invalid: spec.size: Invalid value: 101: ')
     details = status["details"]
     assert (details["group"], details["kind"], details["name"]) == (GROUP, "Widget", "a")
-
-
-async def test_several_problems_are_listed_in_brackets(widgets: Collection) -> None:
-    status = (await widgets.create(widget("a", size=101, step=3))).refused(422, "Invalid")
-    head, _, rest = status["message"].partition(" is invalid: ")
-    assert head == f'Widget.{GROUP} "a"'
-    assert rest.startswith("[")
-    assert rest.endswith("]")
-    assert {cause["field"] for cause in status["details"]["causes"]} >= {"spec.size", "spec.step"}
 
 
 @pytest.mark.parametrize("path", ["/no/such/path", "/apis/no.such.group/v1/things"])

@@ -53,19 +53,20 @@ async def test_orphans_lose_their_reference(configmaps: Collection) -> None:
 
 
 async def test_a_foreground_deletion_waits_for_what_blocks_it(configmaps: Collection) -> None:
+    """Also for the dependents of dependents: it goes bottom-up."""
     owner = await configmaps.made(configmap("owner"))
     child = await _dependent(configmaps, "child", owner, blockOwnerDeletion=True)
-    held = {"metadata": {"finalizers": ["example.com/hold"]}}
-    (await configmaps.patch("child", held)).ok(200)
+    await _dependent(configmaps, "grandchild", child, blockOwnerDeletion=True)
+    (await configmaps.patch("grandchild", {"metadata": {"finalizers": ["example.com/hold"]}})).ok(200)
     await configmaps.delete("owner", _options("Foreground"))
 
     async def marked() -> bool:
-        return "deletionTimestamp" in (await configmaps.read("child"))["metadata"]
+        return "deletionTimestamp" in (await configmaps.read("grandchild"))["metadata"]
 
     await eventually(marked)
-    assert (await configmaps.read("owner"))["metadata"]["finalizers"] == ["foregroundDeletion"]
-    assert (await configmaps.read("child"))["metadata"]["uid"] == child["metadata"]["uid"]
-    (await configmaps.patch("child", {"metadata": {"finalizers": None}})).ok(200)
+    for name in ("owner", "child"):
+        assert (await configmaps.read(name))["metadata"]["finalizers"] == ["foregroundDeletion"]
+    (await configmaps.patch("grandchild", {"metadata": {"finalizers": None}})).ok(200)
     await configmaps.gone("owner")
     (await configmaps.get("child")).refused(404)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.conformance import Answer, Client, Collection
-from support.samples import GROUP, configmap, job, pod, widget
+from support.samples import GROUP, configmap, pod, widget
 
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
@@ -80,45 +80,6 @@ async def test_a_pod_shows_its_state(pods: Collection) -> None:
     assert _columns(table)[:5] == ["Name", "Ready", "Status", "Restarts", "Age"]
     row = _row(table)
     assert (row["Name"], row["Ready"], row["Status"]) == ("a", "0/1", "Pending")
-
-
-@pytest.mark.parametrize(
-    ("init", "main", "expected"),
-    [
-        ([{"running": {}}, {"waiting": {"reason": "PodInitializing"}}], "PodInitializing", "Init:0/2"),
-        ([{"terminated": {"exitCode": 0}}, {"running": {}}], "PodInitializing", "Init:1/2"),
-        ([{"terminated": {"exitCode": 0}}, {"terminated": {"exitCode": 3}}], "PodInitializing", "Init:ExitCode:3"),
-        ([{"terminated": {"exitCode": 0}}, {"terminated": {"exitCode": 0}}], "PodInitializing", "PodInitializing"),
-    ],
-)
-async def test_a_pod_shows_how_far_its_init_containers_are(
-    pods: Collection, init: list[JsonObject], main: str, expected: str
-) -> None:
-    names = ("first", "second")
-    image = {"image": "registry.test/image:1"}
-    await pods.made(pod("a", initContainers=[{"name": name, **image} for name in names]))
-
-    def shown(name: str, state: JsonObject) -> JsonObject:
-        ready = "exitCode" in (state.get("terminated") or {}) and state["terminated"]["exitCode"] == 0
-        return {"name": name, "state": state, "ready": ready, "restartCount": 1, "imageID": "", **image}
-
-    status = {
-        "phase": "Pending",
-        "initContainerStatuses": [shown(name, state) for name, state in zip(names, init, strict=True)],
-        "containerStatuses": [shown("main", {"waiting": {"reason": main}}) | {"restartCount": 0}],
-    }
-    (await pods.patch("a", {"status": status}, subresource="status")).ok(200)
-    row = _row((await pods.list(accept=TABLE)).ok(200))
-    assert (row["Ready"], row["Status"]) == ("0/1", expected)
-    assert row["Restarts"] == ("0" if expected == main else "2"), "until they are done, their restarts count"
-
-
-async def test_a_job_shows_its_progress(jobs: Collection) -> None:
-    """Tolerance: the column Status came with 1.31; a suspended Job may not be marked yet."""
-    await jobs.made(job("a", completions=3))
-    table = (await jobs.list(accept=TABLE)).ok(200)
-    assert {"Name", "Completions", "Duration", "Age"} <= set(_columns(table))
-    assert _row(table)["Completions"] == "0/3"
 
 
 async def test_a_watch_comes_as_tables(configmaps: Collection) -> None:

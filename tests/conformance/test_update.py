@@ -199,19 +199,6 @@ async def test_a_new_pod_is_pending_and_a_new_job_has_no_status_whatever_they_sa
     assert not obj["status"].get("succeeded")
 
 
-async def test_the_spec_of_a_job_raises_the_generation(jobs: Collection) -> None:
-    assert (await jobs.made(job("a")))["metadata"]["generation"] == 1
-    obj = (await jobs.patch("a", {"spec": {"activeDeadlineSeconds": 5}})).ok(200)
-    assert obj["metadata"]["generation"] == 2
-    obj = (await jobs.patch("a", {"metadata": {"labels": {"l": "1"}}})).ok(200)
-    assert obj["metadata"]["generation"] == 2
-
-
-async def test_a_config_map_has_no_status(configmaps: Collection) -> None:
-    await configmaps.made(configmap("a"))
-    assert (await configmaps.patch("a", {"status": {}}, subresource="status")).status == 404
-
-
 async def test_an_error_in_a_status_names_the_place_in_it(client: Client, namespace: str) -> None:
     """Only the field of the cause is that of the whole object."""
     crd = definition({"type": "object"})

@@ -274,11 +274,3 @@ async def test_a_bookmark_comes_shortly_before_the_timeout(configmaps: Collectio
 async def test_no_bookmark_comes_to_who_did_not_ask(configmaps: Collection) -> None:
     async with _from_now(configmaps, timeoutSeconds=3, **FIRST) as stream:
         assert await stream.rest() == []
-
-
-async def test_two_watchers_see_the_same(widgets: Collection) -> None:
-    async with _from_now(widgets) as one, _from_now(widgets) as other:
-        await widgets.made(widget("a"))
-        await widgets.delete("a")
-        seen = await asyncio.gather(one.take(2), other.take(2))
-    assert seen[0] == seen[1] == [("ADDED", "a"), ("DELETED", "a")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.conformance import STRATEGIC_PATCH, Answer, Collection
+from support.conformance import Answer, Collection
 from support.samples import job, pod, pod_spec
 
 from trainmaster.runtime.jsontree import JsonObject
@@ -13,46 +13,6 @@ from trainmaster.runtime.jsontree import JsonObject
 
 def _template(**fields: Any) -> JsonObject:
     return {"spec": pod_spec(restartPolicy="Never", **fields)}
-
-
-@pytest.mark.parametrize(
-    ("image", "policy"),
-    [
-        ("a", "Always"),
-        ("a:latest", "Always"),
-        ("a:1", "IfNotPresent"),
-        ("registry.test:5000/a", "Always"),
-        ("a@sha256:" + "0" * 64, "IfNotPresent"),
-    ],
-)
-async def test_an_image_is_pulled_as_its_tag_says(pods: Collection, image: str, policy: str) -> None:
-    [container] = (await pods.made(pod("a", containers=[{"name": "c", "image": image}])))["spec"]["containers"]
-    assert container["imagePullPolicy"] == policy
-
-
-@pytest.mark.parametrize(
-    ("given", "canonical"),
-    [
-        ("0.5", "500m"),
-        (2, "2"),
-        ("1000m", "1"),
-        ("1024Mi", "1Gi"),
-        ("0.1", "100m"),
-        ("1e3", "1e3"),
-        ("1500Mi", "1500Mi"),
-    ],
-)
-async def test_a_quantity_is_printed_in_one_way(pods: Collection, given: Any, canonical: str) -> None:
-    container = {"name": "c", "image": "i", "resources": {"requests": {"memory": given}}}
-    [made] = (await pods.made(pod("a", containers=[container])))["spec"]["containers"]
-    assert made["resources"]["requests"]["memory"] == canonical
-
-
-async def test_the_image_of_a_pod_may_change(pods: Collection) -> None:
-    await pods.made(pod("a"))
-    change = {"spec": {"containers": [{"name": "main", "image": "registry.test/image:2"}]}}
-    obj = (await pods.patch("a", change, form=STRATEGIC_PATCH)).ok(200)
-    assert obj["spec"]["containers"][0]["image"] == "registry.test/image:2"
 
 
 async def test_a_gated_pod_is_not_scheduled_and_a_gate_may_go_but_none_may_come(pods: Collection) -> None:
@@ -75,18 +35,6 @@ IMAGE = "registry.test/image:1"
 def _pod(**fields: Any) -> JsonObject:
     """A pod whose container has these fields."""
     return pod("a", containers=[{"name": "main", "image": IMAGE, **fields}])
-
-
-async def test_what_is_given_twice_is_accepted(pods: Collection) -> None:
-    obj = _pod(
-        env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}],
-        ports=[{"containerPort": 80}, {"containerPort": 80}],
-    )
-    obj["spec"]["imagePullSecrets"] = [{"name": "s"}, {"name": "s"}]
-    answer = await pods.create(obj)
-    spec = answer.ok(201)["spec"]
-    assert [len(spec["containers"][0][field]) for field in ("env", "ports")] == [2, 2]
-    assert len(spec["imagePullSecrets"]) == 2
 
 
 async def test_a_negative_grace_period_is_accepted(pods: Collection) -> None:

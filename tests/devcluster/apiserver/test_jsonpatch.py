@@ -189,11 +189,6 @@ def test_inputs_stay_as_they_are_and_are_not_shared(doc: Any, patch: Any) -> Non
     assert repr((doc, patch)) == before
 
 
-@given(DOCUMENTS)
-def test_an_empty_patch_changes_nothing(doc: Any) -> None:
-    assert merge_patch(doc, {}) == doc
-
-
 def test_copies_do_not_nest_a_document_beyond_what_can_be_stored() -> None:
     deep: Any = 1
     for _ in range(100):

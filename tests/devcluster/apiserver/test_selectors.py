@@ -137,13 +137,6 @@ def test_bad_field_selectors(text: str) -> None:
         parse_field_selector(text)
 
 
-def test_field_selectors_match() -> None:
-    selector = parse_field_selector("metadata.name=a,status.phase!=Failed")
-    assert selector.matches({"metadata.name": "a"})
-    assert not selector.matches({"metadata.name": "a", "status.phase": "Failed"})
-    assert not selector.matches({})
-
-
 @pytest.mark.parametrize(
     ("error", "text"),
     [

@@ -11,7 +11,7 @@ from support.devcluster.stepper import Stepper
 from support.disk import BrittleStore
 from support.workloads import add_node
 
-from trainmaster.devcluster.apiserver.resources import CRDS, JOBS, JOBSETS, PODS, SERVICES
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, CRDS, JOBS, JOBSETS, PODS, SECRETS, SERVICES
 from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
 from trainmaster.devcluster.controllers.job.controller import JobController
 from trainmaster.devcluster.controllers.jobset.controller import JobSetController
@@ -108,3 +108,14 @@ async def test_the_end_is_the_same_whatever_fails_on_the_way(seed: int, jobset_d
     start(cluster)
     await unsteady(cluster, store)
     assert (cluster.objects(JOBS), cluster.objects(PODS), cluster.objects(SERVICES)) == ([], [], [])
+
+
+async def test_a_collector_finds_what_was_deleted_before_it_started(cluster: Stepper) -> None:
+    root = await cluster.api.create(CONFIGMAPS, {"metadata": {"name": "root"}}, namespace="default")
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "root", "uid": root["metadata"]["uid"]}
+    child = {"metadata": {"name": "child", "ownerReferences": [owner]}}
+    await cluster.api.create(SECRETS, child, namespace="default")
+    await cluster.api.delete(CONFIGMAPS, "default", "root")
+    cluster.start(GarbageCollector(cluster.api))
+    await cluster.settle()
+    assert cluster.objects(SECRETS) == []

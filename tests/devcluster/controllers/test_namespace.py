@@ -1,41 +1,21 @@
-"""Namespaces: what each comes with, and that its content goes first."""
+"""Namespaces: what each comes with, and what holds one that ends."""
 
 from __future__ import annotations
 
 import pytest
 from support.devcluster.stepper import Stepper
 
-from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, EVENTS, JOBS, NAMESPACES, PODS, SERVICE_ACCOUNTS
-from trainmaster.devcluster.controllers.control_loop import NO_BACKOFF
-from trainmaster.devcluster.controllers.garbagecollector import GarbageCollector
-from trainmaster.devcluster.controllers.job.controller import JobController
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, NAMESPACES, SERVICE_ACCOUNTS
 from trainmaster.devcluster.controllers.namespace import NamespaceController
 from trainmaster.devcluster.controllers.serviceaccount import ServiceAccountController
 
 
 @pytest.fixture
 async def cluster(cluster: Stepper) -> Stepper:
-    cluster.start(
-        NamespaceController(cluster.api),
-        ServiceAccountController(cluster.api, root_ca="PEM"),
-        JobController(cluster.api, pod_backoff=NO_BACKOFF),
-        GarbageCollector(cluster.api),
-    )
+    cluster.start(NamespaceController(cluster.api), ServiceAccountController(cluster.api, root_ca="PEM"))
     await cluster.namespace("team")
     await cluster.settle()
     return cluster
-
-
-async def test_a_namespace_goes_with_its_content(cluster: Stepper) -> None:
-    pod = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "img"}]}
-    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": {"template": {"spec": pod}}}
-    await cluster.api.create(JOBS, job, namespace="team")
-    await cluster.settle()
-    assert cluster.objects(PODS, "team")
-    await cluster.delete(NAMESPACES, "team", namespace=None)
-    assert not cluster.exists(NAMESPACES, "team", namespace=None)
-    assert all(not cluster.objects(each, "team") for each in (PODS, JOBS, CONFIGMAPS, SERVICE_ACCOUNTS, EVENTS))
-    assert cluster.objects(CONFIGMAPS, "default")
 
 
 async def test_what_holds_a_namespace_is_told(cluster: Stepper) -> None:

@@ -5,10 +5,8 @@
 
 The control API is there only if its routes were given to the server, and for administrators only:
 
-    GET    /trainmaster.dev/faults         all rules, with their counters
-    POST   /trainmaster.dev/faults         add one: {"rule": {"verb": "get"}, "action": {"type": "delay", "seconds": 1}}
-    GET    /trainmaster.dev/faults/<id>    one rule
-    DELETE /trainmaster.dev/faults[/<id>]  remove one, or all
+    POST   /trainmaster.dev/faults  add one: {"rule": {"verb": "get"}, "action": {"type": "delay", "seconds": 1}}
+    DELETE /trainmaster.dev/faults  remove all
 """
 
 from __future__ import annotations
@@ -19,23 +17,10 @@ import struct
 from collections.abc import Callable
 from functools import partial
 
-import orjson
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from support.devcluster.faults import (
-    Delay,
-    ExpireWatch,
-    Fault,
-    FaultInvalid,
-    FaultRequest,
-    Faults,
-    Refuse,
-    Reset,
-    StallWatch,
-    TruncateFrame,
-)
+from support.devcluster.faults import Delay, Fault, FaultRequest, Faults, Refuse, Reset, StallWatch
 
-from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.filters.authorization import require_administrator
 from trainmaster.devcluster.apiserver.handlers.watch import FRAME_WRAPPER, FrameWrapper, FrameWriter
 from trainmaster.devcluster.apiserver.http.bodies import read_object
@@ -46,6 +31,9 @@ from trainmaster.devcluster.apiserver.http.responsewriters import json_response
 PATH = "/trainmaster.dev/faults"
 
 _WHAT = "inject faults"
+
+_ACTIONS: dict[str, type[Delay | Refuse]] = {"delay": Delay, "refuse": Refuse}
+"""What the control API knows."""
 
 _STALLED_BY = web.RequestKey("stalled_by", Fault)
 # Linger for no time: closing the socket sends a reset in place of an orderly end.
@@ -74,8 +62,8 @@ class FaultInjector:
                     raise _reset(request)
                 case Reset():
                     response_is_lost = True
-                case _:
-                    wrapper: FrameWrapper = partial(_faulty, request, fault)
+                case StallWatch(after=after):
+                    wrapper: FrameWrapper = partial(_stalling, request, fault, after)
                     request[FRAME_WRAPPER] = wrapper
         response = await handler(request)
         if response_is_lost:
@@ -101,65 +89,39 @@ class FaultInjector:
         )
 
 
-async def _faulty(
-    request: web.Request, fault: Fault, response: web.StreamResponse, end: Callable[[], None]
+async def _stalling(
+    request: web.Request, fault: Fault, after: int, response: web.StreamResponse, end: Callable[[], None]
 ) -> FrameWriter:
-    """Return where the frames of a watch go on which a fault lies; `end` ends the watch."""
-    writer = _FaultyWriter(request, response, fault, end)
-    await writer.begin()
-    return writer
+    """Return where the frames of a watch go that stalls after some of them; `end` ends the watch."""
+    return _StallingWriter(request, response, fault, after, end)
 
 
-class _FaultyWriter:
-    """The frames of a watch on which a fault lies."""
+class _StallingWriter:
+    """The frames of a watch: as many as still arrive, then none."""
 
     def __init__(
-        self, request: web.Request, response: web.StreamResponse, fault: Fault, end: Callable[[], None]
+        self, request: web.Request, response: web.StreamResponse, fault: Fault, after: int, end: Callable[[], None]
     ) -> None:
         self._request = request
         self._response = response
         self._fault = fault
-        self._action = fault.action
+        self._left = after
         self._end = end
-        self._left: int = getattr(fault.action, "after", 0)
-        self._done = False
-
-    async def begin(self) -> None:
-        """Strike at once if no frame shall come before."""
-        if not self._left and not isinstance(self._action, TruncateFrame):
-            await self._strike(b"")
+        self._stall_if_due()
 
     async def write(self, data: bytes) -> None:
-        """Send frames, or what is to become of them."""
+        """Send what still arrives."""
         for frame in data.splitlines(keepends=True):
-            await self._write(frame)
-
-    async def _write(self, data: bytes) -> None:
-        if self._done:
-            return
-        if self._fault.removed.is_set():
-            await self._response.write(data)
-            return
-        if self._left:
+            if _STALLED_BY in self._request:
+                return
             self._left -= 1
-            await self._response.write(data)
-            if self._left or isinstance(self._action, TruncateFrame):
-                return
-        await self._strike(data)
+            await self._response.write(frame)
+            self._stall_if_due()
 
-    async def _strike(self, data: bytes) -> None:
-        self._done = True
-        match self._action:
-            case TruncateFrame():
-                await self._response.write(data[: len(data) // 2])
-            case StallWatch():
-                self._request[_STALLED_BY] = self._fault
-                self._fault.on_removal(self._end)
-                return
-            case ExpireWatch():
-                status = orjson.dumps(errors.expired("The resourceVersion for the provided watch is too old.").status())
-                await self._response.write(b'{"type":"ERROR","object":%s}\n' % status)
-        self._end()
+    def _stall_if_due(self) -> None:
+        if self._left <= 0 and not self._fault.removed.is_set():
+            self._request[_STALLED_BY] = self._fault
+            self._fault.on_removal(self._end)
 
 
 class FaultControl:
@@ -170,45 +132,19 @@ class FaultControl:
 
     def routes(self) -> list[web.RouteDef]:
         """Return the routes."""
-        return [
-            web.get(PATH, self._list),
-            web.post(PATH, self._add),
-            web.delete(PATH, self._clear),
-            web.get(PATH + "/{id}", self._show),
-            web.delete(PATH + "/{id}", self._remove),
-        ]
-
-    async def _list(self, request: web.Request) -> web.Response:
-        require_administrator(request, _WHAT)
-        return json_response({"items": [fault.described() for fault in self._faults.all()]})
+        return [web.post(PATH, self._add), web.delete(PATH, self._clear)]
 
     async def _add(self, request: web.Request) -> web.Response:
         require_administrator(request, _WHAT)
-        try:
-            fault = self._faults.add_described(await read_object(request))
-        except FaultInvalid as error:
-            raise errors.bad_request(str(error)) from error
-        return json_response(fault.described(), status=201)
+        described = await read_object(request)
+        action = described["action"]
+        self._faults.add(_ACTIONS[action.pop("type")](**action), **described["rule"])
+        return json_response({}, status=201)
 
     async def _clear(self, request: web.Request) -> web.Response:
         require_administrator(request, _WHAT)
         self._faults.clear()
-        return json_response({"items": []})
-
-    async def _show(self, request: web.Request) -> web.Response:
-        return json_response(self._find(request).described())
-
-    async def _remove(self, request: web.Request) -> web.Response:
-        fault = self._find(request)
-        fault.remove()
-        return json_response(fault.described())
-
-    def _find(self, request: web.Request) -> Fault:
-        require_administrator(request, _WHAT)
-        fault = self._faults.find(request.match_info["id"])
-        if fault is None:
-            raise errors.StatusError(404, "NotFound", f"there is no fault {request.match_info['id']}; list them all")
-        return fault
+        return json_response({})
 
 
 def _reset(request: web.Request) -> ConnectionResetError:

@@ -10,7 +10,7 @@ actions out, and offers the same over HTTP to tests in other processes.
 Guarantees:
 - every rule looks at every request that it means and counts it; the actions of all the rules that strike are carried
   out in the order in which they were added, up to the first one that ends the request;
-- what is random follows from the seed of the rule: the same requests meet the same faults;
+- what is random is the same in every run: the same requests meet the same faults;
 - without rules nothing is looked at.
 """
 
@@ -18,12 +18,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, Self, TypeAlias
 
 from trainmaster.devcluster.apiserver.errors import StatusError
-from trainmaster.runtime.jsontree import JsonObject
 
 _REASONS = {
     400: "BadRequest",
@@ -38,39 +37,24 @@ _REASONS = {
 }
 
 
-class FaultInvalid(ValueError):
-    """A rule makes no sense; the message says which part of it."""
-
-
 @dataclass(frozen=True, slots=True)
 class Delay:
     """The request waits before anything else happens to it."""
 
-    name: ClassVar[str] = "delay"
     seconds: float
-
-    def __post_init__(self) -> None:
-        if self.seconds < 0:
-            raise FaultInvalid(f"a delay of {self.seconds} seconds is in the past; use 0 or more")
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
     """The connection is reset: before the request is carried out, or after that, so that the response is lost."""
 
-    name: ClassVar[str] = "reset"
     when: Literal["before", "after"] = "before"
-
-    def __post_init__(self) -> None:
-        if self.when not in ("before", "after"):
-            raise FaultInvalid(f"a connection cannot be reset {self.when!r}; use 'before' or 'after'")
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
     """The request is refused with a Status, such as 409, 410, 429, 500 or 503, and is not carried out."""
 
-    name: ClassVar[str] = "refuse"
     code: int
     reason: str = ""
     """Without one: the usual reason of the code."""
@@ -78,10 +62,6 @@ class Refuse:
     message: str = "this request was chosen to fail"
     retry_after: int | None = None
     """Seconds for the Retry-After header."""
-
-    def __post_init__(self) -> None:
-        if not 400 <= self.code <= 599:
-            raise FaultInvalid(f"{self.code} is no code of a refusal; use one from 400 to 599")
 
     def error(self) -> StatusError:
         """Return the refusal."""
@@ -93,44 +73,11 @@ class Refuse:
 class StallWatch:
     """The watch stays open and says nothing more, not even bookmarks, until the rule is removed; then it is reset."""
 
-    name: ClassVar[str] = "stall-watch"
     after: int = 0
     """Frames that still arrive."""
 
 
-@dataclass(frozen=True, slots=True)
-class TruncateFrame:
-    """The watch ends in the middle of a frame."""
-
-    name: ClassVar[str] = "truncate-frame"
-    after: int = 0
-    """Frames that still arrive whole."""
-
-
-@dataclass(frozen=True, slots=True)
-class CloseWatch:
-    """The watch ends in an orderly way, long before its time."""
-
-    name: ClassVar[str] = "close-watch"
-    after: int = 0
-    """Frames that still arrive."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExpireWatch:
-    """The watch ends with an ERROR event that says 410 Expired."""
-
-    name: ClassVar[str] = "expire-watch"
-    after: int = 0
-    """Frames that still arrive before it."""
-
-
-WatchAction: TypeAlias = StallWatch | TruncateFrame | CloseWatch | ExpireWatch
-Action: TypeAlias = Delay | Reset | Refuse | WatchAction
-
-_ACTIONS: Mapping[str, type[Action]] = {
-    action.name: action for action in (Delay, Reset, Refuse, StallWatch, TruncateFrame, CloseWatch, ExpireWatch)
-}
+Action: TypeAlias = Delay | Reset | Refuse | StallWatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,15 +121,6 @@ class FaultRule:
     """How often it strikes at most."""
 
     probability: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.probability <= 1:
-            raise FaultInvalid(f"{self.probability} is no probability; use a number from 0 to 1")
-        for field in ("nth", "times"):
-            value = getattr(self, field)
-            if value is not None and value < 1:
-                raise FaultInvalid(f"{field} is {value}; requests are counted from 1")
 
     def means(self, request: FaultRequest) -> bool:
         """Return whether a request is meant."""
@@ -205,10 +143,9 @@ class FaultRule:
 class Fault:
     """A rule at work; also a context manager that removes it at the end."""
 
-    def __init__(self, faults: Faults, number: int, rule: FaultRule, action: Action) -> None:
+    def __init__(self, faults: list[Fault], rule: FaultRule, action: Action) -> None:
         self._faults = faults
-        self._random = random.Random(rule.seed)
-        self.id = str(number)
+        self._random = random.Random(0)
         self.rule = rule
         self.action = action
         self.seen = 0
@@ -226,7 +163,8 @@ class Fault:
 
     def remove(self) -> None:
         """Let it strike no more; connections that it holds up are reset. Removing it twice is harmless."""
-        self._faults.forget(self)
+        if self in self._faults:
+            self._faults.remove(self)
         self.removed.set()
         while self._on_removal:
             self._on_removal.pop()()
@@ -238,7 +176,7 @@ class Fault:
     def strikes(self, request: FaultRequest) -> bool:
         """Count a request, and return whether it is struck."""
         rule = self.rule
-        if isinstance(self.action, WatchAction) and request.verb != "watch":
+        if isinstance(self.action, StallWatch) and request.verb != "watch":
             return False
         if not rule.means(request):
             return False
@@ -252,25 +190,12 @@ class Fault:
         self.count += 1
         return True
 
-    def described(self) -> JsonObject:
-        """Return it in the form of the control API."""
-        rule = {field.name: getattr(self.rule, field.name) for field in fields(self.rule)}
-        action = {field.name: getattr(self.action, field.name) for field in fields(self.action)}
-        return {
-            "id": self.id,
-            "rule": {key: value for key, value in rule.items() if value is not None},
-            "action": {"type": self.action.name, **{key: value for key, value in action.items() if value is not None}},
-            "seen": self.seen,
-            "count": self.count,
-        }
-
 
 class Faults:
     """The faults of one server."""
 
     def __init__(self) -> None:
-        self._faults: dict[str, Fault] = {}
-        self._last = 0
+        self._faults: list[Fault] = []
 
     @property
     def active(self) -> bool:
@@ -279,67 +204,15 @@ class Faults:
 
     def add(self, action: Action, **rule: Any) -> Fault:
         """Add a rule; the names of its parts are those of `FaultRule`."""
-        self._last += 1
-        fault = Fault(self, self._last, _built(FaultRule, rule, "rule"), action)
-        self._faults[fault.id] = fault
+        fault = Fault(self._faults, FaultRule(**rule), action)
+        self._faults.append(fault)
         return fault
-
-    def add_described(self, described: JsonObject) -> Fault:
-        """Add a rule in the form of the control API: `{"rule": {...}, "action": {"type": ..., ...}}`."""
-        unknown = described.keys() - {"rule", "action"}
-        rule, action = described.get("rule", {}), described.get("action")
-        if unknown or not isinstance(rule, dict) or not isinstance(action, dict):
-            raise FaultInvalid("a fault is an object with the objects `rule` and `action`, and nothing else")
-        parts = {key: value for key, value in action.items() if key != "type"}
-        name = action.get("type")
-        if not isinstance(name, str) or name not in _ACTIONS:
-            raise FaultInvalid(f"{name!r} is no action; the actions are {', '.join(_ACTIONS)}")
-        return self.add(_built(_ACTIONS[name], parts, name), **rule)
-
-    def forget(self, fault: Fault) -> None:
-        """Drop a fault."""
-        self._faults.pop(fault.id, None)
-
-    def find(self, fault_id: str) -> Fault | None:
-        """Return a fault by its id."""
-        return self._faults.get(fault_id)
-
-    def all(self) -> list[Fault]:
-        """Return the faults in the order in which they were added."""
-        return list(self._faults.values())
 
     def clear(self) -> None:
         """Remove all faults."""
-        for fault in self.all():
+        for fault in tuple(self._faults):
             fault.remove()
 
     def striking(self, request: FaultRequest) -> list[Fault]:
         """Count a request, and return the faults that it meets."""
-        return [fault for fault in self.all() if fault.strikes(request)]
-
-
-_TYPES: Mapping[str, type | tuple[type, ...]] = {
-    "seconds": (int, float),
-    "probability": (int, float),
-    "code": int,
-    "retry_after": int,
-    "after": int,
-    "nth": int,
-    "times": int,
-    "seed": int,
-}
-
-
-def _built(wanted: type[Any], parts: JsonObject, what: str) -> Any:
-    """Build a rule or an action from what may have come over the wire."""
-    known = {field.name for field in fields(wanted)}
-    if unknown := parts.keys() - known:
-        raise FaultInvalid(f"{what} has no {min(unknown)!r}; it has {', '.join(sorted(known))}")
-    for name, value in parts.items():
-        expected = _TYPES.get(name, str)
-        if value is not None and (not isinstance(value, expected) or isinstance(value, bool)):
-            raise FaultInvalid(f"{name!r} of {what} cannot be {value!r}")
-    try:
-        return wanted(**parts)
-    except TypeError as error:
-        raise FaultInvalid(f"{what}: {error}") from error
+        return [fault for fault in self._faults if fault.strikes(request)]

@@ -168,14 +168,6 @@ def test_maps_without_a_schema_are_granular_and_lists_atomic() -> None:
         applied(live, obj({"open": {"list": [{"name": "y"}]}}), "b")
 
 
-def test_elements_of_keyed_lists_merge_by_key() -> None:
-    live = applied(None, obj({"containers": [{"name": "c", "image": "i", "args": ["x"]}]}))
-    live = applied(live, obj({"containers": [{"name": "c"}, {"name": "d", "image": "j"}]}), "b")
-    assert live["spec"]["containers"] == [{"name": "c", "image": "i", "args": ["x"]}, {"name": "d", "image": "j"}]
-    after = applied(live, obj({"containers": []}), "a")
-    assert after["spec"]["containers"] == [{"name": "c"}, {"name": "d", "image": "j"}]
-
-
 def test_keys_that_are_left_out_have_their_default() -> None:
     live = applied(None, obj({"containers": [{"name": "c", "ports": [{"port": 80, "protocol": "TCP", "name": "p"}]}]}))
     after = applied(live, obj({"containers": [{"name": "c", "ports": [{"port": 80, "name": "q"}]}]}))
@@ -195,15 +187,6 @@ def test_an_element_goes_although_an_updater_changed_something_in_it() -> None:
     after = applied(live, obj({"containers": [{"name": "d"}]}))
     assert after["spec"]["containers"] == [{"name": "d"}]
     assert owned(after, "u", "Update") == []
-
-
-def test_sets_merge_by_value() -> None:
-    live = applied(None, obj({"zones": ["a", "b"]}))
-    live = applied(live, obj({"zones": ["c", "b"]}), "b")
-    assert live["spec"]["zones"] == ["a", "c", "b"]
-    after = applied(live, obj({"zones": []}))
-    assert after["spec"]["zones"] == ["c", "b"]
-    assert owned(after, "b") == ['.spec.zones[="b"]', '.spec.zones[="c"]']
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,6 @@ async def test_the_claims_are_those_of_kubernetes(cluster: Cluster) -> None:
     assert private["serviceaccount"]["name"] == "me"
 
 
-async def test_the_user_of_a_bound_token_tells_its_pod(cluster: Cluster) -> None:
-    pod = await cluster.create_pod()
-    user, _ = cluster.tokens.authenticate_token(cluster.token(boundObjectRef=_POD))
-    assert user.info()["extra"]["authentication.kubernetes.io/pod-name"] == ["p"]
-    assert user.info()["extra"]["authentication.kubernetes.io/pod-uid"] == [pod["metadata"]["uid"]]
-
-
 async def test_a_token_expires(cluster: Cluster) -> None:
     token = cluster.token(expirationSeconds=600)
     cluster.now += timedelta(seconds=600)

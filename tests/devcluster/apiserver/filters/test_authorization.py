@@ -38,10 +38,6 @@ async def test_an_account_may_do_what_its_roles_allow_and_no_more(rbac_server: E
     assert (await call(rbac_server, "GET", "/apis", headers=headers))[0] == 200, "everyone may discover"
 
 
-async def test_the_administrator_may_do_everything(rbac_server: Environment) -> None:
-    assert (await call(rbac_server, "GET", "/api/v1/nodes"))[0] == 200
-
-
 async def test_an_apply_that_creates_needs_the_right_to_create(rbac_server: Environment) -> None:
     patching = {"verbs": ["patch"], "apiGroups": [""], "resources": ["configmaps"]}
     await grant(rbac_server.api, patching, user="ann")
@@ -84,12 +80,6 @@ async def test_an_apply_that_creates_needs_the_right_to_create(rbac_server: Envi
 )
 def test_what_a_request_wants(method: str, path: str, expected: Attributes) -> None:
     assert authorizer_attributes(make_mocked_request(method, path)) == expected
-
-
-async def test_impersonation_takes_the_rights_of_the_other(rbac_server: Environment) -> None:
-    assert (await call(rbac_server, "GET", _PODS, headers=AS_ME))[0] == 403
-    await grant(rbac_server.api, {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]})
-    assert (await call(rbac_server, "GET", _PODS, headers=AS_ME))[0] == 200
 
 
 async def test_who_is_impersonated(rbac_server: Environment) -> None:
@@ -191,14 +181,6 @@ async def test_tricks_with_the_header_let_nobody_in(
     assert b"Traceback" not in answer
     assert devcluster_server.token not in caplog.text
     assert "Traceback" not in caplog.text
-
-
-async def test_a_wrong_token_is_refused_even_where_none_is_needed(devcluster_server: Environment) -> None:
-    async with (
-        devcluster_server.session(headers={"Authorization": "Bearer wrong"}) as session,
-        session.get("/healthz") as response,
-    ):
-        assert response.status == 401
 
 
 def test_an_empty_token_would_let_everyone_in(devcluster_server: Environment) -> None:

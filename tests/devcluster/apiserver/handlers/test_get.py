@@ -75,15 +75,6 @@ async def test_a_state_that_is_not_reached_yet_is_waited_for(devcluster_server: 
     assert (status, _names(document)) == (200, ["c0000"])
 
 
-async def test_an_exact_version_is_served_or_expired(devcluster_server: Environment) -> None:
-    now = str(devcluster_server.api.revision)
-    exactly = {"resourceVersionMatch": "Exact"}
-    assert (await _get(devcluster_server, _LIST, resourceVersion=now, **exactly))[0] == 200
-    await _fill(devcluster_server, 1)
-    status, document = await _get(devcluster_server, _LIST, resourceVersion=now, **exactly)
-    assert (status, document["reason"]) == (410, "Expired")
-
-
 @pytest.mark.parametrize("accept", ["application/json", "application/json;as=Table;v=v1;g=meta.k8s.io"])
 async def test_a_long_list_is_complete(devcluster_server: Environment, accept: str) -> None:
     """Long lists are written in pieces: the joints must not lose or double a comma."""

@@ -115,13 +115,6 @@ async def _review(server: Environment, group: str, plural: str, spec: Any) -> tu
         return response.status, await response.json()
 
 
-async def test_access_is_granted(devcluster_server: Environment) -> None:
-    spec = {"resourceAttributes": {"verb": "create", "resource": "pods"}}
-    status, review = await _review(devcluster_server, "authorization", "selfsubjectaccessreviews", spec)
-    assert (status, review["status"]["allowed"]) == (201, True)
-    assert review["kind"] == "SelfSubjectAccessReview"
-
-
 async def test_the_token_of_the_cluster_is_known_and_no_other(devcluster_server: Environment) -> None:
     known = await _review(devcluster_server, "authentication", "tokenreviews", {"token": devcluster_server.token})
     other = await _review(devcluster_server, "authentication", "tokenreviews", {"token": "other"})
@@ -149,14 +142,6 @@ async def test_a_question_without_its_essential_part_is_refused(
     devcluster_server: Environment, plural: str, spec: Any, code: int
 ) -> None:
     assert (await _review(devcluster_server, "authorization", plural, spec))[0] == code
-
-
-async def test_reviews_can_only_be_created(devcluster_server: Environment) -> None:
-    async with (
-        devcluster_server.session() as session,
-        session.get("/apis/authentication.k8s.io/v1/tokenreviews") as response,
-    ):
-        assert response.status == 405
 
 
 async def test_access_reviews_agree_with_enforcement(rbac_server: Environment) -> None:

@@ -60,16 +60,6 @@ async def test_bookmarks_move_a_quiet_watch_forward(tmp_path: Path) -> None:
     assert (kind, obj["metadata"]["resourceVersion"]) == ("BOOKMARK", str(server.api.revision))
 
 
-async def test_a_forgotten_version_is_an_error_event(tmp_path: Path) -> None:
-    async with start_environment(tmp_path, history=2) as server:
-        for name in "abcd":
-            await _create(server, name)
-        async with _watch(server, resourceVersion="1") as stream:
-            kind, status = await stream.next()
-            assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
-            assert await stream.ended()
-
-
 async def test_a_stopping_server_ends_its_watches(tmp_path: Path) -> None:
     async with start_environment(tmp_path) as server, _watch(server) as stream:
         await _create(server, "a")

@@ -1,4 +1,4 @@
-"""NetworkPolicies, PodDisruptionBudgets, EndpointSlices and Endpoints at the API."""
+"""NetworkPolicies, PodDisruptionBudgets and EndpointSlices at the API."""
 
 from __future__ import annotations
 
@@ -52,27 +52,3 @@ async def test_ports_get_their_defaults_and_changes_are_counted(api: Api) -> Non
     assert piece["metadata"]["generation"] == 2
     with pytest.raises(StatusError, match='addressType: Invalid value: "IPv6": field is immutable'):
         await api.update(ENDPOINT_SLICES, {**piece, "addressType": "IPv6"})
-
-
-CLAIMS = GroupResource("resource.k8s.io", "resourceclaims")
-TEMPLATES = GroupResource("resource.k8s.io", "resourceclaimtemplates")
-GPU = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
-
-
-def claim(**devices: Any) -> JsonObject:
-    return {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [GPU], **devices}}}
-
-
-def exactly(**fields: Any) -> JsonObject:
-    return claim(requests=[{"name": "gpu", "exactly": {"deviceClassName": "gpu", **fields}}])
-
-
-async def test_a_count_of_zero_is_the_default(api: Api) -> None:
-    made = await api.create(CLAIMS, exactly(count=0), namespace="default")
-    assert made["spec"]["devices"]["requests"][0]["exactly"]["count"] == 1
-
-
-async def test_a_claim_is_stored_whatever_it_asks_for(api: Api) -> None:
-    """Nothing here allocates devices; plugins read what is claimed."""
-    made = await api.create(CLAIMS, exactly(allocationMode="All"), namespace="default")
-    assert made["spec"]["devices"]["requests"][0]["exactly"] == {"deviceClassName": "gpu", "allocationMode": "All"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -47,42 +46,6 @@ def test_a_write_that_expects_another_revision_changes_nothing(expect: int) -> N
 def test_deleting_what_is_not_there_is_a_mismatch() -> None:
     with pytest.raises(RevisionConflict):
         Store().delete(key("a"))
-
-
-def test_list_is_sorted_by_namespace_and_name() -> None:
-    store = Store()
-    for namespace, name in (("b", "y"), ("b", "x"), ("a", "z")):
-        obj = {"metadata": {"name": name, "namespace": namespace}}
-        store.put(key(name, namespace), obj, expect=0)
-    assert [record.metadata["name"] for record in store.list(CONFIGMAPS)] == ["z", "x", "y"]
-    assert [record.metadata["name"] for record in store.list(CONFIGMAPS, "b")] == ["x", "y"]
-    assert store.list(PODS) == []
-    assert store.count(CONFIGMAPS) == 3
-
-
-async def test_a_watch_replays_the_past_and_goes_on_live() -> None:
-    store = Store()
-    store.put(key("a"), config_map("a"), expect=0)
-    store.put(key("b"), config_map("b"), expect=0)
-    watch = store.watch(CONFIGMAPS, since=1)
-    store.put(ObjectKey(PODS, "default", "p"), config_map("p"), expect=0)
-    store.delete(key("a"))
-    events = [await anext(watch), await anext(watch)]
-    assert [(event.type, event.key.name, event.revision) for event in events] == [
-        ("ADDED", "b", 2),
-        ("DELETED", "a", 4),
-    ]
-    assert events[1].record.object["metadata"]["resourceVersion"] == "4"
-    assert watch.delivered == 4
-
-
-async def test_a_waiting_watcher_wakes_up() -> None:
-    store = Store()
-    watch = store.watch(CONFIGMAPS, since=0)
-    waiting = asyncio.create_task(anext(watch))
-    await asyncio.sleep(0)
-    store.put(key("a"), config_map("a"), expect=0)
-    assert (await waiting).key == key("a")
 
 
 async def test_a_closed_watch_ends_and_is_forgotten() -> None:
@@ -158,16 +121,6 @@ def test_a_failing_listener_fails_neither_the_write_nor_the_others(caplog: pytes
     store.put(key("a"), config_map("a"), expect=0)
     assert len(seen) == 1
     assert "broken listener" in caplog.text
-
-
-def test_unsubscribing_twice_is_harmless() -> None:
-    store = Store()
-    seen: list[Event] = []
-    unsubscribe = store.subscribe(CONFIGMAPS, seen.append)
-    unsubscribe()
-    unsubscribe()
-    store.put(key("a"), config_map("a"), expect=0)
-    assert seen == []
 
 
 def test_a_history_of_nothing_is_refused() -> None:

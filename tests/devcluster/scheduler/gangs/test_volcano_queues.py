@@ -139,6 +139,14 @@ async def test_a_group_without_pods_comes_in_when_others_end(cluster: Stepper) -
     assert (phase(cluster, "first"), phase(cluster, "second")) == ("Completed", "Inqueue")
 
 
+async def test_the_default_queue_exists_and_counts_its_groups(cluster: Stepper) -> None:
+    await group(cluster, "train", members=1)
+    queue = cluster.api.get(VOLCANO_QUEUES, None, "default")
+    assert (queue["status"]["state"], queue["status"]["inqueue"]) == ("Open", 1)
+    await cluster.delete(VOLCANO_POD_GROUPS, "train")
+    assert cluster.api.get(VOLCANO_QUEUES, None, "default")["status"]["inqueue"] == 0
+
+
 async def test_a_queue_lets_in_what_its_capability_holds(cluster: Stepper) -> None:
     await queue(cluster, "research", gpus="2")
     await group(cluster, "first", gpus=2, queue="research")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from support.apiserver import create_pod, refusal
+from support.apiserver import create_pod
 from support.devcluster.stepper import Stepper
 
 from trainmaster.devcluster.apiserver.admission.plugins import serviceaccount
@@ -112,16 +112,6 @@ async def test_without_a_class_the_default_counts(cluster: Stepper) -> None:
     assert (created["spec"]["priority"], created["spec"]["priorityClassName"]) == (7, "usual")
 
 
-async def test_an_unknown_class_or_a_priority_of_one_s_own_is_refused(cluster: Stepper) -> None:
-    text = 'pods "p" is forbidden: no PriorityClass with name high was found'
-    assert await refusal(create_pod(cluster, priorityClassName="high")) == (403, text)
-    text = (
-        'pods "p" is forbidden: the integer value of priority (10) must not be provided in pod spec; '
-        "priority admission controller computed 0 from the given PriorityClass name"
-    )
-    assert await refusal(create_pod(cluster, priority=10)) == (403, text)
-
-
 async def test_rules_of_priority_classes(cluster: Stepper) -> None:
     assert (await create_pod(cluster, priorityClassName="system-node-critical"))["spec"]["priority"] == 2_000_001_000
     await priority_class(cluster, "usual", 7, globalDefault=True)
@@ -152,10 +142,3 @@ async def test_a_runtime_class_adds_what_its_pods_need(cluster: Stepper) -> None
         await create_pod(cluster, "q", runtimeClassName="kata", nodeSelector={"sandbox": "no"})
     with pytest.raises(StatusError, match="Pod's Overhead doesn't match RuntimeClass's defined Overhead"):
         await create_pod(cluster, "q", runtimeClassName="kata", overhead={"cpu": "1"})
-
-
-async def test_unknown_runtime_classes_are_refused(cluster: Stepper) -> None:
-    text = 'pods "p" is forbidden: pod rejected: RuntimeClass "kata" not found'
-    assert await refusal(create_pod(cluster, runtimeClassName="kata")) == (403, text)
-    with pytest.raises(StatusError, match="Pod Overhead set without corresponding RuntimeClass defined Overhead"):
-        await create_pod(cluster, overhead={"cpu": "1"})

@@ -267,16 +267,6 @@ def resource(**target: Any) -> list[JsonObject]:
     return metric("Resource", resource={"name": "cpu", "target": {"type": "Utilization", **target}})
 
 
-async def test_spec_and_status_are_written_apart(api: Api) -> None:
-    created = await made(api)
-    changed = {**created, "spec": {**created["spec"], "maxReplicas": 9}, "status": {"desiredReplicas": 2}}
-    by_spec = await api.update(HORIZONTAL_POD_AUTOSCALERS, changed)
-    assert (by_spec["spec"]["maxReplicas"], by_spec["status"]["desiredReplicas"]) == (9, 0)
-    status = {**by_spec, "spec": {}, "status": {"currentReplicas": 2, "desiredReplicas": 2}}
-    by_status = await api.update(HORIZONTAL_POD_AUTOSCALERS, status, subresource="status")
-    assert (by_status["spec"]["maxReplicas"], by_status["status"]["currentReplicas"]) == (9, 2)
-
-
 @pytest.mark.parametrize(
     ("metrics", "measured", "text"),
     [

@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 from support.apiserver import assert_refused
-from support.original_crds import definitions
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
-from trainmaster.devcluster.apiserver.resources import CRDS, JOBSETS, NAMESPACES, GroupResource
+from trainmaster.devcluster.apiserver.resources import CRDS, NAMESPACES, GroupResource
 from trainmaster.devcluster.apiserver.storage import Journal, Store
-from trainmaster.devcluster.crds.install import JOBSET_DEFINITIONS
 from trainmaster.runtime.jsontree import copy_tree
 
 WIDGETS = GroupResource("example.com", "widgets")
@@ -159,34 +157,10 @@ async def test_definitions_that_cannot_be_served_are_refused(
     assert not api.registry.serves(WIDGETS)
 
 
-def replicated(name: str = "node", **more: Any) -> dict[str, Any]:
-    pod = {"containers": [{"name": "node", "image": "registry.test/train:1"}]}
-    return {"name": name, "template": {"spec": {"template": {"spec": pod}}}, **more}
-
-
-def dependent(status: str) -> dict[str, Any]:
-    dependency = [{"name": "a", "status": status}]
-    return {"replicatedJobs": [replicated("a"), replicated(dependsOn=dependency)]}
-
-
 def causes(error: StatusError) -> dict[str, str]:
     assert error.code == 422
     assert error.details is not None
     return {cause["field"]: cause["message"] for cause in error.details["causes"]}
-
-
-async def test_jobsets_have_rules_too(api: Api) -> None:
-    for definition in definitions(JOBSET_DEFINITIONS):
-        await api.create(CRDS, definition)
-    ordered = {
-        "apiVersion": "jobset.x-k8s.io/v1alpha2",
-        "kind": "JobSet",
-        "metadata": {"name": "demo"},
-        "spec": {"startupPolicy": {"startupPolicyOrder": "InOrder"}, **dependent("Ready")},
-    }
-    with pytest.raises(StatusError) as caught:
-        await api.create(JOBSETS, ordered, namespace="default")
-    assert causes(caught.value) == {"spec": "Invalid value: StartupPolicy and DependsOn APIs are mutually exclusive"}
 
 
 def with_rule(crd: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:

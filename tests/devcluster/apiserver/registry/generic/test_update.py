@@ -9,7 +9,7 @@ from support.apiserver import assert_refused
 
 from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api, PatchType, WriteOptions
-from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, JOBS, LEASES, PODS, GroupResource
+from trainmaster.devcluster.apiserver.resources import CONFIGMAPS, JOBS, PODS, GroupResource
 from trainmaster.runtime.jsontree import copy_tree
 
 WIDGETS = GroupResource("example.com", "widgets")
@@ -111,18 +111,7 @@ async def test_an_unsound_change_is_refused_before_it_is_compared(api: Api, fiel
     await assert_refused(api.update(JOBS, made, namespace="default"), 422)
 
 
-async def test_a_put_creates_what_may_be_created_so(api: Api) -> None:
-    """Whatever version the client has seen of it: that lease is gone."""
-    lease = {"metadata": {"name": "l", "resourceVersion": "99"}, "spec": {"holderIdentity": "me"}}
-    made, created = await api.put(LEASES, lease, namespace="default", name="l")
-    assert (created, made["metadata"]["resourceVersion"]) == (True, str(api.revision))
-    again, created = await api.put(LEASES, made, namespace="default", name="l")
-    assert (created, again) == (False, made)
-    await assert_refused(api.put(CONFIGMAPS, config_map(x="1"), namespace="default", name="a"), 404)
-
-
 ALICE = WriteOptions(field_manager="alice")
-BOB = WriteOptions(field_manager="bob")
 
 
 @pytest.fixture
@@ -135,23 +124,6 @@ async def existing(api: Api) -> dict[str, Any]:
 async def patch(api: Api, body: Any, patch_type: PatchType, name: str = "a", **options: Any) -> dict[str, Any]:
     obj, _ = await api.patch(CONFIGMAPS, "default", name, body, patch_type=patch_type, options=WriteOptions(**options))
     return obj
-
-
-@pytest.mark.parametrize(
-    ("patch_type", "body"),
-    [
-        (PatchType.JSON, [{"op": "replace", "path": "/data/x", "value": "3"}, {"op": "remove", "path": "/data/y"}]),
-        (PatchType.JSON, b'[{"op":"add","path":"/data","value":{"x":"3"}}]'),
-        (PatchType.MERGE, {"data": {"x": "3", "y": None}}),
-        (PatchType.STRATEGIC, {"data": {"$patch": "replace", "x": "3"}}),
-    ],
-)
-async def test_each_type_changes_the_object(
-    api: Api, existing: dict[str, Any], patch_type: PatchType, body: Any
-) -> None:
-    patched = await patch(api, body, patch_type)
-    assert patched["data"] == {"x": "3"}
-    assert existing["data"] == {"x": "1", "y": "2"}, "the stored version is shared and must not change"
 
 
 @pytest.mark.parametrize(
@@ -169,34 +141,6 @@ async def test_bad_patches_change_nothing(api: Api, patch_type: PatchType, body:
     before = api.revision
     await assert_refused(patch(api, body, patch_type), code)
     assert api.revision == before
-
-
-def applied(**data: str) -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": data}
-
-
-async def test_applying_a_status_writes_nothing_else(api: Api, define: Any) -> None:
-    await define()
-    head = {"apiVersion": "example.com/v1", "kind": "Widget"}
-    await api.patch(WIDGETS, "default", "w", {**head, "spec": {"size": 1}}, patch_type=PatchType.APPLY, options=ALICE)
-    body = {**head, "metadata": {"labels": {"a": "b"}}, "spec": {"size": 9}, "status": {"ready": True}}
-    made, _ = await api.patch(
-        WIDGETS, "default", "w", body, patch_type=PatchType.APPLY, subresource="status", options=BOB
-    )
-    assert (made["spec"]["size"], made["status"]) == (1, {"ready": True})
-    assert "labels" not in made["metadata"]
-    assert made["metadata"]["generation"] == 1
-    entry = next(each for each in made["metadata"]["managedFields"] if each["manager"] == "bob")
-    assert entry["subresource"] == "status"
-    assert entry["fieldsV1"].keys() == {"f:status"}
-
-
-@pytest.mark.usefixtures("existing")
-async def test_an_apply_cannot_change_the_uid(api: Api) -> None:
-    with pytest.raises(StatusError, match="field is immutable") as caught:
-        await patch(api, {**applied(x="1"), "metadata": {"name": "a", "uid": "other"}}, PatchType.APPLY)
-    assert caught.value.code == 422
-    assert "metadata.uid" in caught.value.message
 
 
 async def test_an_applied_value_of_another_type_is_no_typed_patch(api: Api) -> None:
