@@ -17,7 +17,7 @@ from support.informers import Script
 from support.installations import allow_url, create_namespace
 from support.objects import trainjob_object
 from support.processes import account_token
-from support.scraped import scrape, total
+from support.series import scrape, total
 from support.stack import QUIET, api_server, manager
 from support.training import apply_runtime, found, runtime, until
 from support.virtualtime import VirtualClock

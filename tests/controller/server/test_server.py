@@ -20,8 +20,7 @@ from prometheus_client.registry import Collector
 from structlog.testing import capture_logs
 from support.authorities import Authority
 from support.commands import eventually
-from support.scraped import OPEN_METRICS, fetch
-from support.series import read_open_metrics
+from support.series import OPEN_METRICS, fetch, read_open_metrics
 from support.virtualtime import VirtualClock
 from support.web import get, listening
 
