@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.golden import load_yaml
 from support.mpijobs import KIND, SSH, built, errors, mpijob, parsed, replica, worker_pod
 
-from trainmaster.plugins.jobs.mpijob import MPIJob, MPIJobOptions
+from trainmaster.plugins.jobs.mpijob import MPIJob
 from trainmaster.runtime.api.decoding import ApiTypeError
 from trainmaster.runtime.field_errors import FieldError
 from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.jobs.constants import EXIT_CODE, FAILED, NEVER, ON_FAILURE, RESTARTING, SUCCEEDED
-from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import ConditionUpdate, Job
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jobs.pods import build_pod, training_container
@@ -26,66 +23,6 @@ from trainmaster.runtime.jobs.types import ReplicaStatus
 from trainmaster.runtime.jobs.validation import check_job
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS
-
-CASES = Path(__file__).parents[2] / "golden" / "v1"
-RECORDED = ("071-mpi-launcher-workers", "072-mpi-gpu-launcher", "075-mpi-rich", "124-custom-mpi-image")
-SECTIONS = {
-    "ConfigMap": "configmaps",
-    "ServiceAccount": "serviceaccounts",
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-}
-
-OWNER = "<MPIJob/{}>"
-
-
-def recorded(name: str) -> tuple[Job, dict[str, JsonObject]]:
-    case = load_yaml((CASES / f"{name}.yaml").read_text())
-    step = case["steps"][0]
-    options = MPIJobOptions(
-        kubectl_delivery_image="registry.example/kd:v3"
-        if case["given"]["profile"] == "custom"
-        else MPIJobOptions().kubectl_delivery_image
-    )
-    raw = step["do"][0]["create"]
-    metadata = {**raw["metadata"], "namespace": "NS", "uid": OWNER.format(raw["metadata"]["name"])}
-    return parse_job(MPIJob(options), {**raw, "metadata": metadata}), case["expect"][step["stage"]]
-
-
-def as_recorded(pod: JsonObject) -> JsonObject:
-    """A pod as the recorder wrote it down: without name and what is the default, requests filled in, pending."""
-    spec = pod["spec"]
-    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
-        resources = container.get("resources") or {}
-        if "limits" in resources:
-            resources.setdefault("requests", resources["limits"])
-        if not container["image"].endswith(":latest"):
-            container.pop("imagePullPolicy", None)  # the default
-        for variable in container.get("env") or []:
-            if variable.get("value") == "":
-                del variable["value"]
-    metadata = {key: value for key, value in pod["metadata"].items() if key not in ("name", "namespace")}
-    return {"metadata": metadata, "spec": spec, "phase": "Pending", "incarnation": 1}
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_pods_are_what_was_recorded(name: str) -> None:
-    job, expected = recorded(name)
-    pods = [build_pod(job, each, index) for each, spec in job.replica_specs.items() for index in range(spec.replicas)]
-    assert {pod["metadata"]["name"]: as_recorded(pod) for pod in pods} == expected["pods"]
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_objects_are_what_was_recorded(name: str) -> None:
-    job, expected = recorded(name)
-    for obj in job.kind.build(job, [], NO_LISTERS):
-        kind = obj.pop("kind")
-        (found,) = expected[SECTIONS[kind]].values()
-        owners = found["metadata"].pop("ownerReferences")
-        assert [each["uid"] for each in owners] == [job.metadata.uid]
-        obj["metadata"].pop("name")
-        del obj["apiVersion"]
-        assert obj == found, kind
 
 
 def test_discover_hosts_lists_the_workers_that_run() -> None:

@@ -104,33 +104,6 @@ def test_without_metrics_nothing_scales(policy: JsonObject | None) -> None:
     assert list(KIND.build(job(KIND, {"Worker": 2}, elasticPolicy=policy), [], NO_LISTERS)) == []
 
 
-@pytest.mark.defect("V1-B16")
-def test_a_master_need_not_say_that_it_is_one() -> None:
-    """V1-B16: the original refused it, although one is the default."""
-    assert problems(job(KIND, {"Master": None, "Worker": None})) == []
-
-
-@pytest.mark.parametrize(
-    ("replicas", "spec", "expected"),
-    [
-        ({"Master": 2}, {}, ["spec.pytorchReplicaSpecs[Master].replicas: Forbidden: must be 1"]),
-        ({"Master": 1, "Worker": 0}, {}, ["spec.pytorchReplicaSpecs[Worker].replicas: Forbidden: must be at least 1"]),
-        (
-            {"Master": 1},
-            {"elasticPolicy": {}},
-            ["spec.pytorchReplicaSpecs[Worker]: Required value: must be configured if elastic policy is used"],
-        ),
-        (
-            {"Worker": 1},
-            {"elasticPolicy": {"nProcPerNode": 2}, "nprocPerNode": "2"},
-            ["spec.elasticPolicy.nProcPerNode: Forbidden: must not be used with spec.nprocPerNode"],
-        ),
-    ],
-)
-def test_what_is_refused(replicas: JsonObject, spec: JsonObject, expected: list[str]) -> None:
-    assert problems(job(KIND, replicas, **spec)) == expected
-
-
 @pytest.mark.defect("V1-B17")
 @pytest.mark.parametrize(
     ("policy", "expected"),
@@ -169,11 +142,6 @@ def test_the_autoscaler_sees_no_default(workers: int | None, metrics: Any, warne
     """V1-B16: the number of workers that it reads, and sets, is the one that is stored."""
     found = warnings(job(KIND, {"Worker": workers}, elasticPolicy={"metrics": metrics}))
     assert [each.partition(":")[0] for each in found] == ["spec.pytorchReplicaSpecs[Worker].replicas"] * warned
-
-
-def test_a_deprecated_field_is_warned_of() -> None:
-    (warning,) = warnings(job(KIND, {"Worker": 1}, elasticPolicy={"nProcPerNode": 2}))
-    assert warning == "spec.elasticPolicy.nProcPerNode: is deprecated, use spec.nprocPerNode instead"
 
 
 READABLE = ("1", "8", "auto", "cpu", "gpu", "xpu")
