@@ -20,15 +20,15 @@ E2E_KUBECONFIG := $(if $(filter command line,$(origin KUBECONFIG)),$(abspath $(K
 #   kubernetes-asyncio, cryptography  kube/auth, certificates
 #   httptools                         kube/rest
 #   orjson, pyyaml, pydantic          kube/rest, configuration, runtime
-#   prometheus-client, structlog      metrics, test_log_*
+#   prometheus-client, structlog      metrics, test_log_config
 #   rich, pathspec                    follow/test_frame, script/test_files
 #   cel, jsonpatch, jsonpointer       schema/cel, test_jsonpatch
 LOWEST_TESTS := $(addprefix tests/controller/,server statusserver/test_server.py \
 	webhooks/test_server.py $(addprefix kube/rest/test_,client.py retry_and_limits.py watch.py) \
 	kube/auth certificates/test_rotator.py certificates/test_integration.py configuration/test_loading.py \
-	configuration/test_overrides.py cli/follow/test_frame.py cli/run/script/test_files.py manager/test_controllers.py \
-	manager/test_metrics.py tracing test_log_config.py test_log_context.py) \
-	$(addprefix tests/runtime/,api/test_decoding.py test_yamldump.py test_yamltext.py) tests/metrics/test_families.py \
+	configuration/test_overrides.py cli/follow/test_frame.py cli/run/script/test_files.py \
+	manager/test_metrics.py tracing test_log_config.py) \
+	$(addprefix tests/runtime/,api/test_decoding.py test_yamltext.py) tests/metrics/test_families.py \
 	tests/metrics/test_series.py $(addprefix tests/devcluster/apiserver/,schema/cel/test_library.py test_jsonpatch.py)
 # What `make deploy-smoke` runs, on one cluster: two replicas from the manifests, webhooks that the API server calls
 # through the Service, and a TrainJob that trains.

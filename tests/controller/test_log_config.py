@@ -1,4 +1,4 @@
-"""Logs: readable, and without what nobody may see."""
+"""Logs: readable, without what nobody may see, and with what a reconcile is about."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from contextvars import copy_context
+from typing import Any
 
 import pytest
 import structlog
 from structlog.contextvars import bound_contextvars
 
 from trainmaster.controller.log_config import Format, configure_logs, set_log_level
+from trainmaster.controller.log_context import RECONCILED, merge_reconciled
 
 
 @pytest.fixture(autouse=True)
@@ -112,3 +115,24 @@ def test_the_level_changes_for_loggers_that_are_in_use(capsys: pytest.CaptureFix
             logger.error("told")
     events = [json.loads(line)["event"] for line in capsys.readouterr().err.splitlines()]
     assert events == ["told"] * 3 + ["detail", "told"] * 3 + ["told"] * 3
+
+
+def merged(line: dict[str, Any]) -> dict[str, Any]:
+    return dict(merge_reconciled(None, "info", line))
+
+
+def in_reconcile(key: str, number: int, line: dict[str, Any]) -> dict[str, Any]:
+    def reconcile() -> dict[str, Any]:
+        RECONCILED.set(("trainjob_controller", key, number))
+        return merged(line)
+
+    return copy_context().run(reconcile)
+
+
+def test_a_line_names_what_is_reconciled_and_by_which_reconcile_unless_it_says_so_itself() -> None:
+    for key, namespace, name in (("team/demo", "team", "demo"), ("demo", "", "demo")):
+        of_reconcile = {"controller": "trainjob_controller", "namespace": namespace, "name": name}
+        told = {"event": "applied", **of_reconcile, "reconcile_id": "00000abc"}
+        assert in_reconcile(key, 0xABC, {"event": "applied"}) == told
+    assert merged({"event": "elsewhere"}) == {"event": "elsewhere"}
+    assert in_reconcile("team/demo", 1, {"event": "applied", "name": "other"})["name"] == "other"

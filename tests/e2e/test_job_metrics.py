@@ -20,7 +20,7 @@ import pytest_asyncio
 from prometheus_client.samples import Sample
 from support.debian import program
 from support.processes import ClusterProcess, ManagerProcess, account_token, cluster_process
-from support.scraped import fetch, scrape, total
+from support.series import fetch, scrape, total
 from support.training import apply_runtime, ended, python, runtime, trainjob, until
 
 from trainmaster.controller.kube.rest.client import KubeClient

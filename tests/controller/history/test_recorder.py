@@ -1,24 +1,29 @@
-"""The recorder: which states of a job are recorded, by whom, and what is made good that was lost."""
+"""The recorder and the writer: which states are recorded, by whom, and what a store costs that cannot be used."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from datetime import timedelta
+import sqlite3
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from support.commands import eventually
-from support.history import at, condition, trainjob
+from structlog.testing import capture_logs
+from support.commands import eventually, wait_until
+from support.history import NOON, at, condition, record, running, trainjob
+from support.series import value_of
 from support.virtualtime import settle
 
+from trainmaster.controller.history import writer as writer_module
 from trainmaster.controller.history.query import Query
 from trainmaster.controller.history.record import JobRecord
 from trainmaster.controller.history.recorder import HistoryRecorder
 from trainmaster.controller.history.sqlite import sqlite_store
-from trainmaster.controller.history.store import HistoryStore
+from trainmaster.controller.history.store import HistoryStore, HistoryUnavailable
 from trainmaster.controller.history.writer import CAPACITY, Bounds, HistoryWriter
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
@@ -196,3 +201,210 @@ async def test_a_cache_that_is_filled_later_is_recorded_then_and_ends_nothing_be
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await asyncio.to_thread(recording.writer.close, 10)
+
+
+BOUNDS = Bounds(records=1000, age=timedelta(days=36_500))
+LOST = "trainmaster_history_records_lost_total"
+
+
+@contextmanager
+def writing(store: HistoryStore, *, bounds: Bounds = BOUNDS, **options: Any) -> Iterator[HistoryWriter]:
+    writer = HistoryWriter(store, bounds, clock=SystemClock(), **options)
+    try:
+        yield writer
+    finally:
+        if writer._thread.is_alive():
+            writer.close(10)
+
+
+class Failing(HistoryStore):
+    """A store that cannot be used until it is mended."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(sqlite_store(file)._dialect)
+        self.error: Exception | None = HistoryUnavailable("the disk is away; bring it back")
+        self.tries = 0
+
+    def write(self, records: Any, *, now: datetime) -> int:
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        return super().write(records, now=now)
+
+    def prune(self, **options: Any) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().prune(**options)
+
+
+def names(file: Path) -> list[str]:
+    records, _ = sqlite_store(file).find(Query(limit=500))
+    return sorted(each.name for each in records)
+
+
+def test_what_waits_is_written_and_at_the_end_all_of_it(tmp_path: Path) -> None:
+    with writing(sqlite_store(tmp_path / "h")) as writer:
+        for number in range(500):
+            assert writer.put(record(number))
+        writer.start()
+        wait_until(lambda: len(names(tmp_path / "h")) == 500)
+        writer.put(record(500))
+    assert "job-500" in names(tmp_path / "h")
+    assert value_of("trainmaster_history_queue_depth") == 0
+
+
+def test_a_full_queue_refuses_at_once_and_counts(tmp_path: Path) -> None:
+    before = value_of(LOST) or 0
+    with writing(sqlite_store(tmp_path / "h"), capacity=2) as writer:
+        assert [writer.put(record(number)) for number in range(4)] == [True, True, False, False]
+        assert writer.put(record(0, restarts=3)), "of a job that waits already there is one record, the latest"
+        assert (value_of(LOST) or 0) - before == 2
+        assert writer.wants_resync.is_set()
+        assert not writer.has_room
+        writer.start()
+        wait_until(lambda: writer.has_room)
+    assert names(tmp_path / "h") == ["job-0", "job-1"]
+
+
+def test_a_record_never_waits_for_the_store(tmp_path: Path) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    class Slow(HistoryStore):
+        def write(self, records: Any, *, now: datetime) -> int:
+            held.set()
+            assert go.wait(20)
+            return super().write(records, now=now)
+
+    with writing(Slow(sqlite_store(tmp_path / "h")._dialect)) as writer:
+        writer.start()
+        writer.put(running(1))
+        assert held.wait(20)
+        writer.put(record(1))
+        writer.put(record(2))
+        go.set()
+    assert names(tmp_path / "h") == ["job-1", "job-2"]
+
+
+def test_a_store_that_cannot_be_used_is_tried_again_and_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    store = Failing(tmp_path / "h")
+    with capture_logs() as logged, writing(store) as writer:
+        writer.put(record(1))
+        writer.start()
+        wait_until(lambda: store.tries > 2)
+        assert writer.problem == "the disk is away; bring it back"
+        assert value_of("trainmaster_history_store_failing") == 1
+        writer.put(record(2))
+        store.error = None
+        wait_until(lambda: writer.problem is None)
+        wait_until(lambda: value_of("trainmaster_history_store_failing") == 0)
+    assert names(tmp_path / "h") == ["job-1", "job-2"]
+    told = [each["event"] for each in logged]
+    assert told == ["the history is not recorded", "the history is recorded again"]
+    # A store that cannot be used is told of before there is anything to write.
+    with writing(sqlite_store(tmp_path / "nowhere" / "h")) as writer:
+        writer.start()
+        wait_until(lambda: writer.problem is not None)
+        assert "nowhere" in (writer.problem or "")
+
+
+def test_a_defect_ends_neither_the_thread_nor_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    store = Failing(tmp_path / "h")
+    store.error = ZeroDivisionError("a defect")
+    with capture_logs(), writing(store) as writer:
+        writer.put(record(1))
+        writer.start()
+        wait_until(lambda: writer.problem == "ZeroDivisionError: a defect")
+        store.error = None
+        writer.put(record(2))
+        wait_until(lambda: "job-2" in names(tmp_path / "h"))
+        wait_until(lambda: writer.problem is None)
+
+
+def test_a_record_that_cannot_be_written_costs_itself_and_no_other(tmp_path: Path) -> None:
+    before = value_of(LOST) or 0
+    with capture_logs() as logged, writing(sqlite_store(tmp_path / "h")) as writer:
+        for number in range(5):
+            writer.put(record(number, nodes=2**70 if number == 2 else 1))
+        writer.start()
+        wait_until(lambda: len(names(tmp_path / "h")) == 4)
+        writer.put(record(9))
+        wait_until(lambda: "job-9" in names(tmp_path / "h"))
+    assert "the history is not recorded" not in [each["event"] for each in logged], "nobody waits"
+    assert (value_of(LOST) or 0) - before == 1
+    assert [each["job"] for each in logged if each["event"] == "a record of a job cannot be written"] == [
+        "team-a/job-2"
+    ]
+
+
+def test_a_record_that_has_no_form_is_counted_once_however_long_the_store_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    before, store = value_of(LOST) or 0, Failing(tmp_path / "h")
+    with capture_logs(), writing(store) as writer:
+        writer.put(record(1, nodes=2**70))
+        writer.put(record(2))
+        writer.start()
+        wait_until(lambda: store.tries > 2)
+        store.error = None
+        wait_until(lambda: names(tmp_path / "h") == ["job-2"])
+    assert (value_of(LOST) or 0) - before == 1
+
+
+def test_a_record_that_does_not_go_with_what_is_stored_of_its_job_costs_itself_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer_module, "_SHORTEST_PAUSE", 0.01)
+    sqlite_store(tmp_path / "h").write([record(1)], now=NOON)
+    with closing(sqlite3.connect(tmp_path / "h")) as database, database:
+        odd = """replace(record, '"restarts":0', '"restarts":null')"""
+        database.execute(f"UPDATE trainmaster_history SET record = {odd}")
+    before = value_of(LOST) or 0
+    with capture_logs() as logged, writing(sqlite_store(tmp_path / "h")) as writer:
+        for number in range(4):
+            writer.put(record(number, restarts=2))
+        writer.start()
+        wait_until(lambda: {"job-0", "job-2", "job-3"} <= set(names(tmp_path / "h")))
+        wait_until(lambda: writer.problem is None)
+    assert (value_of(LOST) or 0) - before == 1
+    told = [each["job"] for each in logged if each["event"] == "a record of a job cannot be written"]
+    assert told == ["team-a/job-1"]
+
+
+def test_what_is_not_written_at_the_end_is_told_of(tmp_path: Path) -> None:
+    with capture_logs() as logged, writing(Failing(tmp_path / "h")) as writer:
+        writer.put(record(1))
+        writer.start()
+        wait_until(lambda: writer.problem is not None)
+    assert logged[-1] == {"event": "some of the history was not written any more", "log_level": "warning", "records": 1}
+
+
+def test_there_are_never_many_more_than_the_bound(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    with writing(sqlite_store(file), bounds=Bounds(records=10, age=timedelta(days=36_500))) as writer:
+        writer.start()
+        for number in range(100):
+            writer.put(record(number))
+        wait_until(lambda: "job-99" in names(file))
+        wait_until(lambda: len(names(file)) <= 20)
+
+
+def test_gone_jobs_are_ended_after_what_waits_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "h"
+    with writing(sqlite_store(file)) as writer:
+        for number in range(450):
+            writer.put(running(number))
+        writer.start()
+        wait_until(lambda: value_of("trainmaster_history_queue_depth") == 0)
+
+        def all_gone() -> bool:
+            # What was written in the second of the question is left alone.
+            writer.end_missing({"uid-0007"}, kind="TrainJob", namespaces=())
+            return len(names(file)) == 449
+
+        wait_until(all_gone)
+    assert "job-7" not in names(file)

@@ -1,10 +1,11 @@
-"""Metrics of a manager, and of TrainJobs as one manager serves them."""
+"""Metrics of a manager, of TrainJobs as it serves them, and its controllers with their numbers of workers."""
 
 from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import aiohttp
 import pytest
@@ -12,16 +13,28 @@ from structlog.testing import capture_logs
 from support.authorities import Authority
 from support.commands import eventually
 from support.failing_pods import show_counts
+from support.informers import Script
 from support.installations import allow_url, create_namespace
 from support.objects import trainjob_object
 from support.processes import account_token
-from support.scraped import scrape, total
+from support.series import scrape, total
 from support.stack import QUIET, api_server, manager
 from support.training import apply_runtime, found, runtime, until
+from support.virtualtime import VirtualClock
 
 from trainmaster.controller.configuration import Configuration, Metrics, MetricsAuth, Webhook
+from trainmaster.controller.configuration import Controller as ControllerSection
+from trainmaster.controller.diagnosis.diagnosis import WORKERS
+from trainmaster.controller.job_metrics.observer import TrainJobObserver
+from trainmaster.controller.kube.events.recorder import EventRecorder
+from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.manager import controllers
+from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.devcluster.listener import free_port
+from trainmaster.metrics.trainjobs import TrainJobsMetrics
+from trainmaster.runtime.framework import Framework, load_plugins
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -146,3 +159,33 @@ async def states_are(port: int, **expected: int) -> bool:
     """Whether so many TrainJobs are in these states, and none in others."""
     samples = [each for each in await scrape(port) if each.name == "trainmaster_trainjobs" and each.value]
     return {each.labels["state"]: each.value for each in samples} == expected
+
+
+@pytest.mark.defect("B11")
+async def test_the_configuration_sets_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original reads it and runs one worker for each kind."""
+    workers = {}
+
+    class Counted(Controller):
+        def __init__(self, name: str, *arguments: Any, **options: Any) -> None:
+            workers[name] = options["workers"]
+            super().__init__(name, *arguments, **options)
+
+    monkeypatch.setattr(controllers, "Controller", Counted)
+    concurrency = {"TrainJob.trainer.kubeflow.org": 3, "ClusterTrainingRuntime.trainer.kubeflow.org": 2}
+    clock, framework = VirtualClock(), Framework(load_plugins())
+    controllers.make_controllers(
+        client=cast("KubeClient", None),
+        caches=Caches(Script(clock), framework.watches(), clock=clock),
+        framework=framework,
+        recorder=cast("EventRecorder", None),
+        configuration=Configuration(controller=ControllerSection(group_kind_concurrency=concurrency)),
+        clock=clock,
+        observer=TrainJobObserver(TrainJobsMetrics(), clock=clock, trace_id=lambda _: ""),
+    )
+    assert workers == {
+        "trainjob_controller": 3,
+        "trainjob_diagnosis": WORKERS,
+        "trainingruntime_controller": controllers.RUNTIME_WORKERS,
+        "clustertrainingruntime_controller": 2,
+    }

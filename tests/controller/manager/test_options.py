@@ -43,7 +43,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _BY_TEST = {
     "configuration/test_loading.py::test_what_is_wrong_is_said_with_its_place": "apiVersion kind",
-    "manager/test_controllers.py::test_the_configuration_sets_the_number_of_workers": "controller.groupKindConcurrency",
+    "manager/test_metrics.py::test_the_configuration_sets_the_number_of_workers": "controller.groupKindConcurrency",
     "manager/test_metrics.py::test_secure_serving_lets_in_whom_rbac_allows_the_path": (
         "metrics.bindAddress metrics.secureServing metrics.auth.enabled"
     ),
@@ -71,7 +71,7 @@ _BY_TEST = {
         "trainingOperator.enableScheme trainingOperator.gangSchedulerName trainingOperator.clusterDomain "
         "trainingOperator.options"
     ),
-    "reconciling/jobs/test_large_jobs.py::test_the_configuration_says_how_many_pods_a_job_may_have": (
+    "reconciling/jobs/test_odd_jobs.py::test_the_configuration_says_how_many_pods_a_job_may_have": (
         "trainingOperator.maxReplicas"
     ),
     "test_feature_gates.py::test_later_sources_win": "featureGates",

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +9,9 @@ from pathlib import Path
 import aiohttp
 import orjson
 import pytest
+from support.commands import Running, eventually, started
 from support.distributions import Distributions
+from support.kubeconfigs import write_kubeconfig
 
 from trainmaster.devcluster.listener import free_port
 from trainmaster.runtime.jsontree import JsonObject
@@ -55,60 +54,25 @@ reload.INTERVAL = 0.05
 sys.exit(main(["manager", "--config", "config.yaml", "--kubeconfig", "kubeconfig", "--zap-encoder=json"]))
 """
 
-NOWHERE = """
-apiVersion: v1
-kind: Config
-clusters: [{name: a, cluster: {server: "http://127.0.0.1:1"}}]
-users: [{name: a, user: {}}]
-contexts: [{name: a, context: {cluster: a, user: a}}]
-current-context: a
-"""
-
-
-class Manager:
-    """A manager, and what it logs."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self._lines: asyncio.Queue[JsonObject] = asyncio.Queue()
-
-    async def follow(self) -> None:
-        assert self._process.stderr is not None
-        async for line in self._process.stderr:
-            await self._lines.put(orjson.loads(line))
-
-    async def until(self, event: str) -> JsonObject:
-        async with asyncio.timeout(60):
-            while (line := await self._lines.get())["event"] != event:
-                pass
-        return line
-
-    async def end(self) -> int:
-        async with asyncio.timeout(60):
-            return await self._process.wait()
-
 
 @asynccontextmanager
-async def running(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Manager]:
+async def running(directory: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Running]:
+    """Run a manager that has two plugins beside ours, and a cluster that is not there."""
     installing = Distributions(directory, monkeypatch)
     installing.install("acme-plugins", {"acme": "Acme"}, module=ACME)
     installing.install("broken-plugins", {"broken": "Broken"}, module="import no_such_module\n")
-    (directory / "kubeconfig").write_text(NOWHERE)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", IMPATIENT),
-        cwd=directory,
-        env={**os.environ, "PYTHONPATH": str(directory)},
-        stderr=asyncio.subprocess.PIPE,
-    )
-    manager = Manager(process)
-    following = asyncio.create_task(manager.follow())
-    try:
+    write_kubeconfig(directory / "kubeconfig", "http://127.0.0.1:1")
+    (directory / "manager.py").write_text(IMPATIENT)
+    async with started(cwd=directory, script="manager.py", PYTHONPATH=str(directory)) as manager:
         yield manager
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        await following
+
+
+async def logged(manager: Running, event: str) -> JsonObject:
+    """Wait for an event in the log, and return its line."""
+    line: JsonObject = await eventually(
+        lambda: next((line for line in map(orjson.loads, manager.err) if line["event"] == event), None)
+    )
+    return line
 
 
 async def test_the_manager_runs_without_a_plugin_that_does_not_load_and_follows_options(
@@ -118,16 +82,16 @@ async def test_the_manager_runs_without_a_plugin_that_does_not_load_and_follows_
     file = tmp_path / "config.yaml"
     file.write_text(CONFIGURATION.format(port=port, on_load_error="skip", colour="blue"))
     async with running(tmp_path, monkeypatch) as manager:
-        told = await manager.until("a plugin did not load and is left out")
+        told = await logged(manager, "a plugin did not load and is left out")
         assert (told["level"], told["plugin"]) == ("error", "broken")
         assert "plugin 'broken' (broken_plugins:Broken, from broken-plugins) cannot be loaded" in told["error"]
         assert 'broken_plugins.py", line 1, in <module>' in told["stacktrace"]
-        misspelt = await manager.until("a plugin names another one that is not installed")
+        misspelt = await logged(manager, "a plugin names another one that is not installed")
         assert misspelt["reason"].startswith("acme has 'jobsett' in its `after`")
-        assert "acme" in (await manager.until("starting"))["plugins"]
+        assert "acme" in (await logged(manager, "starting"))["plugins"]
         file.write_text(CONFIGURATION.format(port=port, on_load_error="skip", colour="green"))
-        assert (await manager.until("a plugin has new options"))["plugin"] == "acme"
-        assert (await manager.until("the configuration file is in effect"))["reloaded"] == ["plugins.options.acme"]
+        assert (await logged(manager, "a plugin has new options"))["plugin"] == "acme"
+        assert (await logged(manager, "the configuration file is in effect"))["reloaded"] == ["plugins.options.acme"]
         async with aiohttp.ClientSession() as session:
             async with session.get(f"http://127.0.0.1:{port}/readyz?verbose") as response:
                 assert "[+]plugins ok: broken did not load\n" in await response.text()
@@ -140,11 +104,11 @@ async def test_otherwise_it_ends_and_says_which_distribution_and_what_to_do(
 ) -> None:
     (tmp_path / "config.yaml").write_text(CONFIGURATION.format(port=free_port(), on_load_error="fail", colour="blue"))
     async with running(tmp_path, monkeypatch) as manager:
-        told = await manager.until("the manager cannot run")
+        told = await logged(manager, "the manager cannot run")
         assert told["error"] == (
             "plugin 'broken' (broken_plugins:Broken, from broken-plugins) cannot be loaded: ModuleNotFoundError: No "
             "module named 'no_such_module'; to start without it, add 'broken' to plugins.disabled of the "
             "configuration file, or set plugins.onLoadError to skip"
         )
         assert 'broken_plugins.py", line 1, in <module>' in told["stacktrace"]
-        assert await manager.end() == 1
+        await manager.finish(code=1)

@@ -280,7 +280,7 @@ WARNED: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
         "TFJob",
         {"Worker": 1, "Wroker": 1},
         {},
-        "spec.tfReplicaSpecs[Wroker]: its pods run, and have no part in how the job fares; known are: ",
+        "spec.tfReplicaSpecs[Wroker]: its pods run, and have no part in how the job fares; known are: Chief, ",
     ),
     "deprecated": (
         "PyTorchJob",

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support.alerts import manager, plugins, requests, servers, trainjobs
+from support.alerts import manager, requests, trainjobs
 from support.alerts.scenario import Case, Scenario
 from support.debian import program
 
@@ -18,9 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 RUNBOOKS = (ROOT / "docs/runbooks/README.md").read_text()
 
 ALERTS = {alert.name: alert for alerts in GROUPS.values() for alert in alerts}
-CASES: dict[str, Case] = {
-    name: case for each in (manager, plugins, requests, servers, trainjobs) for name, case in each.CASES.items()
-}
+CASES: dict[str, Case] = {name: case for each in (manager, requests, trainjobs) for name, case in each.CASES.items()}
 
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
 

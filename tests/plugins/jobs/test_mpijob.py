@@ -1,81 +1,28 @@
-"""MPIJob: what its pods and objects are, and how it ends."""
+"""MPIJob: how it is read, what is refused, what its pods and objects are, and how it ends."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from support.golden import load_yaml, recorded_cases
-from support.mpijobs import KIND, SSH, built, mpijob, replica, worker_pod
+from hypothesis import given
+from hypothesis import strategies as st
+from support.mpijobs import KIND, SSH, built, errors, mpijob, parsed, replica, worker_pod
 
-from trainmaster.plugins.jobs.mpijob import MPIJob, MPIJobOptions
+from trainmaster.plugins.jobs.mpijob import MPIJob
+from trainmaster.runtime.api.decoding import ApiTypeError
+from trainmaster.runtime.field_errors import FieldError
+from trainmaster.runtime.framework import PluginInvalid
 from trainmaster.runtime.jobs.constants import EXIT_CODE, FAILED, NEVER, ON_FAILURE, RESTARTING, SUCCEEDED
-from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.interface import ConditionUpdate, Job
+from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jobs.pods import build_pod, training_container
 from trainmaster.runtime.jobs.types import ReplicaStatus
+from trainmaster.runtime.jobs.validation import check_job
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import NO_LISTERS
-
-RECORDED = ("071-mpi-launcher-workers", "072-mpi-gpu-launcher", "075-mpi-rich", "124-custom-mpi-image")
-SECTIONS = {
-    "ConfigMap": "configmaps",
-    "ServiceAccount": "serviceaccounts",
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-}
-
-OWNER = "<MPIJob/{}>"
-
-
-def recorded(name: str) -> tuple[Job, dict[str, JsonObject]]:
-    case = load_yaml(recorded_cases("v1")[name])
-    step = case["steps"][0]
-    options = MPIJobOptions(
-        kubectl_delivery_image="registry.example/kd:v3"
-        if case["given"]["profile"] == "custom"
-        else MPIJobOptions().kubectl_delivery_image
-    )
-    raw = step["do"][0]["create"]
-    metadata = {**raw["metadata"], "namespace": "NS", "uid": OWNER.format(raw["metadata"]["name"])}
-    return parse_job(MPIJob(options), {**raw, "metadata": metadata}), case["expect"][step["stage"]]
-
-
-def as_recorded(pod: JsonObject) -> JsonObject:
-    """A pod as the recorder wrote it down: without name and what is the default, requests filled in, pending."""
-    spec = pod["spec"]
-    for container in [*spec["containers"], *(spec.get("initContainers") or [])]:
-        resources = container.get("resources") or {}
-        if "limits" in resources:
-            resources.setdefault("requests", resources["limits"])
-        if not container["image"].endswith(":latest"):
-            container.pop("imagePullPolicy", None)  # the default
-        for variable in container.get("env") or []:
-            if variable.get("value") == "":
-                del variable["value"]
-    metadata = {key: value for key, value in pod["metadata"].items() if key not in ("name", "namespace")}
-    return {"metadata": metadata, "spec": spec, "phase": "Pending", "incarnation": 1}
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_pods_are_what_was_recorded(name: str) -> None:
-    job, expected = recorded(name)
-    pods = [build_pod(job, each, index) for each, spec in job.replica_specs.items() for index in range(spec.replicas)]
-    assert {pod["metadata"]["name"]: as_recorded(pod) for pod in pods} == expected["pods"]
-
-
-@pytest.mark.parametrize("name", RECORDED)
-def test_objects_are_what_was_recorded(name: str) -> None:
-    job, expected = recorded(name)
-    for obj in job.kind.build(job, [], NO_LISTERS):
-        kind = obj.pop("kind")
-        (found,) = expected[SECTIONS[kind]].values()
-        owners = found["metadata"].pop("ownerReferences")
-        assert [each["uid"] for each in owners] == [job.metadata.uid]
-        obj["metadata"].pop("name")
-        del obj["apiVersion"]
-        assert obj == found, kind
 
 
 def test_discover_hosts_lists_the_workers_that_run() -> None:
@@ -166,3 +113,165 @@ def test_workers_do_not_count_once_the_launcher_has_finished(
     job = mpijob(launcher={**replica(), "restartPolicy": policy})
     counted = KIND.replica_statuses(job, {"Launcher": launcher, "Worker": ReplicaStatus(active=2)})
     assert counted == {"Launcher": launcher, "Worker": workers}
+
+
+def test_options_choose_the_transport() -> None:
+    (kind,) = load_job_kinds(enabled=["MPIJob"], options={"mpijob": {"transport": "ssh"}})
+    assert kind.has_services
+    (kind,) = load_job_kinds(enabled=["mpijob"])
+    assert not kind.has_services
+    with pytest.raises(PluginInvalid, match='transport: must be "kubectl-exec" or "ssh", got "rsh"'):
+        load_job_kinds(enabled=["mpijob"], options={"mpijob": {"transport": "rsh"}})
+
+
+def test_there_is_one_launcher_and_no_worker_unless_somebody_says() -> None:
+    job = parsed(KIND, {"mpiReplicaSpecs": {"Worker": replica(), "Launcher": replica()}})
+    assert {name: (spec.replicas, spec.restart_policy) for name, spec in job.replica_specs.items()} == {
+        "Launcher": (1, NEVER),
+        "Worker": (0, NEVER),
+    }
+    assert "ports" not in job.replica_specs["Launcher"].template["spec"]["containers"][0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "policy"),
+    [
+        ({}, "None"),
+        ({"cleanPodPolicy": "Running"}, "Running"),
+        ({"cleanPodPolicy": "Running", "runPolicy": {"suspend": False}}, "Running"),
+        ({"cleanPodPolicy": "Running", "runPolicy": {"cleanPodPolicy": "All"}}, "All"),
+    ],
+)
+def test_clean_pod_policy_stands_in_two_places(spec: JsonObject, policy: str) -> None:
+    assert mpijob(**spec).run_policy.clean_pod_policy == policy
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("slotsPerWorker", "two"), ("cleanPodPolicy", 1), ("mainContainer", ["work"])]
+)
+def test_a_field_of_the_wrong_type_is_told(field: str, value: Any) -> None:
+    with pytest.raises(ApiTypeError, match=rf"spec\.{field}: must be"):
+        mpijob(**{field: value})
+
+
+# Validation.
+
+
+INVALID, SPECS_INVALID = "MPIReplicaSpec is not valid", "MPIReplicaSpecs is not valid"
+
+
+@pytest.mark.defect("V1-B18")
+@pytest.mark.parametrize(
+    ("replicas", "path", "text"),
+    [
+        (None, "spec.mpiReplicaSpecs", SPECS_INVALID),
+        ({}, "[Launcher]", f"{INVALID}: Master ReplicaSpec must be present"),
+        ({"Worker": replica(replicas=2)}, "[Launcher]", f"{INVALID}: Master ReplicaSpec must be present"),
+        (
+            {"Launcher": {"template": {}}},
+            "[Launcher].template.spec.containers",
+            f"{SPECS_INVALID}: containers definition expected in Launcher",
+        ),
+        (
+            {"Launcher": replica(), "Worker": None},
+            "[Worker].template.spec.containers",
+            f"{SPECS_INVALID}: containers definition expected in Worker",
+        ),
+        (
+            {"Launcher": replica(), "worker": replica()},
+            "[worker]",
+            "MPIReplicaType is worker but must be one of [Launcher Worker]",
+        ),
+        (
+            {"Launcher": replica(containers=[{"name": "mpi"}])},
+            "[Launcher].template.spec.containers[0].image",
+            f"{INVALID}: Image is undefined in the container of Launcher",
+        ),
+        (
+            {
+                "Launcher": replica(),
+                "Worker": replica(containers=[{"name": "a", "image": "i"}, {"name": "", "image": "i"}]),
+            },
+            "[Worker].template.spec.containers[1].name",
+            f"{INVALID}: ImageName is undefined in the container of Worker",
+        ),
+        ({"Launcher": replica(replicas=0)}, "[Launcher].replicas", f"{INVALID}: There must be only 1 launcher replica"),
+    ],
+)
+def test_what_is_wrong_is_told_as_the_original_does(replicas: JsonObject | None, path: str, text: str) -> None:
+    """V1-B18: by field, and in the recorded words for the event."""
+    job = parsed(KIND, {"mpiReplicaSpecs": replicas})
+    found = errors(job)
+    assert [each.detail for each in found] == [text]
+    assert found[0].path.removeprefix("spec.mpiReplicaSpecs") in (path, "")
+    assert KIND.refusal(found) == text
+
+
+def test_errors_of_all_kinds_are_told_in_full() -> None:
+    assert KIND.refusal([FieldError("metadata.name", "should match", value="A")]) == (
+        'metadata.name: Invalid value: "A": should match'
+    )
+
+
+@pytest.mark.parametrize("kind", [KIND, SSH])
+def test_hosts_that_do_not_fit_into_a_config_map_are_too_many(kind: MPIJob) -> None:
+    job = mpijob(kind, workers=2**31 - 1)
+    (error,) = errors(job)
+    assert error.path == "spec.mpiReplicaSpecs[Worker].replicas"
+    most = int(error.detail.split()[5])
+    fits = mpijob(kind, workers=most)
+    assert not errors(fits)
+    data = built(fits, [worker_pod(index) for index in range(most)])["ConfigMap"]["data"]
+    assert sum(map(len, data.values())) < 2**20
+
+
+def test_counts_and_policies_are_checked_as_for_all_kinds() -> None:
+    job = mpijob(workers=-1, launcher={**replica(), "restartPolicy": "Sometimes"})
+    assert [each.path for each in check_job(job) if isinstance(each, FieldError)] == [
+        "spec.mpiReplicaSpecs[Launcher].restartPolicy",
+        "spec.mpiReplicaSpecs[Worker].replicas",
+    ]
+
+
+NAMES = st.sampled_from(["Launcher", "Worker", "launcher", "Chief", ""])
+SPECS = st.dictionaries(
+    NAMES,
+    st.none()
+    | st.fixed_dictionaries(
+        {},
+        optional={
+            "replicas": st.none() | st.integers(-2, 3),
+            "restartPolicy": st.sampled_from(["", "Never", "ExitCode", "Sometimes"]),
+            "template": st.fixed_dictionaries(
+                {},
+                optional={
+                    "spec": st.fixed_dictionaries(
+                        {},
+                        optional={
+                            "containers": st.lists(
+                                st.fixed_dictionaries(
+                                    {"name": st.sampled_from(["mpi", ""])}, optional={"image": st.just("i")}
+                                ),
+                                max_size=2,
+                            )
+                        },
+                    )
+                },
+            ),
+        },
+    ),
+    max_size=3,
+)
+
+
+@given(SPECS, st.sampled_from([KIND, SSH]))
+def test_what_is_valid_can_be_built_and_nothing_crashes(replicas: JsonObject, kind: MPIJob) -> None:
+    """Whatever a schema lets pass; of types that no schema lets pass the reader tells."""
+    job = parsed(kind, {"mpiReplicaSpecs": replicas})
+    if errors(job):
+        return
+    pods = [build_pod(job, each, index) for each, spec in job.replica_specs.items() for index in range(spec.replicas)]
+    names = [pod["metadata"]["name"] for pod in pods]
+    assert len(names) == len(set(names))
+    data = built(job)["ConfigMap"]["data"]
+    assert [line.split()[0] for line in data["hostfile"].splitlines()] == [name for name in names if "worker" in name]

@@ -1,4 +1,4 @@
-"""JAXJob, XGBoostJob and PaddleJob: what recorded pods do not show of their environment, and how they end."""
+"""JAXJob, XGBoostJob and PaddleJob: what recorded cases do not show of their environment, and how they end."""
 
 from __future__ import annotations
 
@@ -27,21 +27,6 @@ def test_an_xgboost_master_alone_knows_of_no_workers(replicas: JsonObject) -> No
 def test_a_second_paddle_master_is_a_server_that_meets_the_others_at_the_first() -> None:
     env = environment(job(PADDLE, {"Master": 2, "Worker": 2}, name="p"), "Master", 1)
     assert list(env.items())[3:] == [("PADDLE_MASTER", "p-master-0:36543"), ("PADDLE_SERVER_NUM", "1")]
-
-
-@pytest.mark.defect("V1-B16")
-@pytest.mark.parametrize(
-    ("kind", "replicas", "expected"),
-    [
-        (JAX, {"Worker": 3}, []),
-        (XGBOOST, {"Worker": 1}, ["spec.xgbReplicaSpecs[Master]: Required value: must be present"]),
-        (XGBOOST, {"Master": 2}, ["spec.xgbReplicaSpecs[Master].replicas: Forbidden: must be 1"]),
-        # V1-B16: the original refused a master that does not say that it is one, although that is the default.
-        (XGBOOST, {"Master": None, "Worker": 2}, []),
-    ],
-)
-def test_what_is_refused(kind: JobKind, replicas: JsonObject, expected: list[str]) -> None:
-    assert problems(job(kind, replicas)) == expected
 
 
 @pytest.mark.defect("V1-B13")

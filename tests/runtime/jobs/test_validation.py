@@ -65,14 +65,6 @@ def with_container(**fields: Any) -> JsonObject:
     return job_object(KIND, {"Worker": replica(KIND, **fields)})
 
 
-def without(obj: JsonObject, *path: str) -> JsonObject:
-    node = obj = copy.deepcopy(obj)
-    for part in path[:-1]:
-        node = node[part]
-    del node[path[-1]]
-    return obj
-
-
 def test_a_job_that_says_everything_or_the_least_is_admitted() -> None:
     everything = valid(
         runPolicy={
@@ -98,15 +90,7 @@ REFUSED = {
         job_object(KIND, {"Worker": 1}, name="a" * 64),
         f'metadata.name: Invalid value: "{"a" * 64}": should match: must be no more than 63 characters',
     ),
-    "no replica specs": (without(valid(), "spec", "acmeReplicaSpecs"), f"{SPECS}: Required value: must be required"),
     "empty replica specs": (job_object(KIND, {}), f"{SPECS}: Required value: must be required"),
-    "no replicas at all": (
-        job_object(KIND, {"Worker": {}}),
-        (
-            f"[{CONTAINERS}: Required value: must be specified, "
-            f"{CONTAINERS}: Required value: must have at least one container with name acme]"
-        ),
-    ),
     "negative replicas": (
         with_replica(replicas=-1),
         f"{SPECS}[Worker].replicas: Invalid value: -1: must be greater than or equal to 0",
@@ -114,13 +98,6 @@ REFUSED = {
     "more replicas than a job may have": (
         with_replica(replicas=10_001),
         f"{SPECS}[Worker].replicas: Invalid value: 10001: must be less than or equal to 10000, {BOUND}",
-    ),
-    "restart policy": (
-        with_replica(restartPolicy="garbage"),
-        (
-            f'{SPECS}[Worker].restartPolicy: Unsupported value: "garbage": supported values: "Always", "OnFailure", '
-            '"Never", "ExitCode"'
-        ),
     ),
     "too many pods": (
         job_object(KIND, {"Master": 1, "Worker": 10_000}),
@@ -130,18 +107,6 @@ REFUSED = {
         job_object(KIND, {"worker": 1, "WORKER": 1}),
         f'{SPECS}[worker]: Duplicate value: "worker": it is the same as WORKER',
     ),
-    "everything": (
-        job_object(KIND, {"Tracker": {}}, name="A", runPolicy={"managedBy": "x"}),
-        (
-            f'[metadata.name: Invalid value: "A": should match: {DNS_1035}, '
-            'spec.runPolicy.managedBy: Unsupported value: "x": supported values: "kubeflow.org/training-operator", '
-            '"kueue.x-k8s.io/multikueue", '
-            f'{SPECS}[Tracker]: Unsupported value: "Tracker": supported values: "Master", "Worker", '
-            f"{SPECS}[Tracker].template.spec.containers: Required value: must be specified, "
-            f"{SPECS}[Tracker].template.spec.containers: Required value: must have at least one container with name "
-            "acme]"
-        ),
-    ),
 }
 
 
@@ -150,17 +115,7 @@ def test_what_can_never_work_is_refused_in_the_words_of_the_original(obj: JsonOb
     assert validate_job(KIND, obj, None).message == message
 
 
-@pytest.mark.defect("V1-B16")
-def test_types_may_be_written_in_any_case_and_what_has_a_default_be_left_out() -> None:
-    assert validate_job(KIND, job_object(KIND, {"master": 1, "wORKER": 2}), None).allowed
-    assert validate_job(KIND, job_object(KIND, {"Master": replica(KIND), "Worker": replica(KIND)}), None).allowed
-
-
 WARNED = {
-    "cleanPodPolicy": (
-        valid(runPolicy={"cleanPodPolicy": "garbage"}),
-        'spec.runPolicy.cleanPodPolicy: "garbage" is none of All, Running, None, and is taken for All',
-    ),
     "minAvailable": (
         valid(runPolicy={"schedulingPolicy": {"minAvailable": 4}}),
         "spec.runPolicy.schedulingPolicy.minAvailable: the job has 3 pods, so a gang scheduler waits for 4 for ever",
@@ -199,16 +154,6 @@ def test_what_behaves_otherwise_than_its_author_may_think_is_admitted_with_a_war
 ) -> None:
     result = validate_job(KIND, obj, None)
     assert (result.allowed, list(result.warnings)) == (True, [warning])
-
-
-@pytest.mark.defect("V1-B17")
-def test_types_of_a_lenient_kind_are_warned_about() -> None:
-    kind = LenientJob()
-    result = validate_job(kind, job_object(kind, {"Worker": 1, "Workr": 1}), None)
-    assert result.allowed
-    assert result.warnings == [
-        f"{SPECS}[Workr]: its pods run, and have no part in how the job fares; known are: Master, Worker"
-    ]
 
 
 @pytest.mark.parametrize("kind", load_job_kinds(), ids=lambda kind: kind.kind)

@@ -35,27 +35,6 @@ def snapshot(of: JsonObject, runtime: JsonObject) -> JsonObject:
 # --- the runtime ---
 
 
-def test_a_trainjob_on_a_runtime_that_exists_is_admitted() -> None:
-    assert validate(trainjob_object(trainer={"numNodes": 2}), RUNTIME) == ValidationResult([], [])
-
-
-def test_the_former_group_is_taken_for_the_present_one_with_a_warning() -> None:
-    reference = {"name": "rt", "kind": "TrainingRuntime", "apiGroup": "kubeflow.org"}
-    result = validate(trainjob_object(runtimeRef=reference), RUNTIME)
-    assert result.allowed
-    assert result.warnings == [
-        'spec.runtimeRef.apiGroup: "kubeflow.org" is taken for "trainer.kubeflow.org"; write that instead'
-    ]
-
-
-def test_a_deprecated_runtime_is_warned_about() -> None:
-    labels = {"labels": {"trainer.kubeflow.org/support": "deprecated"}}
-    deprecated = {**RUNTIME, "metadata": {**RUNTIME["metadata"], **labels}}
-    (warning,) = validate(trainjob_object(), deprecated).warnings
-    assert warning.startswith('Referenced TrainingRuntime "rt" is deprecated')
-    assert len(warning) <= 256
-
-
 @pytest.mark.defect("B26")
 def test_a_runtime_or_resources_that_cannot_be_used_are_an_answer() -> None:
     resources = {"limits": {"cpu": "many"}}
@@ -169,9 +148,6 @@ def test_every_replicated_job_counts() -> None:
     runtime = runtime_object(replicated_job(), other, policy={"torch": {}})
     assert validate(trainjob_object("a" * 24), runtime).allowed
     assert "a-rather-long-name-of-a-job-11-0-abcde" in validate(trainjob_object("a" * 25), runtime).message
-
-
-# --- runtime patches ---
 
 
 # --- plugins ---

@@ -1,13 +1,15 @@
-"""`trainmaster run` where a TrainJob of the name exists, on an API server on which nobody works."""
+"""`trainmaster run` where a TrainJob of the name exists, or existed: each run finds nothing of the one before it."""
 
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
-from support.commands import eventually
+from support.commands import eventually, run_program
 from support.devcluster.faultycluster import FaultyCluster
 from support.samples import configmap, owner_reference
 from support.team import Team
@@ -158,3 +160,47 @@ async def test_on_a_terminal_it_asks(quiet: tuple[Team, FaultyCluster]) -> None:
     code, _ = await asked("r\n")
     assert code == 0
     assert (await names(team))["digits"] != before["digits"]
+
+
+RUNS = 6
+
+
+def ran(mine: Team, name: str) -> Path:
+    """A file with a line for each time that a job ran."""
+    return mine.directory / f"{name}.ran"
+
+
+def write_program(mine: Team, name: str) -> str:
+    script = f"echo trained; echo >> {ran(mine, name)}"
+    (mine.directory / f"{name}.yaml").write_text(yaml.safe_dump(mine.manifest(name, script)))
+    return f"{name}.yaml"
+
+
+async def by_run(mine: Team) -> None:
+    """`trainmaster run FILE --delete`: the next run follows upon the deletion at once."""
+    file = write_program(mine, "by-run")
+    for _ in range(RUNS):
+        done = await mine.cli("run", file, "--delete")
+        assert (done.code, done.out) == (0, "trained\n"), done.err
+
+
+async def by_kubectl(mine: Team) -> None:
+    """`kubectl delete` that waits, and `kubectl apply` after it."""
+    file = str(mine.directory / write_program(mine, "by-kubectl"))
+
+    async def kubectl(*words: str) -> None:
+        done = await run_program("kubectl", "--kubeconfig", str(mine.kubeconfig), *words)
+        assert done.code == 0, done.err
+
+    for _ in range(RUNS):
+        await kubectl("apply", "--server-side", "-f", file)
+        await kubectl("wait", "--for=condition=Complete", "-f", file, "--timeout=60s")
+        await kubectl("delete", "-f", file)
+
+
+@pytest.mark.timeout(400)
+async def test_each_run_of_a_job_runs_it_once(mine: Team) -> None:
+    """Both ways at once, with names of their own: most of this is waiting."""
+    ways = {"by-run": by_run, **({"by-kubectl": by_kubectl} if shutil.which("kubectl") is not None else {})}
+    await asyncio.gather(*(way(mine) for way in ways.values()))
+    assert {name: len(ran(mine, name).read_text().splitlines()) for name in ways} == dict.fromkeys(ways, RUNS)
