@@ -48,16 +48,17 @@ from trainmaster.controller.reconciling.event_handlers import (
     owner_values,
     priority_of_own,
     priority_of_owned,
+    strip_foreign_objects,
 )
 from trainmaster.controller.reconciling.expectations import UnreadStore
 from trainmaster.controller.reconciling.jobs.decider import JobDecider
-from trainmaster.controller.reconciling.jobs.event_handlers import (
+from trainmaster.controller.reconciling.jobs.observe import (
+    JobStores,
+    OwnedKind,
     job_keys,
-    trim_owned,
     trim_pod,
     trim_service,
 )
-from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.status import only_counters
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.writes import GroupVersionKind
@@ -189,7 +190,9 @@ class TrainingOperator:
         self._children: dict[tuple[object, ...], Informer] = {}
         self._concurrency = configuration.controller.group_kind_concurrency
         self._recorder = recorder
-        self._kinds = [self._make(kind, trim_owned(kinds)) for kind in kinds]
+        self._kinds = [
+            self._make(kind, strip_foreign_objects(*((each.group, each.kind) for each in kinds))) for kind in kinds
+        ]
 
     @property
     def controllers(self) -> list[Controller]:

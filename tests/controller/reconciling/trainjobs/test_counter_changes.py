@@ -11,7 +11,7 @@ from support.world import JOBSET_COMPLETED, World, guarded_world, jobset_of, wor
 
 from trainmaster.controller.kube.cache.store import Store, object_key
 from trainmaster.controller.reconciling.status_writer import COUNTERS_INTERVAL
-from trainmaster.controller.reconciling.trainjobs.lasting_plans import only_counters_change
+from trainmaster.controller.reconciling.trainjobs.event_handlers import only_counters_change
 from trainmaster.runtime.jsontree import JsonObject
 
 

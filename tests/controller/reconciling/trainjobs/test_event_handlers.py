@@ -13,11 +13,12 @@ from support.virtualtime import VirtualClock
 from trainmaster.controller.kube.cache.store import object_key
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.manager.caches import Caches
+from trainmaster.controller.reconciling.event_handlers import strip_foreign_objects
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
+    TRAINJOB_OWNER,
     owner_keys,
     runtime_index_value,
     runtime_index_values,
-    strip_foreign_objects,
 )
 from trainmaster.controller.resources import JOBSETS, TRAINING_RUNTIMES, TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
@@ -123,7 +124,7 @@ def test_of_a_strangers_object_only_its_identity_is_kept() -> None:
         "annotations": {"kubectl.kubernetes.io/last-applied-configuration": "x" * 1000},
         "managedFields": [{"manager": "kubectl"}],
     }
-    trimmed = strip_foreign_objects({"kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
+    trimmed = strip_foreign_objects(TRAINJOB_OWNER)({"kind": "ConfigMap", "metadata": metadata, "data": {"a": "b"}})
     identity = {"name": "big", "namespace": "team", "uid": "u", "resourceVersion": "1"}
     assert trimmed == {"kind": "ConfigMap", "metadata": identity}
 

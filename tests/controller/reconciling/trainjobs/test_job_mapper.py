@@ -13,7 +13,7 @@ from support.series import value_of
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.plugins.observer import PluginCallObserver
 from trainmaster.controller.plugins.threads import PluginThreads
-from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper, ThreadedMapper
+from trainmaster.controller.reconciling.trainjobs.event_handlers import JobMapper, ThreadedMapper
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 from trainmaster.runtime.listers import Watch

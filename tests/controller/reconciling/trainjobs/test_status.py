@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 from support.objects import COMPLETE, SUSPENDED, trainjob_object
 
+from trainmaster.controller.diagnosis.diagnosis import Findings
 from trainmaster.controller.diagnosis.first_failures import FirstFailure, FirstFailures
+from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import status_patch
+from trainmaster.controller.reconciling.trainjobs.observe import Observed
+from trainmaster.controller.reconciling.trainjobs.plan import Plan
 from trainmaster.controller.reconciling.trainjobs.status import next_status
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.framework.interface import StatusReport
@@ -20,15 +24,11 @@ BLOCKED = Problem("RuntimeNotFound", "nowhere")
 
 
 def follow(status: JsonObject, *, suspend: bool = False, **arguments: Any) -> JsonObject:
-    job = parse_trainjob(trainjob_object(suspend=suspend, status=status))
-    defaults: dict[str, Any] = {
-        "report": None,
-        "problem": None,
-        "deadline_exceeded": False,
-        "unsupported_runtime": None,
-        "now": NOW,
-    }
-    return next_status(job, status, **(defaults | arguments))
+    raw = trainjob_object(suspend=suspend, status=status)
+    observed = Observed(parse_trainjob(raw), raw, None, None, {}, StoreListers({}))
+    problem, skipped, now = (arguments.pop(name, None) for name in ("problem", "skipped", "now"))
+    findings = Findings(arguments.pop("first_failures", None), arguments.pop("waiting", None))
+    return next_status(observed, Plan(findings=findings, **arguments), problem, skipped=skipped, now=now or NOW)
 
 
 def failures(*texts: str, is_open: bool = True) -> FirstFailures:

@@ -18,9 +18,8 @@ from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
 from trainmaster.controller.log_context import in_thread
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
-from trainmaster.controller.reconciling.jobs.event_handlers import managed_by
 from trainmaster.controller.reconciling.jobs.objects import Plan
-from trainmaster.controller.reconciling.jobs.observe import JobStores, Observed, observe
+from trainmaster.controller.reconciling.jobs.observe import JobStores, Observed, managed_by, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
 from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff
