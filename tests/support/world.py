@@ -19,8 +19,8 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, R
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQueue
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
-from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.outcomes import (
     Done,
     ExpectationsPending,

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.controller.reconciling.drift import Drift, drift, drift_of_created
-from trainmaster.controller.reconciling.managedfields import owned_fields_of
+from trainmaster.controller.reconciling.drift import Drift, drift, drift_of_created, owned_fields_of
 from trainmaster.devcluster.apiserver.apply import apply, update
 from trainmaster.devcluster.apiserver.schema import Schema
 from trainmaster.runtime.jsontree import JsonObject

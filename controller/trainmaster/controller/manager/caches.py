@@ -32,6 +32,7 @@ from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, WrittenBesideStore, served_by
 from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
     ConcernedKeys,
@@ -48,7 +49,6 @@ from trainmaster.controller.reconciling.event_handlers import (
 )
 from trainmaster.controller.reconciling.expectations import Echoes, Expectations, UnreadStore
 from trainmaster.controller.reconciling.listers import StoreListers
-from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
     TRAINJOB_OWNER,

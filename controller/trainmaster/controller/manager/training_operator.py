@@ -38,7 +38,7 @@ from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager import other_operator
 from trainmaster.controller.manager.other_operator import OtherOperator
 from trainmaster.controller.operator_namespace import operator_namespace
-from trainmaster.controller.reconciling import rights, status_writer
+from trainmaster.controller.reconciling import rights
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
@@ -115,7 +115,6 @@ def policy_rules(configuration: Configuration, kinds: Iterable[JobKind]) -> Iter
             if watch.reads:
                 yield _read(watched_resource(watch), kind.controller_name)
         yield from rights.job_rules(kind, resource)
-        yield from status_writer.policy_rules(resource, kind.controller_name)
 
 
 def _read(resource: Resource, needed_by: str, *, optional: bool = False) -> PolicyRule:

@@ -24,7 +24,7 @@ from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, WorkQueue
-from trainmaster.controller.reconciling.managedfields import strip_managed_fields
+from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 OWNER_INDEX: Final = "owner"

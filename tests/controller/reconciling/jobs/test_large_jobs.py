@@ -23,7 +23,7 @@ from trainmaster.controller.reconciling.jobs.decider import (
 from trainmaster.controller.reconciling.jobs.objects import MOST_CREATIONS, Plan
 from trainmaster.controller.reconciling.jobs.observe import observe
 from trainmaster.controller.reconciling.jobs.plan import plan
-from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff
+from trainmaster.controller.reconciling.jobs.replicas import RestartBackoff
 from trainmaster.controller.reconciling.outcomes import ExpectationsPending
 from trainmaster.runtime.jobs.defaulting import parse_job
 from trainmaster.runtime.jobs.validation import validate_job

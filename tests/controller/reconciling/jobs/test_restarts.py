@@ -8,7 +8,7 @@ from support.series import value_of
 from support.virtualtime import VirtualClock
 
 from trainmaster.controller.kube.rest.errors import Forbidden
-from trainmaster.controller.reconciling.jobs.restarts import (
+from trainmaster.controller.reconciling.jobs.replicas import (
     FIRST_DELAY,
     FORGOTTEN_AFTER,
     FREE,

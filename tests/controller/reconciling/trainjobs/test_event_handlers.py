@@ -141,3 +141,8 @@ def test_a_job_that_names_no_kind_means_a_cluster_training_runtime() -> None:
     job = trainjob_object()
     del job["spec"]["runtimeRef"]["kind"]
     assert list(runtime_index_values(job)) == [runtime_index_value("ClusterTrainingRuntime", "rt")]
+
+
+def test_what_has_no_namespace_concerns_no_trainjob() -> None:
+    """Plugins may watch kinds that belong to no namespace."""
+    assert owner_keys({"kind": "ClusterRole", "metadata": {"name": "big"}}) == []

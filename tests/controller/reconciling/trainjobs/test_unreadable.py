@@ -10,11 +10,11 @@ from support.objects import runtime_object, trainjob_object
 from support.world import World, jobset_of, world_with
 
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.reconciling.drift import Drift, drift
-from trainmaster.controller.reconciling.managedfields import managers_of, owned_fields_of
+from trainmaster.controller.reconciling.drift import Drift, drift, owned_fields_of
 from trainmaster.controller.reconciling.outcomes import DONE, TerminalError
 from trainmaster.controller.reconciling.trainjobs import decider
 from trainmaster.controller.reconciling.trainjobs.observe import DeletedWorkloads
+from trainmaster.controller.reconciling.write_backoff import managers_of
 from trainmaster.runtime.api import parse_trainjob
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.snapshot import build_snapshot, encode_runtime

@@ -32,7 +32,7 @@ from trainmaster.controller.reconciling.jobs.objects import Plan
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.observe import observe as observe_job
 from trainmaster.controller.reconciling.jobs.plan import plan as plan_job
-from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff
+from trainmaster.controller.reconciling.jobs.replicas import RestartBackoff
 from trainmaster.controller.reconciling.trainjobs.observe import observe
 from trainmaster.controller.reconciling.trainjobs.plan import plan
 from trainmaster.controller.resources import watched_resource

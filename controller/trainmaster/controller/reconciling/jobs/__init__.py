@@ -2,8 +2,8 @@
 
 - `decider`: what the way of `reconciling.reconciler` asks about one kind;
 - `observe`: what the caches keep of what belongs to jobs, which jobs an event of it concerns, what they say about one;
-- `replicas`: which pods of a type there are, lack, or are to be replaced (pure);
-- `restarts`: how failed pods count towards `backoffLimit`, and how long each waits until it is replaced;
+- `replicas`: which pods of a type there are, lack, or are to be replaced, how failed pods count towards `backoffLimit`,
+  and how long each waits until it is replaced;
 - `plan`: which writes bring the cluster to where the job wants it, and the status that follows; deadline and time to
   live (pure);
 - `objects`: which objects that creates or applies (pure);

@@ -22,7 +22,7 @@ from trainmaster.controller.reconciling.jobs.objects import Plan
 from trainmaster.controller.reconciling.jobs.observe import JobStores, Observed, managed_by, observe
 from trainmaster.controller.reconciling.jobs.plan import plan
 from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
-from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff
+from trainmaster.controller.reconciling.jobs.replicas import RestartBackoff
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.writes import JobEvent
 from trainmaster.metrics.jobs import JobsMetrics

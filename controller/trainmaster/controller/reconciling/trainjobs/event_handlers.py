@@ -57,8 +57,8 @@ _LOGGED: Final = 10
 
 def owner_keys(obj: JsonObject) -> list[str]:
     """The TrainJob that controls an object, by group and kind (E-3); the reconciler checks the UID."""
-    namespace = obj["metadata"]["namespace"]
-    return [intern(f"{namespace}/{name}") for group, kind, name in controllers(obj) if (group, kind) == TRAINJOB_OWNER]
+    metadata = obj["metadata"]
+    return [intern(f"{metadata['namespace']}/{name}") for *of, name in controllers(obj) if tuple(of) == TRAINJOB_OWNER]
 
 
 def usual_owner(key: str) -> str:

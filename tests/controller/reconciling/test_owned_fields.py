@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainmaster.controller.reconciling.managedfields import (
+from trainmaster.controller.reconciling.drift import (
     OWNED_FIELDS,
     owned_fields,
     owned_fields_of,
