@@ -122,7 +122,7 @@ class World:
         self.deleted_workloads = DeletedWorkloads(self.trainjobs)
         self.diagnosis_queue = WorkQueue(clock=self.clock)
         self.diagnosis = Diagnosis(
-            self,
+            cast("KubeClient", self),
             self.diagnosis_queue,
             trainjobs=self.trainjobs,
             jobsets=self.stores[JOBSETS.api_version, JOBSETS.kind],

@@ -13,7 +13,7 @@ from support.objects import trainjob_object
 from support.observed_jobs import ObservedJobs, condition, training_job
 
 from trainmaster.controller.container_failures import ContainerFailure
-from trainmaster.controller.diagnosis.first_failures import FirstFailures
+from trainmaster.controller.diagnosis.conditions import FirstFailures
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.job_metrics.failure_cause import (
     EXIT_CLASSES,

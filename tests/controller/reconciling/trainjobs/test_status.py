@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from support.objects import COMPLETE, SUSPENDED, trainjob_object
 
+from trainmaster.controller.diagnosis.conditions import FirstFailure, FirstFailures
 from trainmaster.controller.diagnosis.diagnosis import Findings
-from trainmaster.controller.diagnosis.first_failures import FirstFailure, FirstFailures
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.status_writer import status_patch
