@@ -13,7 +13,7 @@ from support.vitals import calls_of, counted_calls
 
 from trainmaster.controller.kube.rest.errors import Forbidden
 from trainmaster.controller.reconciling.applier import LARGEST_BATCH
-from trainmaster.controller.reconciling.jobs.pod_warnings import PodWarnings
+from trainmaster.controller.reconciling.jobs.decider import PodWarnings
 from trainmaster.controller.reconciling.outcomes import DONE, UNTIL_FREED, Requeue
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jobs.defaulting import parse_job
