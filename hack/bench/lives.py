@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from bench import samples
-from trainmaster.controller.diagnosis.waiting import kept, waiting_condition
+from trainmaster.controller.diagnosis.conditions import kept, waiting_condition
 from trainmaster.controller.job_metrics.observer import TrainJobObserver
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store

@@ -20,7 +20,7 @@ from support.manifests import ROOT
 from support.rights import Recording
 from support.stack import manager
 from support.training import found, until
-from trainmaster.devcluster.apiserver.filters.recording import VARIABLE
+from trainmaster.devcluster.apiserver.filters.authorization import VARIABLE
 
 from trainmaster.controller.configuration import TrainingOperator
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource

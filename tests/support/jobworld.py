@@ -14,11 +14,10 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, KubeError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
-from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values, strip_foreign_objects
 from trainmaster.controller.reconciling.expectations import UnreadStore
 from trainmaster.controller.reconciling.jobs.decider import JobDecider
-from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned, trim_pod, trim_service
-from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
+from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind, trim_pod, trim_service
 from trainmaster.controller.reconciling.jobs.status import only_counters
 from trainmaster.controller.reconciling.outcomes import Outcome
 from trainmaster.controller.reconciling.reconciler import Reconciler
@@ -247,7 +246,8 @@ class JobWorld:
     def _show(self, obj: JsonObject) -> None:
         kind, shown = obj["kind"], copy_tree(obj)
         if kind != self.kind.kind:
-            trim = {PODS.kind: trim_pod, SERVICES.kind: trim_service}.get(kind, trim_owned([self.kind]))
+            ours = strip_foreign_objects((self.kind.group, self.kind.kind))
+            trim = {PODS.kind: trim_pod, SERVICES.kind: trim_service}.get(kind, ours)
             shown = trim(shown)
         if isinstance(self._by_kind[kind], UnreadStore):
             return

@@ -19,8 +19,8 @@ from trainmaster.controller.kube.rest.resources import CONFIGMAPS, NAMESPACES, R
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, WorkQueue
 from trainmaster.controller.plugins.guard import PluginGuard
 from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
-from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.outcomes import (
     Done,
     ExpectationsPending,
@@ -122,7 +122,7 @@ class World:
         self.deleted_workloads = DeletedWorkloads(self.trainjobs)
         self.diagnosis_queue = WorkQueue(clock=self.clock)
         self.diagnosis = Diagnosis(
-            self,
+            cast("KubeClient", self),
             self.diagnosis_queue,
             trainjobs=self.trainjobs,
             jobsets=self.stores[JOBSETS.api_version, JOBSETS.kind],

@@ -3,6 +3,5 @@
 - `diagnosis`: when something is read, by a controller of its own, and what was found, which reconcilers observe;
 - `reading`: reads the pods of a JobSet, and what controllers say of Jobs and pods that they cannot make;
 - `counts`: what the counts of a JobSet say (pure);
-- `first_failures`: the first failure of each attempt, in the words that its owner reads (pure);
-- `waiting`: the condition Waiting (pure).
+- `conditions`: ContainerFailed, with the first failure of each attempt, and Waiting, as their owners read them (pure).
 """

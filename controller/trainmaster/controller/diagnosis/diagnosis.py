@@ -32,11 +32,10 @@ from typing import Final, NamedTuple
 import structlog
 
 from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING, find_condition, is_true, stored_status
+from trainmaster.controller.diagnosis.conditions import FirstFailures, read_condition, waiting_condition
 from trainmaster.controller.diagnosis.counts import Counts, counts_of, fails, is_ready, lacks_pods, stuck
-from trainmaster.controller.diagnosis.first_failures import FirstFailures, read_condition
 from trainmaster.controller.diagnosis.reading import (
     PodFailures,
-    Reader,
     Unread,
     overcome,
     read_failed_pods,
@@ -44,12 +43,12 @@ from trainmaster.controller.diagnosis.reading import (
     read_refused_pods,
     replaced,
 )
-from trainmaster.controller.diagnosis.waiting import waiting_condition
 from trainmaster.controller.explain.explanation import PATIENCE
 from trainmaster.controller.explain.findings import Event
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.clock import Clock, time_text
 from trainmaster.controller.kube.events.recorder import Recorder
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.controller.kube.workqueue.queue import WorkQueue
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, JOBSET_FAILED
@@ -183,7 +182,7 @@ class Diagnosis:
 
     def __init__(
         self,
-        client: Reader,
+        client: KubeClient,
         queue: WorkQueue,
         *,
         trainjobs: StoreReader,

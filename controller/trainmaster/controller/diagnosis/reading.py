@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Awaitable, Iterable, Iterator, Sequence
 from datetime import timedelta
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -27,11 +27,12 @@ from trainmaster.controller.container_failures import (
     ContainerFailure,
     container_failures,
 )
+from trainmaster.controller.diagnosis.conditions import kept
 from trainmaster.controller.diagnosis.counts import without_jobs
-from trainmaster.controller.diagnosis.waiting import kept
 from trainmaster.controller.explain.findings import Event, parse_event
 from trainmaster.controller.explain.pods import is_running
 from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import PODS, Resource
@@ -69,22 +70,6 @@ _STALE: Final = timedelta(minutes=20)
 """Age from which an event of a refused Job says nothing any more: JobSet's controller has been trying again since."""
 
 
-class Reader(Protocol):
-    """Reads pods and events from the server."""
-
-    async def list(
-        self,
-        resource: Resource,
-        namespace: str | None,
-        *,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int | None,
-        continue_token: str | None = None,
-    ) -> JsonObject:
-        """Read a collection, or a page of it; raises errors of the client."""
-
-
 class Unread(Exception):
     """The server did not answer; its cause is the error."""
 
@@ -118,12 +103,12 @@ class PodFailures(NamedTuple):
     """What is kept of what it tells."""
 
 
-async def read_failed_pods(client: Reader, clock: Clock, jobset: JsonObject) -> list[PodFailures]:
+async def read_failed_pods(client: KubeClient, clock: Clock, jobset: JsonObject) -> list[PodFailures]:
     """Return what the pods of a JobSet tell of failures, those without any included; raises `Unread`."""
     return await _answer(_read_pods(client, jobset), clock, jobset, "the pods of a failing TrainJob")
 
 
-async def _read_pods(client: Reader, jobset: JsonObject) -> list[PodFailures]:
+async def _read_pods(client: KubeClient, jobset: JsonObject) -> list[PodFailures]:
     namespace, selector = jobset["metadata"]["namespace"], f"{JOBSET_LABEL}={jobset['metadata']['name']}"
     found: list[PodFailures] = []
     waiting = 0
@@ -139,7 +124,7 @@ async def _read_pods(client: Reader, jobset: JsonObject) -> list[PodFailures]:
             return found
 
 
-async def read_refused_jobs(client: Reader, clock: Clock, jobset: JsonObject) -> str | None:
+async def read_refused_jobs(client: KubeClient, clock: Clock, jobset: JsonObject) -> str | None:
     """Return why a JobSet lacks Jobs, by the newest event about some of them; None if none says; raises `Unread`."""
     selector = f"involvedObject.uid={jobset['metadata']['uid']},reason={JOB_CREATION_FAILED}"
     reading = _read_events(client, jobset, [selector])
@@ -149,7 +134,7 @@ async def read_refused_jobs(client: Reader, clock: Clock, jobset: JsonObject) ->
     return next((f'the Jobs of JobSet "{jobset["metadata"]["name"]}" are refused: {note}' for note in about), None)
 
 
-async def read_refused_pods(client: Reader, clock: Clock, jobset: JsonObject) -> list[Event]:
+async def read_refused_pods(client: KubeClient, clock: Clock, jobset: JsonObject) -> list[Event]:
     """Return the events that tell why the first Job of each ReplicatedJob has no pods; raises `Unread`."""
     jobs = (jobset.get("spec") or {}).get("replicatedJobs") or ()
     names = [f"{jobset['metadata']['name']}-{each['name']}-0" for each in jobs]
@@ -158,7 +143,7 @@ async def read_refused_pods(client: Reader, clock: Clock, jobset: JsonObject) ->
     return await _answer(reading, clock, jobset, "events of Jobs that have no pods")
 
 
-async def _read_events(client: Reader, jobset: JsonObject, selectors: Iterable[str]) -> list[Event]:
+async def _read_events(client: KubeClient, jobset: JsonObject, selectors: Iterable[str]) -> list[Event]:
     found: list[Event] = []
     for selector in selectors:
         namespace = jobset["metadata"]["namespace"]

@@ -10,7 +10,7 @@ from typing import Final
 from trainmaster.controller.conditions import is_true, stored_status
 from trainmaster.controller.explain.state import State
 from trainmaster.controller.kube.cache.delta import Delta
-from trainmaster.controller.reconciling.jobs.event_handlers import managed_by
+from trainmaster.controller.reconciling.jobs.observe import managed_by
 from trainmaster.metrics.jobs import JOBS
 from trainmaster.metrics.series import Amounts
 from trainmaster.runtime.jobs.constants import (

@@ -2,7 +2,7 @@
 
 Guarantees:
 - E-3, E-4: a change enqueues the TrainJobs that the object belongs to after it, and those it belonged to before; also
-  when the function of a plugin that says so fails (see `job_mapper`).
+  when the function of a plugin that says so fails (see `JobMapper`).
 - E-6: a runtime finds the TrainJobs that wait for it by an index, and decodes none of them.
 - B27: how a workload ended is remembered when it is deleted, from before the first TrainJob is reconciled.
 - E-7: a kind that the cluster does not serve, or that only plugins read and the manager may not, holds nobody up but
@@ -32,6 +32,7 @@ from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager.cache_sync import CacheSync
 from trainmaster.controller.manager.scopes import JoinedStore, Scope, WrittenBesideStore, served_by
 from trainmaster.controller.plugins.threads import PluginThreads
+from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
     ConcernedKeys,
@@ -44,20 +45,21 @@ from trainmaster.controller.reconciling.event_handlers import (
     priority_of_other,
     priority_of_own,
     priority_of_owned,
+    strip_foreign_objects,
 )
 from trainmaster.controller.reconciling.expectations import Echoes, Expectations, UnreadStore
 from trainmaster.controller.reconciling.listers import StoreListers
-from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.trainjobs.event_handlers import (
     RUNTIME_INDEX,
+    TRAINJOB_OWNER,
+    JobMapper,
+    ThreadedMapper,
     config_map_keys,
     owner_keys,
     runtime_index_value,
     runtime_index_values,
-    strip_foreign_objects,
     usual_owner,
 )
-from trainmaster.controller.reconciling.trainjobs.job_mapper import JobMapper, ThreadedMapper
 from trainmaster.controller.reconciling.trainjobs.observe import CONFIG_MAP, DeletedWorkloads
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES, TRAINJOBS, watched_resource
@@ -336,7 +338,7 @@ def _informer_for(
         metadata_only=scope.metadata_only,
         optional=all(watch.optional for watch in watches),
         absent_if_denied=not any(watch.required or watch in OWN_WATCHES for watch in watches),
-        transform=strip_foreign_objects if scope.owned_only else strip_managed_fields,
+        transform=strip_foreign_objects(TRAINJOB_OWNER) if scope.owned_only else strip_managed_fields,
         name=None if first else f"{resource.name}[{scope}]",
     )
     return new(resource, options)

@@ -16,9 +16,9 @@ from trainmaster.controller.kube.events import recorder
 from trainmaster.controller.kube.leaderelection import lease, other_leaders
 from trainmaster.controller.kube.rest.policyrule import TRAINING_OPERATOR, PolicyRule
 from trainmaster.controller.manager import caches, training_operator
-from trainmaster.controller.reconciling import rights, runtimes, status_writer
+from trainmaster.controller.reconciling import rights, runtimes
 from trainmaster.controller.reconciling.trainjobs import observe
-from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINJOBS
+from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES
 from trainmaster.controller.server import authentication
 from trainmaster.controller.statusserver import authorizer
 from trainmaster.runtime.api.constants import TRAIN_JOB_STATUS_GATE
@@ -59,7 +59,6 @@ def _policy_rules(
     yield from caches.policy_rules(watches, configuration.watch_namespaces)
     yield from rights.trainjob_rules(watches)
     yield from observe.POLICY_RULES
-    yield from status_writer.policy_rules(TRAINJOBS, "trainjob_controller")
     yield from reading.policy_rules(watches)
     yield from runtimes.POLICY_RULES
     yield from recorder.policy_rules(namespace)

@@ -38,7 +38,7 @@ from trainmaster.controller.kube.workqueue.queue import LOW_PRIORITY, WorkQueue
 from trainmaster.controller.manager import other_operator
 from trainmaster.controller.manager.other_operator import OtherOperator
 from trainmaster.controller.operator_namespace import operator_namespace
-from trainmaster.controller.reconciling import rights, status_writer
+from trainmaster.controller.reconciling import rights
 from trainmaster.controller.reconciling.controller import Controller
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
@@ -48,16 +48,17 @@ from trainmaster.controller.reconciling.event_handlers import (
     owner_values,
     priority_of_own,
     priority_of_owned,
+    strip_foreign_objects,
 )
 from trainmaster.controller.reconciling.expectations import UnreadStore
 from trainmaster.controller.reconciling.jobs.decider import JobDecider
-from trainmaster.controller.reconciling.jobs.event_handlers import (
+from trainmaster.controller.reconciling.jobs.observe import (
+    JobStores,
+    OwnedKind,
     job_keys,
-    trim_owned,
     trim_pod,
     trim_service,
 )
-from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.status import only_counters
 from trainmaster.controller.reconciling.reconciler import Reconciler
 from trainmaster.controller.reconciling.writes import GroupVersionKind
@@ -114,7 +115,6 @@ def policy_rules(configuration: Configuration, kinds: Iterable[JobKind]) -> Iter
             if watch.reads:
                 yield _read(watched_resource(watch), kind.controller_name)
         yield from rights.job_rules(kind, resource)
-        yield from status_writer.policy_rules(resource, kind.controller_name)
 
 
 def _read(resource: Resource, needed_by: str, *, optional: bool = False) -> PolicyRule:
@@ -189,7 +189,9 @@ class TrainingOperator:
         self._children: dict[tuple[object, ...], Informer] = {}
         self._concurrency = configuration.controller.group_kind_concurrency
         self._recorder = recorder
-        self._kinds = [self._make(kind, trim_owned(kinds)) for kind in kinds]
+        self._kinds = [
+            self._make(kind, strip_foreign_objects(*((each.group, each.kind) for each in kinds))) for kind in kinds
+        ]
 
     @property
     def controllers(self) -> list[Controller]:

@@ -7,7 +7,8 @@ Guarantees:
 - C-12, A-7: what an apply would leave as it is, is not written; what it would change, is (KEP-555).
 - A-2: that includes what we own and no longer want, and what we want and no longer own: others may remove that.
 - A-6: which lists are maps, by which keys, which are sets and which are atomic is read off our own entry in the
-  managedFields. There the server has written down what it made of our last apply, by the schema that it has.
+  managedFields (KEP-555, FieldsV1). There the server has written down what it made of our last apply, by its schema.
+  Clients may write there what they like, so whatever has another shape than it should have is passed over.
 - Fields of others are no difference: neither theirs in maps, nor their items of lists that are maps or sets.
 
 What cannot be told from the object alone is `Drift.POSSIBLE`. The items of an atomic list, for instance, may have more
@@ -16,22 +17,25 @@ fields than we want because the server adds defaults, or because we used to want
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import orjson
 
-from trainmaster.controller.reconciling.managedfields import (
-    Identity,
-    Path,
-    as_object,
-    identity_of,
-    is_hashable,
-    key_names,
-)
+from trainmaster.runtime.api.constants import FIELD_MANAGER
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
+Path: TypeAlias = tuple[str, ...]
+"""The path of a field, in the elements of FieldsV1: `f:spec`, `k:{"name":"node"}`."""
+
+Identity: TypeAlias = tuple[Any, ...]
+"""What identifies an item of a list: the values of its keys, or of a set the value itself."""
+
+OWNED_FIELDS: Final = "ownedFields"
+"""Where, in the metadata, `strip_managed_fields` keeps what we own of an object: the text of that entry."""
 _IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata"})
 _UNTRACKED_METADATA: Final = frozenset({"name", "namespace", "uid", "resourceVersion"})
 """What identifies an object is owned by nobody."""
@@ -252,3 +256,93 @@ def _element(item: Any, keys: tuple[str, ...] | None) -> str:
     if keys is None or not isinstance(item, dict):
         return f"v:{orjson.dumps(item).decode()}"
     return f"k:{orjson.dumps({key: item[key] for key in keys if key in item}).decode()}"
+
+
+def strip_managed_fields(obj: JsonObject) -> JsonObject:
+    """Strip an object that we apply of its managedFields; our own entry stays, as text (`owned_fields`)."""
+    metadata = obj["metadata"]
+    entry = _our_entry_of(metadata.pop("managedFields", None))
+    if entry is not None:
+        metadata[OWNED_FIELDS] = entry
+    return obj
+
+
+def owned_fields(obj: JsonObject) -> JsonObject | None:
+    """Return what we own by apply of a stripped object, apart from the status; None if we never applied it."""
+    text = obj["metadata"].get(OWNED_FIELDS)
+    if text is None:
+        return None
+    # What cannot be read is as before a first apply: the next one brings order.
+    return owned_fields_of({"metadata": {"managedFields": [_decoded(text)]}}, FIELD_MANAGER)
+
+
+def _decoded(text: str) -> Any:
+    try:
+        return load_json(text)
+    except JsonError:
+        return None
+
+
+def _our_entry_of(fields: Any) -> str | None:
+    for entry in managed_entries({"metadata": {"managedFields": fields}}):
+        if _is_of(entry, FIELD_MANAGER):
+            try:
+                return orjson.dumps(entry).decode()
+            except orjson.JSONEncodeError:
+                return None  # nested more deeply than anybody reads
+    return None
+
+
+def owned_fields_of(obj: JsonObject, manager: str) -> JsonObject | None:
+    """Extract what a manager owns by apply, apart from the status; None if it never applied the object."""
+    for entry in managed_entries(obj):
+        if _is_of(entry, manager):
+            return as_object(entry.get("fieldsV1"))
+    return None
+
+
+def _is_of(entry: JsonObject, manager: str) -> bool:
+    return entry.get("manager") == manager and entry.get("operation") == "Apply" and not entry.get("subresource")
+
+
+def managed_entries(obj: JsonObject) -> Iterator[JsonObject]:
+    """Return the entries of managedFields that are some: clients may write there what they like."""
+    entries = obj["metadata"].get("managedFields")
+    return filter(as_object, entries) if isinstance(entries, list) else iter(())
+
+
+def parse_element(element: str) -> Any:
+    """Read the JSON in a path element that names an item of a list; None if there is none in it."""
+    try:
+        return load_json(element[2:])
+    except JsonError:
+        return None
+
+
+def key_names(elements: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the fields that identify the items of a list; None for a set."""
+    return next(filter(None, map(_key_names, elements)), None)
+
+
+@lru_cache(maxsize=4096)
+def _key_names(element: str) -> tuple[str, ...] | None:
+    keys = parse_element(element) if element.startswith("k:") else None
+    return tuple(keys) if isinstance(keys, dict) else None
+
+
+@lru_cache(maxsize=4096)
+def identity_of(element: str) -> Identity | None:
+    """Read the identity in a path element; the same few of them come again and again."""
+    value = parse_element(element)
+    identity = tuple(value.values()) if element.startswith("k:") and isinstance(value, dict) else (value,)
+    return identity if is_hashable(identity) else None
+
+
+def is_hashable(identity: Identity) -> bool:
+    """Tell whether this identifies anything: keys of lists are plain values."""
+    return not any(isinstance(value, dict | list) for value in identity)
+
+
+def as_object(value: Any) -> JsonObject:
+    """Return a value that should be an object; an empty one if it is none."""
+    return value if isinstance(value, dict) else {}

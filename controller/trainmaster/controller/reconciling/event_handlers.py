@@ -1,6 +1,7 @@
-"""From events to keys: to which job an object belongs, which keys a change concerns, and how urgent it is.
+"""From events to keys: to which job an object belongs, which keys a change concerns, how urgent it is, what is cached.
 
 Guarantees:
+- E-3: an owner is found by group and kind, whatever its version; the reconciler finds what it owns by its UID.
 - E-4: a change concerns what the object belongs to after it, and what it belonged to before.
 - What it belonged to before is remembered, or else read from the state before if it belongs to something else now. A
   state that cannot be read takes nothing away from those before and after it.
@@ -11,17 +12,19 @@ Guarantees:
   them.
 - What a reconcile has written itself comes back without a priority: what it has created is an addition, and a status
   or a label of the reconciled object is nothing that somebody waits for.
+- S-16, S-17: what nobody reads is dropped before it is cached, and dropping it twice changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, WorkQueue
+from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 OWNER_INDEX: Final = "owner"
@@ -55,6 +58,23 @@ def owner_values(obj: JsonObject) -> list[str]:
         for reference in metadata.get("ownerReferences") or []
         if reference.get("controller") and reference.get("uid")
     ]
+
+
+def controllers(obj: JsonObject) -> Iterator[tuple[str, str, str]]:
+    """Return group, kind and name of what controls an object, or says so."""
+    for each in obj["metadata"].get("ownerReferences") or []:
+        if each.get("controller"):
+            yield str(each.get("apiVersion")).partition("/")[0], str(each.get("kind")), str(each.get("name"))
+
+
+def strip_foreign_objects(*owners: tuple[str, str]) -> Callable[[JsonObject], JsonObject]:
+    """Return the transform of a kind that we apply: of what none of these kinds controls only its identity stays."""
+
+    def strip(obj: JsonObject) -> JsonObject:
+        is_ours = any(controller[:2] in owners for controller in controllers(obj))
+        return strip_managed_fields(obj) if is_ours else strip_to_identity(obj)
+
+    return strip
 
 
 def strip_to_identity(obj: JsonObject, *, metadata: Collection[str] = ()) -> JsonObject:

@@ -1,8 +1,9 @@
-"""The rights that it takes to write what jobs consist of, and to own it."""
+"""The rights that it takes to write what jobs consist of, to own it, and to write the statuses of jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Final
 
 from trainmaster.controller.kube.rest.policyrule import PolicyRule
@@ -26,26 +27,14 @@ def trainjob_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
     for watch in watches:
         if not watch.writes:
             continue
-        resource = watched_resource(watch)
-        yield PolicyRule(
-            resource=resource,
-            verbs=("create",) if watch.creates_only else ("create", "patch"),
-            needed_by=watch.declared_by,
-            reason="build what a TrainJob consists of",
-        )
-        yield PolicyRule(
-            resource=resource,
-            verbs=("get",),
-            needed_by=watch.declared_by,
-            reason="find out whose an object is that stands in the way, and who undoes our writes",
+        rule = partial(PolicyRule, resource=watched_resource(watch), needed_by=watch.declared_by)
+        verbs = ("create",) if watch.creates_only else ("create", "patch")
+        yield rule(verbs=verbs, reason="build what a TrainJob consists of")
+        yield rule(
+            verbs=("get",), reason="find out whose an object is that stands in the way, and who undoes our writes"
         )
         if watch.workload:
-            yield PolicyRule(
-                resource=resource,
-                verbs=("delete",),
-                needed_by=watch.declared_by,
-                reason="stop a TrainJob that has exceeded its activeDeadlineSeconds",
-            )
+            yield rule(verbs=("delete",), reason="stop a TrainJob that has exceeded its activeDeadlineSeconds")
 
 
 def job_rules(kind: JobKind, resource: Resource) -> Iterator[PolicyRule]:
@@ -88,25 +77,16 @@ def pod_rules(*, has_services: bool) -> Iterator[PolicyRule]:
 
 
 def owner_rules(resource: Resource, *, needed_by: str) -> Iterator[PolicyRule]:
-    """Return the rights that it takes to own objects.
+    """Return the rights that it takes to own objects, and to write the statuses of their owners.
 
     Args:
         resource: The kind of the owners.
         needed_by: Who reconciles them.
     """
-    yield PolicyRule(
-        resource=resource, verbs=("get",), needed_by=needed_by, reason="build nothing for a job that is gone"
-    )
-    yield PolicyRule(
-        resource=resource,
-        verbs=("delete",),
-        needed_by=needed_by,
-        reason="end what has outlived ttlSecondsAfterFinished",
-    )
-    yield PolicyRule(
-        resource=resource,
-        subresource="finalizers",
-        verbs=("update",),
-        needed_by=needed_by,
-        reason="own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)",
-    )
+    rule = partial(PolicyRule, resource=resource, needed_by=needed_by)
+    yield rule(verbs=("get",), reason="build nothing for a job that is gone")
+    yield rule(verbs=("delete",), reason="end what has outlived ttlSecondsAfterFinished")
+    owns = "own objects with blockOwnerDeletion, where OwnerReferencesPermissionEnforcement is on (OpenShift)"
+    yield rule(subresource="finalizers", verbs=("update",), reason=owns)
+    yield rule(verbs=("get",), reason="find out who keeps undoing our status")
+    yield rule(subresource="status", verbs=("patch",), reason="write the status")

@@ -12,7 +12,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -21,7 +21,6 @@ from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.kube.rest.policyrule import PolicyRule
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.expectations import Expectations
 from trainmaster.controller.reconciling.problems import ProblemReporter
@@ -35,16 +34,6 @@ COUNTERS_INTERVAL: Final = 1.0
 
 _STATUS: Final = "the status"
 _TIMES: Final = frozenset({"lastTransitionTime", "lastUpdateTime"})
-
-
-def policy_rules(resource: Resource, needed_by: str) -> Iterator[PolicyRule]:
-    """Return the rights that it takes to write the statuses of a kind."""
-    yield PolicyRule(
-        resource=resource, verbs=("get",), needed_by=needed_by, reason="find out who keeps undoing our status"
-    )
-    yield PolicyRule(
-        resource=resource, subresource="status", verbs=("patch",), needed_by=needed_by, reason="write the status"
-    )
 
 
 class StatusWriter:

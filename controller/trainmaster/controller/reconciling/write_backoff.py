@@ -24,8 +24,14 @@ from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.kube.rest.resources import Resource
-from trainmaster.controller.reconciling.drift import differences
-from trainmaster.controller.reconciling.managedfields import format_path, managers_of, owned_fields_of
+from trainmaster.controller.reconciling.drift import (
+    Path,
+    as_object,
+    differences,
+    managed_entries,
+    owned_fields_of,
+    parse_element,
+)
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -164,6 +170,48 @@ async def find_field_conflict(
     paths = [difference.path for difference in differences(desired, live, owned_fields)]
     managers = [manager for path in paths for manager in managers_of(live, path)]
     return FieldConflict([format_path(path) for path in paths], list(dict.fromkeys(managers)))
+
+
+def managers_of(obj: JsonObject, path: Path) -> list[str]:
+    """Name the field managers of a path in an object; one that owns all of what is around it counts."""
+    found: dict[str, None] = {}
+    for entry in managed_entries(obj):
+        fields: JsonObject | None = as_object(entry.get("fieldsV1")) or None
+        for element in path:
+            if not fields:
+                break
+            fields = as_object(fields[element]) if element in fields else _similar_item(fields, element)
+        if fields is not None:
+            found[str(entry.get("manager"))] = None
+    return list(found)
+
+
+def format_path(path: Path) -> str:
+    """Write a path as people do: `spec.replicatedJobs[name=node].replicas`."""
+    text = ""
+    for element in path:
+        kind, _, rest = element.partition(":")
+        if kind == "f":
+            text += f".{rest}"
+        elif kind == "k":
+            text += "".join(f"[{key}={value}]" for key, value in as_object(parse_element(element)).items())
+        else:
+            text += f"[{rest}]"
+    return text.removeprefix(".")
+
+
+def _similar_item(fields: JsonObject, element: str) -> JsonObject | None:
+    """Find an item of a list by the part of its key that we know; the server adds the rest (a port's protocol)."""
+    if not element.startswith("k:"):
+        return None
+    wanted = as_object(parse_element(element))
+    for name, below in fields.items():
+        if not name.startswith("k:"):
+            continue
+        keys = as_object(parse_element(name))
+        if all(key in keys and keys[key] == value for key, value in wanted.items()):
+            return as_object(below)
+    return None
 
 
 def digest(content: Any) -> int:

@@ -181,7 +181,7 @@ async def test_a_right_that_is_given_later_is_noticed(both: tuple[Team, FaultyCl
     refusal = cluster.faults.add(Refuse(403), resource="nodes")
     async with informers(team) as found:
         assert (await found.snapshot()).nodes is None
-        cluster.faults.forget(refusal)
+        refusal.remove()
         snapshot = await seen(found, lambda each: each.nodes)
         assert snapshot.unread == []
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 from support.job_views import at, condition, event, job, jobset, moment, pending, pytorchjob, running, trainjob, view
-from trainmaster.controller.explain.causes.waiting import told_to_wait
 
 from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.causes.failures.told import told_to_wait
 from trainmaster.controller.explain.causes.limits import seconds_to_live
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.view import Unread, WhyUnread

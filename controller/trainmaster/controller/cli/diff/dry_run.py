@@ -27,13 +27,12 @@ from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, Forbidden, NotFound, Unauthorized
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
-from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values
-from trainmaster.controller.reconciling.jobs.event_handlers import trim_owned
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_values, strip_foreign_objects
 from trainmaster.controller.reconciling.jobs.objects import Plan
 from trainmaster.controller.reconciling.jobs.observe import JobStores, OwnedKind
 from trainmaster.controller.reconciling.jobs.observe import observe as observe_job
 from trainmaster.controller.reconciling.jobs.plan import plan as plan_job
-from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff
+from trainmaster.controller.reconciling.jobs.replicas import RestartBackoff
 from trainmaster.controller.reconciling.trainjobs.observe import observe
 from trainmaster.controller.reconciling.trainjobs.plan import plan
 from trainmaster.controller.resources import watched_resource
@@ -70,7 +69,7 @@ async def plan_of(client: KubeClient, job: Job, gang: GangScheduler | None) -> P
     watches = list(job.kind.watches())
     if gang is not None:
         watches.append(Watch(gang.api_version, POD_GROUP_KIND, "podgroups"))
-    namespace, trim = job.namespace, trim_owned([job.kind])
+    namespace, trim = job.namespace, strip_foreign_objects((job.kind.group, job.kind.kind))
     others = {
         (watch.api_version, watch.kind): OwnedKind(
             resource := watched_resource(watch),

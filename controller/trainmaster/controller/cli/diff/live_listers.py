@@ -15,8 +15,8 @@ from trainmaster.controller.cli.responses import RestMapper
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
 from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
+from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.listers import StoreListers
-from trainmaster.controller.reconciling.managedfields import strip_managed_fields
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES, TRAINJOBS, watched_resource
 from trainmaster.runtime.api import TrainJob

@@ -164,15 +164,9 @@ def _changes_status(
 ) -> bool:
     """Tell whether the status would change, but for moments in it."""
     old = observed.raw.get("status") or {}
-    new = next_status(
-        observed.job,
-        old,
-        report=report,
-        problem=problem,
-        deadline_exceeded=exceeded,
-        unsupported_runtime=unsupported_runtime(observed.job.spec.runtime_ref),
-        now=time_text(now),
-    )
+    unsupported = unsupported_runtime(observed.job.spec.runtime_ref)
+    decided = Plan(report=report, deadline_exceeded=exceeded, unsupported_runtime=unsupported)
+    new = next_status(observed, decided, problem, now=time_text(now))
     return without_times(old) != without_times(new)
 
 

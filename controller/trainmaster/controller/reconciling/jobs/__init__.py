@@ -1,13 +1,11 @@
 """What is observed and decided of a job of `kubeflow.org/v1`, the same for all kinds.
 
-- `decider`: what the way of `reconciling.reconciler` asks about one kind;
-- `observe`: what the caches say about one job;
-- `replicas`: which pods of a type there are, lack, or are to be replaced (pure);
-- `restarts`: how failed pods count towards `backoffLimit`, and how long each waits until it is replaced;
+- `decider`: what the way of `reconciling.reconciler` asks about one kind, and what is told of pods as events;
+- `observe`: what the caches keep of what belongs to jobs, which jobs an event of it concerns, what they say about one;
+- `replicas`: which pods of a type there are, lack, or are to be replaced, how failed pods count towards `backoffLimit`,
+  and how long each waits until it is replaced;
 - `plan`: which writes bring the cluster to where the job wants it, and the status that follows; deadline and time to
   live (pure);
 - `objects`: which objects that creates or applies (pure);
-- `status`: the status while it is being worked out (pure);
-- `pod_warnings`: what is wrong with pods, told as events of the job;
-- `event_handlers`: which events concern which jobs, and what the caches keep of each object.
+- `status`: the status while it is being worked out (pure).
 """

@@ -19,12 +19,11 @@ from functools import partial
 from typing import Any, Final
 
 from trainmaster.controller.kube.cache.store import Store
-from trainmaster.controller.reconciling.drift import Drift, drift
+from trainmaster.controller.reconciling.drift import Drift, drift, owned_fields
 from trainmaster.controller.reconciling.expectations import WrittenStore
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import Replicas, is_terminating
 from trainmaster.controller.reconciling.jobs.status import StatusUpdate
-from trainmaster.controller.reconciling.managedfields import owned_fields
 from trainmaster.controller.reconciling.writes import Apply, Create, Decision, JobEvent, name_taken
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL

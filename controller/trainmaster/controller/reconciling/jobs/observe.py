@@ -1,20 +1,30 @@
-"""Observe: what the caches say about one job, taken together at one moment."""
+"""Observe: what the caches keep of what belongs to jobs, which jobs an event of it concerns, what they say about one.
+
+Guarantees:
+- E-3, E-5: an owner is found by group and kind, whatever its version; the reconciler finds what it owns by its UID.
+- An object without an owner that has the name of one of ours concerns the job whose labels it has: when it goes, that
+  job can go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from trainmaster.controller.kube.cache.store import Store, StoreReader
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
-from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, owner_value
+from trainmaster.controller.reconciling.event_handlers import OWNER_INDEX, controllers, owner_value, strip_to_identity
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.writes import GroupVersionKind
 from trainmaster.runtime.api.constants import POD_GROUP_KIND
-from trainmaster.runtime.jobs.interface import Job
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL, MANAGED_BY_TRAINING_OPERATOR, OPERATOR_NAME_LABEL
+from trainmaster.runtime.jobs.interface import Job, JobKind
 from trainmaster.runtime.jobs.podgroup import GangScheduler
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
+
+_POD_STATUS: Final = ("phase", "reason", "message", "conditions", "initContainerStatuses", "containerStatuses")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,3 +116,39 @@ def _owned(store: Store, job: Job) -> Iterator[tuple[str, JsonObject]]:
         obj = store.get(key)
         if obj is not None:
             yield obj["metadata"]["name"], obj
+
+
+def job_keys(kind: JobKind) -> Callable[[JsonObject], list[str]]:
+    """Return the map function from an object to the jobs of one kind that it concerns."""
+
+    def keys(obj: JsonObject) -> list[str]:
+        metadata = obj["metadata"]
+        if owners := list(controllers(obj)):
+            return [f"{metadata['namespace']}/{name}" for *of, name in owners if of == [kind.group, kind.kind]]
+        labels = metadata.get("labels") or {}
+        if labels.get(OPERATOR_NAME_LABEL) == kind.controller_name and labels.get(JOB_NAME_LABEL):
+            return [f"{metadata['namespace']}/{labels[JOB_NAME_LABEL]}"]
+        return []
+
+    return keys
+
+
+def trim_pod(pod: JsonObject) -> JsonObject:
+    """Strip a pod of what no decision about its job rests on."""
+    status = pod.get("status") or {}
+    strip_to_identity(pod, metadata=("labels",))
+    pod["status"] = {field: status[field] for field in _POD_STATUS if status.get(field)}
+    return pod
+
+
+def trim_service(service: JsonObject) -> JsonObject:
+    """Strip a Service of all but its identity: it is made once, and never changed."""
+    return strip_to_identity(service, metadata=("labels",))
+
+
+def managed_by(raw: JsonObject) -> object:
+    """Return who is in charge of a job, before anything else of it is read."""
+    spec = raw.get("spec")
+    policy = spec.get("runPolicy") if isinstance(spec, dict) else None
+    manager = policy.get("managedBy") if isinstance(policy, dict) else None
+    return MANAGED_BY_TRAINING_OPERATOR if manager is None else manager

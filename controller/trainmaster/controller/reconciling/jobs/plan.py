@@ -28,13 +28,15 @@ from trainmaster.controller.reconciling.jobs.objects import Plan, plan_objects, 
 from trainmaster.controller.reconciling.jobs.observe import Observed
 from trainmaster.controller.reconciling.jobs.replicas import (
     Replicas,
+    RestartBackoff,
+    backoff_limit_reached,
     by_replica_type,
+    count_restarts,
     is_beyond,
     is_terminating,
     phase_of,
     replicas_of,
 )
-from trainmaster.controller.reconciling.jobs.restarts import RestartBackoff, backoff_limit_reached, count_restarts
 from trainmaster.controller.reconciling.jobs.status import StatusUpdate
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.writes import JobEvent

@@ -1,4 +1,4 @@
-"""The replicas of one type: which pods there are, which lack, which are too many, and which are to be replaced. Pure.
+"""The replicas of one type: which pods there are, which lack, which are too many, and which are replaced, and when.
 
 Rules (Training Operator V1, and the fixes of its defects):
 
@@ -9,15 +9,27 @@ Rules (Training Operator V1, and the fixes of its defects):
 - A failed pod is replaced by the restart policy of its type, for all kinds alike (V1-B10): `Always` and `OnFailure`
   replace it, `ExitCode` does if the exit code is 128 or more, or unknown (as of an evicted pod), and otherwise fails
   the job; `Never` leaves it to the kind.
+- V1-B2: `backoffLimit` counts the restarts of containers in place, of all pods that there are, and the replacements of
+  failed pods, which the status keeps (`restarts`). A failed pod is counted once, whatever happens between the writes:
+  its UID is kept with the count until it is gone.
+- A pod may fail as soon as it exists: a node refuses it, an image has no program. The first few of a slot are replaced
+  at once, then each has to wait twice as long as the one before, as CrashLoopBackOff is for containers.
+- Each replacement is told once, also if the failed pod cannot be deleted.
+- What `RestartBackoff` remembers only delays, and saves events: after a restart of the process the first few come at
+  once again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
+from cachetools import LRUCache
+
 from trainmaster.controller.container_failures import container_statuses
+from trainmaster.controller.kube.clock import Clock
 from trainmaster.runtime.jobs.constants import (
     ALWAYS,
     EXIT_CODE,
@@ -32,6 +44,20 @@ from trainmaster.runtime.jsontree import JsonObject
 
 FIRST_RETRYABLE_EXIT_CODE: Final = 128
 """From here on it was a signal that ended the container."""
+
+FREE: Final = 3
+"""Replacements of a slot that are made at once."""
+
+FIRST_DELAY: Final = 10.0
+LONGEST_DELAY: Final = 300.0
+"""Seconds, as the kubelet's for containers."""
+
+FORGOTTEN_AFTER: Final = 600.0
+"""Seconds without a replacement, after which a slot starts anew; so does the kubelet."""
+
+_REMEMBERED: Final = 65_536
+
+_RESTARTED: tuple[str, ...] = (ALWAYS, ON_FAILURE, EXIT_CODE)
 
 
 @dataclass(slots=True)
@@ -153,3 +179,102 @@ def _count(pods: Iterable[JsonObject]) -> ReplicaStatus:
         succeeded=sum(phase == "Succeeded" for phase, _ in phases),
         failed=phases.count(("Failed", False)),
     )
+
+
+@dataclass(slots=True)
+class _Slot:
+    count: int
+    at: float
+    uid: str
+    """Of the pod that was replaced last."""
+
+
+class RestartBackoff:
+    """Counts the replacements of each slot.
+
+    Args:
+        clock: The time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._slots: LRUCache[tuple[str, str], _Slot] = LRUCache(_REMEMBERED)
+        """By UID of the job and name of the pod."""
+
+    def wait(self, job_uid: str, pod: JsonObject) -> float:
+        """Return the seconds until a failed pod may be replaced; 0 if it may be now, or was told to be."""
+        slot = self._slots.get((job_uid, pod["metadata"]["name"]))
+        if slot is None or slot.count < FREE or self.is_recorded(job_uid, pod):
+            return 0.0
+        passed = self._clock.monotonic() - slot.at
+        return max(min(FIRST_DELAY * 2.0 ** min(slot.count - FREE, 10), LONGEST_DELAY) - passed, 0.0)
+
+    def is_recorded(self, job_uid: str, pod: JsonObject) -> bool:
+        """Return whether it was noted that a pod is replaced."""
+        slot = self._slots.get((job_uid, pod["metadata"]["name"]))
+        return slot is not None and slot.uid == pod["metadata"]["uid"]
+
+    def record(self, job_uid: str, pod: JsonObject) -> None:
+        """Note that a pod is replaced."""
+        now, name, uid = self._clock.monotonic(), pod["metadata"]["name"], pod["metadata"]["uid"]
+        old = self._slots.get((job_uid, name))
+        count = old.count if old is not None and now - old.at < FORGOTTEN_AFTER else 0
+        self._slots[job_uid, name] = _Slot(count + 1, now, uid)
+
+
+def backoff_limit_reached(job: Job, replicas: Iterable[Replicas]) -> bool:
+    """Tell whether a job has been restarted as often as its `backoffLimit` allows, what is to be replaced included."""
+    limit = job.run_policy.backoff_limit
+    if limit is None:
+        return False
+    in_place = replacements = 0
+    for each in replicas:
+        if limit == 0 and each.status.failed:
+            return True
+        replacements += _replaced(job, each.replica_type) + sum(1 for _ in _uncounted(job, each))
+        if job.replica_specs[each.replica_type].restart_policy in _RESTARTED:
+            # Those of a pod that is being replaced have been added to its replacement.
+            counted = _counted(job, each.replica_type)
+            in_place += sum(restart_count(pod) for pod in each.pods if pod["metadata"]["uid"] not in counted)
+    return in_place >= max(limit, 1) or in_place + replacements > limit
+
+
+def _replaced(job: Job, replica_type: str) -> int:
+    """Return how often pods of a type were replaced, and restarted before that, as the status has it."""
+    return _status_of(job, replica_type).get("restarts") or 0
+
+
+def count_restarts(job: Job, replicas: Replicas, there: AbstractSet[str]) -> JsonObject:
+    """Return the fields of a type's status that count replacements; empty for a job without `backoffLimit`.
+
+    Args:
+        job: The job.
+        replicas: The replicas of the type.
+        there: The UIDs of all pods that the job controls.
+    """
+    if job.run_policy.backoff_limit is None:
+        return {}
+    new = list(_uncounted(job, replicas))
+    count = _replaced(job, replicas.replica_type) + sum(1 + restart_count(pod) for pod in new)
+    counted = [uid for uid in _counted(job, replicas.replica_type) if uid in there]
+    counted += [pod["metadata"]["uid"] for pod in new]
+    fields: JsonObject = {}
+    if count:
+        fields["restarts"] = count
+    if counted:
+        fields["restartedPodUIDs"] = counted
+    return fields
+
+
+def _uncounted(job: Job, replicas: Replicas) -> Iterable[JsonObject]:
+    counted = set(_counted(job, replicas.replica_type))
+    return (pod for pod in replicas.restarts if pod["metadata"]["uid"] not in counted)
+
+
+def _counted(job: Job, replica_type: str) -> list[str]:
+    return _status_of(job, replica_type).get("restartedPodUIDs") or []
+
+
+def _status_of(job: Job, replica_type: str) -> JsonObject:
+    status: JsonObject = (job.status.get("replicaStatuses") or {}).get(replica_type) or {}
+    return status

@@ -5,6 +5,5 @@
   workloads that are gone;
 - `plan`: which writes bring the cluster there, deadline and time to live (pure);
 - `status`: the status that follows (pure);
-- `lasting_plans`: what need not be decided anew while a workload runs;
-- `event_handlers`: which events concern which TrainJobs, and what the caches keep of each object.
+- `event_handlers`: which events concern which TrainJobs.
 """

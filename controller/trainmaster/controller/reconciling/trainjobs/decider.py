@@ -5,7 +5,11 @@ Guarantees:
 - What is large is planned in a thread, while the event loop goes on, and so is everything where plugins of others take
   part. What plugins read meanwhile is what the caches hold by then: newer than what was observed, never half of it, and
   of no other effect than a later reconcile.
-- Pods that come up one by one cost a reconcile each second, not one each (see `lasting_plans`).
+- The status of a workload changes often, and makes no difference to what its TrainJob is built of. So the plan of a
+  TrainJob that consists of its snapshot and of one workload, which is left alone while it runs, is not made again
+  while the TrainJob is the same but for its status, and its workload is there, runs, and has Jobs. Whatever else has
+  the TrainJob reconciled than an event of itself or of its workload has it planned again; so does a restart.
+- Pods that come up one by one cost a reconcile each second, not one each: counts are written no more often.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from functools import partial
 from typing import Final, TypeVar, final
 
 from trainmaster.controller.conditions import JOB_CREATION_FAILED, TIME_TO_LIVE_EXPIRED, set_condition, stored_status
+from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.diagnosis import NOTHING, Diagnosis, Findings
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.store import Store, StoreReader
@@ -26,7 +31,7 @@ from trainmaster.controller.log_context import in_thread
 from trainmaster.controller.plugins.threads import PluginThreads
 from trainmaster.controller.reconciling.listers import StoreListers
 from trainmaster.controller.reconciling.problems import Problem
-from trainmaster.controller.reconciling.trainjobs.lasting_plans import LastingPlans, only_counters_change
+from trainmaster.controller.reconciling.trainjobs.event_handlers import only_counters_change
 from trainmaster.controller.reconciling.trainjobs.observe import (
     APIReader,
     DeletedWorkloads,
@@ -35,7 +40,7 @@ from trainmaster.controller.reconciling.trainjobs.observe import (
     observe,
     with_live_runtime,
 )
-from trainmaster.controller.reconciling.trainjobs.plan import Plan, may_serve, plan, seconds_to_deadline
+from trainmaster.controller.reconciling.trainjobs.plan import Plan, may_serve, plan, seconds_to_deadline, time_to_live
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     RETRY_INTERVAL,
     SkippedPlugins,
@@ -43,6 +48,7 @@ from trainmaster.controller.reconciling.trainjobs.plugin_failures import (
     is_for_plugin,
 )
 from trainmaster.controller.reconciling.trainjobs.status import finished, next_status
+from trainmaster.controller.reconciling.write_backoff import digest
 from trainmaster.controller.reconciling.writes import GroupVersionKind, JobEvent
 from trainmaster.runtime.api import TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import MANAGED_BY_TRAINER
@@ -104,7 +110,9 @@ class TrainJobDecider:
         self._snapshot_digests: dict[str, tuple[str, str]] = {}
         """UIDs of TrainJobs and the digests of their snapshots that no status has yet, by key."""
 
-        self._lasting_plans = LastingPlans()
+        self._lasting_plans: dict[str, tuple[int, int | None]] = {}
+        """By key: from what a plan was made that lasts, and the time to live of its TrainJob."""
+
         self._skipped_plugins = SkippedPlugins(recorder, clock)
 
     def may_wait(self, keys: Sequence[str], change: Delta) -> bool:
@@ -169,13 +177,15 @@ class TrainJobDecider:
         retry = RETRY_INTERVAL if planned.skipped or is_for_plugin(planned.problem) else None
         planned.look_again(None if exceeded else to_deadline, retry)
         if ends or (not job.is_finished and (exceeded or planned.unsupported_runtime)):
-            planned.look_again(self._lasting_plans.time_to_live(key, observed))
+            made, ttl = self._lasting_plans.get(key, (None, None))
+            planned.look_again(ttl if made == _digest(observed.raw) else time_to_live(observed))
         return planned
 
     async def _plan(self, key: str, observed: Observed, exceeded: bool) -> Plan:
-        if not exceeded and not observed.job.is_finished and self._lasting_plans.lasts(key, observed):
+        made = self._lasting_plans.get(key) if not exceeded and not observed.job.is_finished else None
+        if made is not None and _runs(observed) and made[0] == _digest(observed.raw):
             return Plan(skipped=())
-        self._lasting_plans.forget(key)
+        self.forget_plan(key)
         decide = partial(plan, observed, self._framework, deadline_exceeded=exceeded, now=self._clock.now())
         if self._plugin_threads is not None:
             try:
@@ -187,20 +197,8 @@ class TrainJobDecider:
 
     def status(self, key: str, observed: Observed, decided: Plan, problem: Problem | None) -> JsonObject:
         """Return the status that follows, given what stands in the way."""
-        raw = observed.raw
-        return next_status(
-            observed.job,
-            raw.get("status") or {},
-            report=decided.report,
-            problem=problem,
-            deadline_exceeded=decided.deadline_exceeded,
-            unsupported_runtime=decided.unsupported_runtime,
-            skipped=self._skipped_plugins.condition(key, raw, decided.skipped),
-            first_failures=decided.findings.first_failures,
-            waiting=decided.findings.waiting,
-            snapshot_digest=decided.snapshot_digest or observed.snapshot_digest,
-            now=time_text(self._clock.now()),
-        )
+        skipped = self._skipped_plugins.condition(key, observed.raw, decided.skipped)
+        return next_status(observed, decided, problem, skipped=skipped, now=time_text(self._clock.now()))
 
     def unreadable_status(self, raw: JsonObject, problem: Problem) -> JsonObject | None:
         """Return the status that tells why a TrainJob cannot be read; None if it has ended."""
@@ -217,7 +215,7 @@ class TrainJobDecider:
             return
         self._diagnosis.note_status(key, status)
         if finished(status.get("conditions") or []):
-            self._lasting_plans.forget(key)
+            self.forget_plan(key)
 
     def settle(self, key: str, observed: Observed, decided: Plan) -> bool:
         """Note that nothing is in the way; return whether the events of what was written need no reconcile."""
@@ -230,7 +228,7 @@ class TrainJobDecider:
         if rebuilt and any(each.uid is None for each in decided.applies):
             return False
         if decided.lasts and not any(each.uid for each in decided.applies):
-            self._lasting_plans.note(key, observed, time_to_live=decided.time_to_live)
+            self._lasting_plans[key] = _digest(observed.raw), decided.time_to_live
         return True
 
     def note_expiry(self, raw: JsonObject) -> JobEvent:  # noqa: ARG002 - all say the same
@@ -240,13 +238,13 @@ class TrainJobDecider:
 
     def forget_plan(self, key: str) -> None:
         """Have a TrainJob planned again."""
-        self._lasting_plans.forget(key)
+        self._lasting_plans.pop(key, None)
 
     def forget(self, key: str) -> None:
         """Drop everything about a key."""
         self._skipped_plugins.forget(key)
         self._diagnosis.forget(key)
-        self._lasting_plans.forget(key)
+        self.forget_plan(key)
         self._snapshot_digests.pop(key, None)
 
     def _findings(self, key: str, observed: Observed, report: StatusReport | None) -> Findings:
@@ -296,3 +294,19 @@ class TrainJobDecider:
         # Our own report what a workload says, and leave it as it is, which others need not; and it is decoded already.
         listers = observed.listers.sharing(observed.workloads.values())
         return self._framework.status(observed.job, listers, without=without) if observed.workloads else None
+
+
+def _runs(observed: Observed) -> bool:
+    """Tell whether a TrainJob is not suspended, and its only workload is at work."""
+    if observed.job.spec.suspend or observed.snapshot is None or len(observed.workloads) != 1:
+        return False
+    (workload,) = observed.workloads.values()
+    if workload["metadata"].get("deletionTimestamp") or (workload.get("spec") or {}).get("suspend"):
+        return False
+    return not without_jobs(workload)
+
+
+def _digest(trainjob: JsonObject) -> int:
+    metadata = {**trainjob["metadata"], "resourceVersion": None}
+    # Each change of a spec is another generation.
+    return digest([metadata, None if metadata.get("generation") else trainjob.get("spec")])

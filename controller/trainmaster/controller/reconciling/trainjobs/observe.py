@@ -110,16 +110,8 @@ class Observed(NamedTuple):
     @property
     def size(self) -> int:
         """How many bytes the caches have of what a plan is made from, apart from the TrainJob itself."""
-        job, listers, size = self.job.metadata, self.listers, 0
-        if self.snapshot is not None:
-            size += listers.size(*CONFIG_MAP, job.namespace, snapshot_name(job.name))
-        if self.workloads:
-            size += listers.workload_size(self.job)
-        if self.runtime is not None:
-            resource = RUNTIMES[self.job.spec.runtime_ref.kind]
-            namespace = job.namespace if resource.namespaced else None
-            size += listers.size(resource.api_version, resource.kind, namespace, self.job.spec.runtime_ref.name)
-        return size
+        workloads = self.listers.workload_size(self.job) if self.workloads else 0
+        return len(self.snapshot or b"") + len(self.runtime or b"") + workloads
 
     def read_snapshot(self) -> JsonObject | None:
         """Decode the snapshot, if there is one.

@@ -29,8 +29,7 @@ from trainmaster.controller.conditions import RUNTIME_DENIED, RUNTIME_NOT_FOUND
 from trainmaster.controller.diagnosis.counts import without_jobs
 from trainmaster.controller.diagnosis.diagnosis import NOTHING, Findings
 from trainmaster.controller.kube.clock import parse_time
-from trainmaster.controller.reconciling.drift import Drift, drift
-from trainmaster.controller.reconciling.managedfields import owned_fields
+from trainmaster.controller.reconciling.drift import Drift, drift, owned_fields
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plugin_failures import blocking

@@ -20,8 +20,9 @@ from trainmaster.controller.conditions import (
     remove_condition,
     set_condition,
 )
-from trainmaster.controller.diagnosis.first_failures import FirstFailures
 from trainmaster.controller.reconciling.problems import Problem
+from trainmaster.controller.reconciling.trainjobs.observe import Observed
+from trainmaster.controller.reconciling.trainjobs.plan import Plan
 from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import (
     COMPLETE,
@@ -46,34 +47,20 @@ _RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2, CONTAINER_FAILED: 3,
 
 
 def next_status(
-    job: TrainJob,
-    status: JsonObject,
-    *,
-    report: StatusReport | None,
-    problem: Problem | None,
-    deadline_exceeded: bool,
-    unsupported_runtime: str | None,
-    skipped: JsonObject | None = None,
-    first_failures: FirstFailures | None = None,
-    waiting: JsonObject | None = None,
-    snapshot_digest: str = "",
-    now: str,
+    observed: Observed, decided: Plan, problem: Problem | None, *, skipped: JsonObject | None = None, now: str
 ) -> JsonObject:
     """Compute the status of a TrainJob.
 
     Args:
-        job: The TrainJob.
-        status: Its status as it is stored.
-        report: What the workload says; None while there is none.
+        observed: The TrainJob as it was observed.
+        decided: What was decided of it. The digest of its snapshot is written together with what else changes.
         problem: What stands in the way of building it.
-        deadline_exceeded: Whether its deadline passed before it was finished.
-        unsupported_runtime: The kind and group that `runtimeRef` names, if nobody serves it.
         skipped: The condition that it goes on without some plugins, if it does.
-        first_failures: What there is to tell of containers that failed; None: nothing new is known of that.
-        waiting: The condition that its pods do not start, if they do not.
-        snapshot_digest: That of the runtime snapshot, if it is known. It is written together with what else changes.
         now: RFC 3339, for conditions that flip.
     """
+    job, status = observed.job, observed.raw.get("status") or {}
+    report, (first_failures, waiting, _) = decided.report, decided.findings
+    snapshot_digest = decided.snapshot_digest or observed.snapshot_digest
     following: JsonObject = copy_tree(status)
     conditions: list[JsonObject] = following.get("conditions") or []
     _note_suspension(job, conditions, now=now)
@@ -83,10 +70,12 @@ def next_status(
         _complete_end(job, conditions, first_failures.cause, now=now)
         _set_or_remove(conditions, CONTAINER_FAILED, first_failures.condition, now=now)
     if not finished(conditions):
-        if deadline_exceeded:
+        if decided.deadline_exceeded:
             _fail(conditions, DEADLINE_EXCEEDED_REASON, DEADLINE_EXCEEDED_MESSAGE, now=now)
-        elif unsupported_runtime:
-            _fail(conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {unsupported_runtime}", now=now)
+        elif decided.unsupported_runtime:
+            _fail(
+                conditions, RUNTIME_NOT_SUPPORTED_REASON, f"unsupported runtime: {decided.unsupported_runtime}", now=now
+            )
     blocked = problem.condition() if problem is not None and not finished(conditions) else None
     _set_or_remove(conditions, BLOCKED, blocked, now=now)
     _set_or_remove(conditions, WAITING, None if blocked or finished(conditions) else waiting, now=now)

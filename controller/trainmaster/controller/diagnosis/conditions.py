@@ -1,25 +1,35 @@
-"""The first failure of each attempt of a TrainJob, in the words that its owner gets to read. Pure.
+"""The conditions ContainerFailed and Waiting of a TrainJob, in the words that its owner gets to read. Pure.
 
-Of all failures of an attempt the first is the one that counts: the other ranks fail because they lost it. An attempt is
-a run of a container, of a restart of the whole workload; it is over when the workload is ready again.
+Of all failures of an attempt the first is the one that counts, and is told: the other ranks fail because they lost it.
+An attempt is a run of a container, of a restart of the whole workload; it is over when the workload is ready again.
 
 Guarantees:
 - Nothing is told twice, except that an earlier failure of an attempt, which became known later, takes its place.
 - What is told is bounded: the last `ATTEMPTS` attempts, each with the last words of its container.
-- M-11: it has no credentials, although a program may print some.
+- Why pods do not start is told from half a minute on, by the same functions as `trainmaster explain`; what nobody knows
+  is not told. It is bounded: `LONGEST` characters. In other words it is told only if more than numbers have changed.
+- M-11: neither has credentials, although a program may print some, and the words of others may have some.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.conditions import CONTAINER_FAILED
+from trainmaster.controller.conditions import CONTAINER_FAILED, WAITING
 from trainmaster.controller.container_failures import OOM_KILLED, STATUS_UNKNOWN, ContainerFailure, meaning_of
+from trainmaster.controller.explain.cause import Cause, Question
 from trainmaster.controller.explain.causes.failures.told import cause_of_failure
+from trainmaster.controller.explain.explanation import PATIENCE, explain
+from trainmaster.controller.explain.findings import Event, Finding
+from trainmaster.controller.explain.pods import is_running
+from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.last_words import last_words
+from trainmaster.controller.redaction import redact
+from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
 
 ATTEMPTS: Final = 5
@@ -31,6 +41,13 @@ _MEANINGS: Final = {OOM_KILLED: "it needed more memory than its limit", STATUS_U
 """Of reasons that know more than the exit code, and that no last words explain."""
 
 _UNSAID: Final = "with terminationMessagePolicy: FallbackToLogsOnError its last lines would stand here"
+
+LONGEST: Final = 1024
+"""Characters of a message."""
+
+_DIGITS: Final = re.compile(r"\d+")
+_OF_MANAGERS: Final = frozenset({Cause.UNKNOWN, Cause.MANAGER_ABSENT, Cause.ANOTHER_MANAGER_LEADS, Cause.SUSPENDED})
+"""What a manager that is at work cannot find, or tells otherwise."""
 
 Identity = tuple[str, str, int]
 """UID of the pod, container, and how often it had been restarted."""
@@ -170,3 +187,63 @@ def _attempt(failure: ContainerFailure, replaced: Mapping[str, int]) -> str:
 
 def _reason(failure: ContainerFailure) -> str:
     return failure.reason if _REASON.fullmatch(failure.reason) else _NO_REASON
+
+
+def kept(pod: JsonObject, *, wholly: bool) -> JsonObject:
+    """Return what of a pod is needed to explain why it waits; of one that runs, or not `wholly`, that it is there."""
+    metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    fields = ("name", "namespace", "uid", "labels", "creationTimestamp", "deletionTimestamp")
+    few: JsonObject = {"kind": "Pod", "metadata": {each: metadata[each] for each in fields if each in metadata}}
+    if wholly and not is_running(pod):
+        return {**few, "spec": spec, "status": status}
+    few["spec"] = {"nodeName": spec["nodeName"]} if spec.get("nodeName") else {}
+    containers = status.get("containerStatuses") or ()
+    states = [{"name": each.get("name"), "state": each.get("state")} for each in containers]
+    few["status"] = {"phase": status.get("phase"), "containerStatuses": states}
+    return few
+
+
+def waiting_condition(
+    trainjob: JsonObject,
+    jobset: JsonObject,
+    pods: Sequence[JsonObject],
+    events: Sequence[Event] | None,
+    *,
+    stored: JsonObject | None,
+    failure_is_told: bool,
+    now: datetime,
+) -> JsonObject | None:
+    """Return the condition of a TrainJob whose pods are not all ready; None if there is nothing to tell.
+
+    Args:
+        trainjob: The TrainJob.
+        jobset: Its JobSet.
+        pods: What was `kept` of its pods.
+        events: What controllers say of its Jobs, if they were asked.
+        stored: The condition as it was told before.
+        failure_is_told: Whether the condition ContainerFailed tells of a failure already.
+        now: The time.
+    """
+    job = {"apiVersion": TRAINJOBS.api_version, "kind": TRAINJOBS.kind, **trainjob}
+    view = JobView(job, now=now, jobsets=[jobset], pods=pods, events=events)
+    explanation = explain(view)
+    since = explanation.state.since
+    found = next(iter(explanation.findings), None)
+    if found is None or found.cause in _OF_MANAGERS or since is None or now - since < PATIENCE:
+        return None
+    if failure_is_told and Question.FAILED in found.cause.questions:
+        return None
+    message = _message(found)
+    if stored is not None and stored.get("reason") == found.cause and _alike(str(stored.get("message")), message):
+        message = str(stored["message"])
+    return {"type": WAITING, "status": "True", "reason": found.cause.value, "message": message}
+
+
+def _message(finding: Finding) -> str:
+    told = "; ".join(" ".join(f"{each.object}: {each.text}".split()) for each in finding.evidence)
+    text = redact(f"{finding.cause.summary}: {told}")
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
+
+
+def _alike(one: str, other: str) -> bool:
+    return _DIGITS.sub("#", one) == _DIGITS.sub("#", other)
