@@ -494,7 +494,7 @@ async def test_a_cause_that_cannot_be_read_for_minutes_is_told_to_be_unknown() -
         await world.clock.advance(INTERVAL)
         await world.reconcile()
     assert world.conditions["Failed"]["message"] == (
-        f"{FAILED['message']}; which container failed first is not known: the pods could not be read for 5 minutes "
+        f"{FAILED['message']}; which container failed first is not known: the pods could not be read for 4 minutes "
         "(503 ServiceUnavailable: etcd has no leader); look at those that are left and at their logs"
     )
     assert world.conditions.keys() == {"Failed"}

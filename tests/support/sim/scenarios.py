@@ -350,8 +350,7 @@ SCENARIOS = {
             "fail-twice",
             _fail_twice,
             {"job": Fate(seconds=20, end=FAILED, unready=5)},
-            # What is slow does not answer in time, so that nothing is found.
-            faults=tuple(each for each in (*WRITE_FAULTS, *LASTING_FAULTS, LATE) if each != "slow"),
+            faults=(*WRITE_FAULTS, *LASTING_FAULTS, LATE),
         ),
         Scenario("fail-delete", _fail_and_delete, {"job": Fate(seconds=20, end=FAILED)}),
         Scenario("fail-recreate", _fail_and_recreate, {"job": Fate(seconds=20, end=FAILED)}),

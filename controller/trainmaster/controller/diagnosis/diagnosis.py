@@ -66,8 +66,10 @@ HELD: Final = 3.0
 SETTLING: Final = 2.0
 """Seconds until the pods are read once more: the nodes of other ranks may tell later what happened earlier."""
 
-READING: Final = 300.0
-"""Seconds for which pods are read again that cannot be read; an API server is away for less, as a rule."""
+READING: Final = 240.0
+"""Seconds for which pods are read again that cannot be read; an API server is away for less, as a rule, and after five
+minutes all has been told of an end.
+"""
 
 LATELY: Final = 600.0
 """Seconds for which a process that takes over looks back: more than the change of a leader takes."""

@@ -59,7 +59,7 @@ def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
             yield PolicyRule(resource=resource, verbs=("list",), needed_by="trainjob_controller", reason=reason)
 
 
-TIME_LIMIT: Final = 3.0
+TIME_LIMIT: Final = 20.0
 MOST_EVENTS: Final = 20
 MOST_PODS: Final = 1000
 MOST_WAITING: Final = 50
