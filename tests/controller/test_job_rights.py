@@ -20,12 +20,12 @@ from support.manifests import ROOT
 from support.rights import Recording
 from support.stack import manager
 from support.training import found, until
-from trainmaster.devcluster.apiserver.filters.authorization import VARIABLE
 
 from trainmaster.controller.configuration import TrainingOperator
 from trainmaster.controller.kube.rest.resources import PODS, SERVICES, Resource
 from trainmaster.controller.manager.parts import USER_AGENT
 from trainmaster.controller.resources import job_resource
+from trainmaster.devcluster.apiserver.filters.authorization import VARIABLE
 from trainmaster.devcluster.crds.install import TRAINING_OPERATOR_DEFINITIONS, install_definitions
 from trainmaster.runtime.jsontree import JsonObject
 
