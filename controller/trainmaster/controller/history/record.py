@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
 import orjson
-from pydantic.alias_generators import to_camel
 
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
@@ -142,9 +141,13 @@ class JobRecord:
         }
 
 
-_KEYS: Final = {
-    each.name: to_camel(each.name) for each in fields(JobRecord) if each.name not in ("samples", "timeline")
-}
+def _key(name: str) -> str:
+    """Return a name in camel case; pydantic has this too, and takes longer to import than `explain` may to start."""
+    first, *others = name.split("_")
+    return first + "".join(map(str.capitalize, others))
+
+
+_KEYS: Final = {each.name: _key(each.name) for each in fields(JobRecord) if each.name not in ("samples", "timeline")}
 """How the fields of a record are called where it is stored and served, in their order."""
 
 
