@@ -131,7 +131,7 @@ class Manager(Process):
     async def wait_ready(self) -> None:
         """Wait until its readiness probe succeeds."""
         async with aiohttp.ClientSession() as session:
-            while not await _succeeds(session, self._health):
+            while not await succeeds(session, self._health):
                 if self._process.poll() is not None or time.monotonic() > self._started + _START_TIMEOUT:
                     raise BenchmarkFailed(f"the manager does not become ready; its last lines:\n{self.last_lines()}")
                 await asyncio.sleep(_POLL)
@@ -267,7 +267,8 @@ def _stat(pid: int) -> list[str] | None:
     return text.rpartition(")")[2].split()  # the name of the program, in parentheses, may contain anything
 
 
-async def _succeeds(session: aiohttp.ClientSession, url: str) -> bool:
+async def succeeds(session: aiohttp.ClientSession, url: str) -> bool:
+    """Return whether a server answers, with 200."""
     try:
         async with session.get(url) as response:
             return response.status == 200

@@ -18,6 +18,7 @@ from support.debian import program
 from support.monitoring.cluster import NAMESPACE
 
 from bench.api import BenchmarkFailed
+from bench.processes import succeeds
 from trainmaster.devcluster.listener import free_port
 from trainmaster.metrics.alerts import GROUPS, JOB, rule_groups
 
@@ -111,7 +112,7 @@ async def scraping(targets: Mapping[str, str], directory: Path) -> AsyncIterator
     try:
         async with aiohttp.ClientSession() as session:
             deadline = time.monotonic() + _START_TIMEOUT
-            while not await _is_ready(session, f"http://{address}/-/ready"):
+            while not await succeeds(session, f"http://{address}/-/ready"):
                 if process.poll() is not None or time.monotonic() > deadline:
                     raise BenchmarkFailed(f"Prometheus does not start: {log.read_text(errors='replace')[-1000:]}")
                 await asyncio.sleep(0.1)
@@ -119,11 +120,3 @@ async def scraping(targets: Mapping[str, str], directory: Path) -> AsyncIterator
     finally:
         process.terminate()
         await asyncio.to_thread(process.wait)
-
-
-async def _is_ready(session: aiohttp.ClientSession, url: str) -> bool:
-    try:
-        async with session.get(url) as response:
-            return response.status == 200
-    except aiohttp.ClientConnectionError:
-        return False

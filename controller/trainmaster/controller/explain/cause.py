@@ -79,7 +79,6 @@ class CauseText:
     advice: tuple[str, ...]
 
 
-_START: Final = frozenset({Question.START})
 _FAILED: Final = frozenset({Question.FAILED})
 _NOT_DONE: Final = frozenset({Question.START, Question.FINISH})
 _ENDS_BADLY: Final = frozenset({Question.FINISH, Question.FAILED})
