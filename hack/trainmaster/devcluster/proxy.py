@@ -48,6 +48,9 @@ _Listeners: TypeAlias = dict[int, asyncio.Server | None]
 
 _log = structlog.get_logger(__name__)
 
+Locate = Callable[[str, str, Address], Address]
+"""Tells where a pod, given by namespace and name, really listens that says it listens at an address."""
+
 
 class Proxier(SingleLoopController):
     """Keeps the listeners of all Services that have an address; keys are Services.
@@ -141,10 +144,6 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
-
-
-Locate = Callable[[str, str, Address], Address]
-"""Tells where a pod, given by namespace and name, really listens that says it listens at an address."""
 
 
 def _as_it_says(_namespace: str, _name: str, address: Address) -> Address:

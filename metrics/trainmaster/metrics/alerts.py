@@ -47,6 +47,20 @@ QUERIES: Final = Queries(target=f'job="{JOB}"', window="5m")
 
 _LABEL: Final = re.compile(r"\$labels\.(\w+)")
 
+_HOUR: Final = QUERIES.within("1h")
+
+_ENDED: Final = _HOUR.count(trainjobs.TIME_TO_END)
+_FAILED: Final = _HOUR.count(trainjobs.TIME_TO_END, result="Failed")
+_V1_FAILED: Final = _HOUR.count(COUNTERS["failed"], "framework")
+_V1_SUCCESSFUL: Final = _HOUR.count(COUNTERS["successful"], "framework")
+
+_OF_THE_PROGRAM: Final = (
+    "ContainerFailed|OutOfMemory|DeadlineExceeded|BackoffLimitExceeded|Refused|RuntimeMissing|WorldSizeMismatch|Unknown"
+)
+"""Causes that are the matter of each job's owner, as a rule."""
+
+_RUNNING: Final = aggregate("sum", QUERIES.series(trainjobs.TRAINJOBS, state="Running"))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alert:
@@ -365,20 +379,6 @@ PLUGINS: Final = (
     ),
 )
 
-
-_HOUR: Final = QUERIES.within("1h")
-
-_ENDED: Final = _HOUR.count(trainjobs.TIME_TO_END)
-_FAILED: Final = _HOUR.count(trainjobs.TIME_TO_END, result="Failed")
-_V1_FAILED: Final = _HOUR.count(COUNTERS["failed"], "framework")
-_V1_SUCCESSFUL: Final = _HOUR.count(COUNTERS["successful"], "framework")
-
-_OF_THE_PROGRAM: Final = (
-    "ContainerFailed|OutOfMemory|DeadlineExceeded|BackoffLimitExceeded|Refused|RuntimeMissing|WorldSizeMismatch|Unknown"
-)
-"""Causes that are the matter of each job's owner, as a rule."""
-
-_RUNNING: Final = aggregate("sum", QUERIES.series(trainjobs.TRAINJOBS, state="Running"))
 
 TRAINJOBS: Final = (
     Alert(

@@ -33,6 +33,23 @@ COMMAND: Final = "command"
 COUNTS: Final = "counts"
 """Beside the template: how many pods each pod set has."""
 
+Steps: TypeAlias = "str | dict[str, Steps] | list[Steps]"
+
+Path: TypeAlias = tuple[str | int, ...]
+
+_KEYS: Final = ("name", "mountPath", "containerPort")
+"""By what the elements of lists are told apart, where all of them have it and no two the same: of Kubernetes' merge
+keys those that are in the templates of pods.
+"""
+
+_MOST_COMPARED: Final = 1_000_000
+"""Pairs of elements of two lists; to find what they have in common takes a second or so for as many."""
+
+RUNTIME: Final = "runtime"
+SNAPSHOT: Final = "snapshot of the runtime"
+METADATA: Final = "TrainJob metadata"
+"""Of namespace and owner, which the framework adds."""
+
 
 class Setting(NamedTuple):
     """A value that somebody has written, and a place to which it goes."""
@@ -117,19 +134,6 @@ def _env(container: JsonObject, path: Path, variables: list[JsonObject], origin:
     for index, each in enumerate(container.get("env") or []):
         if each.get("name") in by_name:
             yield Setting((*path, "env", index), by_name[each["name"]], origin)
-
-
-Steps: TypeAlias = "str | dict[str, Steps] | list[Steps]"
-
-Path: TypeAlias = tuple[str | int, ...]
-
-_KEYS: Final = ("name", "mountPath", "containerPort")
-"""By what the elements of lists are told apart, where all of them have it and no two the same: of Kubernetes' merge
-keys those that are in the templates of pods.
-"""
-
-_MOST_COMPARED: Final = 1_000_000
-"""Pairs of elements of two lists; to find what they have in common takes a second or so for as many."""
 
 
 def set_by(step: str, tree: Any) -> Steps:
@@ -257,12 +261,6 @@ def _names(elements: Sequence[Any], key: str) -> list[Any] | None:
     if any(not isinstance(name, str | int) for name in names) or len(set(names)) < len(names):
         return None
     return names
-
-
-RUNTIME: Final = "runtime"
-SNAPSHOT: Final = "snapshot of the runtime"
-METADATA: Final = "TrainJob metadata"
-"""Of namespace and owner, which the framework adds."""
 
 
 class Provenance:

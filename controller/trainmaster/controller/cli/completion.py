@@ -25,6 +25,20 @@ from argcomplete.lexers import split_line
 
 _TIMEOUT: Final = 2.0
 
+SHELLS: Final = ("bash", "zsh", "fish")
+
+_INSTALLATION: Final = """\
+in this shell, or by the same line in its startup file:
+  bash  eval "$(trainmaster completion bash)"
+  zsh   eval "$(trainmaster completion zsh)"       after compinit
+  fish  trainmaster completion fish | source
+
+or once and for all, without a startup that takes longer:
+  bash  trainmaster completion bash > ~/.local/share/bash-completion/completions/trainmaster
+  zsh   trainmaster completion zsh > "${fpath[1]}/_trainmaster"
+  fish  trainmaster completion fish > ~/.config/fish/completions/trainmaster.fish
+"""
+
 
 def typed_words() -> list[str]:
     """Return the words after the program's name that are typed already, up to the one that is to be completed."""
@@ -116,21 +130,6 @@ def _asked(names: Callable[[Any], Awaitable[list[str]]], arguments: argparse.Nam
         return asyncio.run(ask())
     except (KubeError, TimeoutError):
         return []
-
-
-SHELLS: Final = ("bash", "zsh", "fish")
-
-_INSTALLATION: Final = """\
-in this shell, or by the same line in its startup file:
-  bash  eval "$(trainmaster completion bash)"
-  zsh   eval "$(trainmaster completion zsh)"       after compinit
-  fish  trainmaster completion fish | source
-
-or once and for all, without a startup that takes longer:
-  bash  trainmaster completion bash > ~/.local/share/bash-completion/completions/trainmaster
-  zsh   trainmaster completion zsh > "${fpath[1]}/_trainmaster"
-  fish  trainmaster completion fish > ~/.config/fish/completions/trainmaster.fish
-"""
 
 
 def command(commands: Any) -> None:

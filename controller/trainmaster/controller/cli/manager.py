@@ -62,6 +62,14 @@ _TRUE: Final = frozenset({"1", "t", "true"})
 _FALSE: Final = frozenset({"0", "f", "false"})
 _TRAINER_LEASE: Final = "trainer.kubeflow.org"
 
+log = structlog.get_logger(__name__)
+
+STOP_AT_MOST: Final = 29.0
+"""Seconds from the signal to the end; Kubernetes kills a pod after 30, without a word in its log."""
+
+_NOTICE: Final = "an option has no effect, or an unwanted one"
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR, "panic": logging.CRITICAL}
+
 
 def _boolean(text: str) -> bool:
     """Read a boolean as Go's flags do."""
@@ -210,15 +218,6 @@ def notices_of_flags(overrides: Iterable[Override], configuration: Configuration
 
 def _reaches_by_ssh(configuration: Configuration) -> bool:
     return configuration.training_operator.options.get("mpijob", {}).get("transport") == "ssh"
-
-
-log = structlog.get_logger(__name__)
-
-STOP_AT_MOST: Final = 29.0
-"""Seconds from the signal to the end; Kubernetes kills a pod after 30, without a word in its log."""
-
-_NOTICE: Final = "an option has no effect, or an unwanted one"
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR, "panic": logging.CRITICAL}
 
 
 def command(commands: Any) -> None:

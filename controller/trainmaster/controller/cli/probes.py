@@ -32,6 +32,8 @@ _PAGE: Final = 500
 _LEASE_SECONDS: Final = 15
 _LOCAL_TIMEOUT: Final = 10.0
 
+_KUEUE: Final = "kueue.x-k8s.io/v1beta1"
+
 
 def _of(api_version: str, kind: str, plural: str, *, namespaced: bool = True) -> Resource:
     group, _, version = api_version.rpartition("/")
@@ -55,7 +57,6 @@ POD_GROUPS: Final = (
 )
 VOLCANO_QUEUES: Final = _of(VOLCANO_API_VERSION, "Queue", "queues", namespaced=False)
 
-_KUEUE: Final = "kueue.x-k8s.io/v1beta1"
 WORKLOADS: Final = _of(_KUEUE, "Workload", "workloads")
 LOCAL_QUEUES: Final = _of(_KUEUE, "LocalQueue", "localqueues")
 CLUSTER_QUEUES: Final = _of(_KUEUE, "ClusterQueue", "clusterqueues", namespaced=False)

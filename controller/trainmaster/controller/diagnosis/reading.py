@@ -51,14 +51,6 @@ _REASONS: Final = {
     PODS: "find out why a TrainJob does not start, or which container of it failed first: its pods tell that",
 }
 
-
-def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
-    """Return the rights that it takes where JobSets are built."""
-    if any((watch.api_version, watch.kind) == (JOBSET_API_VERSION, JOBSET_KIND) for watch in watches if watch.writes):
-        for resource, reason in _REASONS.items():
-            yield PolicyRule(resource=resource, verbs=("list",), needed_by="trainjob_controller", reason=reason)
-
-
 TIME_LIMIT: Final = 20.0
 MOST_EVENTS: Final = 20
 MOST_PODS: Final = 1000
@@ -68,6 +60,13 @@ MOST_WAITING: Final = 50
 PAGE: Final = 100
 _STALE: Final = timedelta(minutes=20)
 """Age from which an event of a refused Job says nothing any more: JobSet's controller has been trying again since."""
+
+
+def policy_rules(watches: Iterable[Watch]) -> Iterator[PolicyRule]:
+    """Return the rights that it takes where JobSets are built."""
+    if any((watch.api_version, watch.kind) == (JOBSET_API_VERSION, JOBSET_KIND) for watch in watches if watch.writes):
+        for resource, reason in _REASONS.items():
+            yield PolicyRule(resource=resource, verbs=("list",), needed_by="trainjob_controller", reason=reason)
 
 
 class Unread(Exception):

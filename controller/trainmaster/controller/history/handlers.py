@@ -31,6 +31,12 @@ from trainmaster.controller.server.filters import USER, DelegatingAuth
 MAX_NAMESPACES: Final = 300
 """About so many it is asked for one request."""
 
+log = structlog.get_logger(__name__)
+
+_LONGEST_UID: Final = 253
+
+Handler = Callable[[web.Request], Awaitable[web.Response]]
+
 
 class TooManyNamespaces(Exception):
     """Somebody who may not see all namespaces has to name one."""
@@ -69,13 +75,6 @@ class NamespaceAccess:
             raise TooManyNamespaces
         answers = await asyncio.gather(*(self.sees(request, each) for each in namespaces))
         return [namespace for namespace, sees in zip(namespaces, answers, strict=True) if sees]
-
-
-log = structlog.get_logger(__name__)
-
-_LONGEST_UID: Final = 253
-
-Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 
 def add_history_handlers(app: web.Application, reader: HistoryReader, access: NamespaceAccess, *, clock: Clock) -> None:

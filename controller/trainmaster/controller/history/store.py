@@ -44,6 +44,11 @@ MIGRATIONS: Final[Sequence[Sequence[str]]] = (
 _IN_A_STATEMENT: Final = 200
 """Values; SQLite takes some thousands."""
 
+T = TypeVar("T")
+
+MAX_WAITING: Final = 64
+"""Requests that wait for the one that reads; more are refused."""
+
 
 class HistoryUnavailable(Exception):
     """The store cannot be used; the text says where it is, what is wrong, and what to do."""
@@ -361,12 +366,6 @@ def _seconds(text: str, default: int) -> int:
         return max(0, int(parse_time(text).astimezone(UTC).timestamp()))
     except (ValueError, OverflowError):
         return default
-
-
-T = TypeVar("T")
-
-MAX_WAITING: Final = 64
-"""Requests that wait for the one that reads; more are refused."""
 
 
 class HistoryReader:

@@ -36,6 +36,12 @@ EXIT_CLASSES: Final = ("", "error", *_EXIT_CLASSES.values(), "other signal")
 WITH_EXIT_CLASS: Final = frozenset({Cause.CONTAINER_FAILED, Cause.INIT_CONTAINER_FAILED})
 """Causes that an exit code says more of."""
 
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+"""A TrainJob that has it is suspended and resumed by Kueue."""
+
+INVALID: Final = "TrainJobInvalid"
+"""The reason of a TrainJob that the API server accepted and that cannot be read."""
+
 
 class Failure(NamedTuple):
     """Why something failed."""
@@ -66,13 +72,6 @@ def failure_of(holding: Mapping[str, JsonObject]) -> Failure | None:
 def exit_class(code: int) -> str:
     """Return the kind of an exit code: above 128 they are the numbers of signals."""
     return _EXIT_CLASSES.get(code) or ("other signal" if code > _SIGNALS_FROM else "error")
-
-
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
-"""A TrainJob that has it is suspended and resumed by Kueue."""
-
-INVALID: Final = "TrainJobInvalid"
-"""The reason of a TrainJob that the API server accepted and that cannot be read."""
 
 
 class TrainJobFacts(NamedTuple):

@@ -48,6 +48,8 @@ _GOOD_TOKENS: Final = 16_384
 
 _PEERS: Final = 4096
 
+K = TypeVar("K", bound=Hashable)
+
 
 def policy_rules(needed_by: str, reason: str) -> tuple[PolicyRule, ...]:
     """Return the right that `review_token` needs, for a part that calls it."""
@@ -181,9 +183,6 @@ class ReviewThrottle:
             if peer not in self._under_way:
                 raise TooMany(delay)
             await self._ended.setdefault(peer, asyncio.Event()).wait()
-
-
-K = TypeVar("K", bound=Hashable)
 
 
 class SingleFlight(Generic[K]):

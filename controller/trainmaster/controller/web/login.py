@@ -29,6 +29,14 @@ LIFETIME: Final = 8 * 3600
 
 MOST: Final = 2000
 
+PATH: Final = "/web/"
+COOKIE: Final = "trainmaster-session"
+
+_LONGEST_TOKEN: Final = 16 * 1024
+_OURS: Final = frozenset({"same-origin", "none"})
+
+Page = Callable[[web.Request], Awaitable[web.Response]]
+
 
 class Sessions:
     """All sessions of this process.
@@ -63,15 +71,6 @@ class Sessions:
 
 def _digest(key: bytes) -> bytes:
     return hashlib.sha256(key).digest()
-
-
-PATH: Final = "/web/"
-COOKIE: Final = "trainmaster-session"
-
-_LONGEST_TOKEN: Final = 16 * 1024
-_OURS: Final = frozenset({"same-origin", "none"})
-
-Page = Callable[[web.Request], Awaitable[web.Response]]
 
 
 class Login:

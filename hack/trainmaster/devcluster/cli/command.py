@@ -22,6 +22,9 @@ from trainmaster.devcluster.state import HOME_VARIABLE, ClusterError, StateDirec
 
 _HIGHEST_PORT = 65535
 
+_SHOWN = 10
+"""Damages that are listed; more of them are counted."""
+
 
 def command(commands: Any) -> None:
     """Add the command to the subparsers of `trainmaster`."""
@@ -257,10 +260,6 @@ def _exit_code_of(action: Callable[[], int]) -> int:
     except ClusterError as error:
         print(f"trainmaster: {error}", file=sys.stderr)
         return 1
-
-
-_SHOWN = 10
-"""Damages that are listed; more of them are counted."""
 
 
 def repair(state: StateDirectory) -> int:

@@ -30,6 +30,13 @@ _MOST_ADDRESSES = 1000
 
 Ports = tuple["Port", ...]
 
+_OPTIONS = WriteOptions(field_manager="endpointslice-controller")
+_ENDPOINTS_OPTIONS = WriteOptions(field_manager="endpoint-controller")
+_IN_SLICES = ("addressType", "endpoints", "ports")
+
+_Label = tuple[str, str, str]
+"""Namespace, key and value."""
+
 
 class Port(NamedTuple):
     """A port of a service as a pod has it."""
@@ -178,14 +185,6 @@ def endpoints_of(service: JsonObject, pods: Sequence[JsonObject]) -> JsonObject:
         "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "labels": labels},
         "subsets": list(groups.values()),
     }
-
-
-_OPTIONS = WriteOptions(field_manager="endpointslice-controller")
-_ENDPOINTS_OPTIONS = WriteOptions(field_manager="endpoint-controller")
-_IN_SLICES = ("addressType", "endpoints", "ports")
-
-_Label = tuple[str, str, str]
-"""Namespace, key and value."""
 
 
 class _PodsByLabel:

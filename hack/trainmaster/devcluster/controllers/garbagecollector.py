@@ -26,6 +26,8 @@ from trainmaster.devcluster.controllers.objects import (
 )
 from trainmaster.runtime.jsontree import JsonObject
 
+_OPTIONS = WriteOptions(field_manager="garbage-collector")
+
 
 class OwnerGraph:
     """Objects of every kind as nodes, owner references as edges."""
@@ -82,9 +84,6 @@ def without_owners(obj: JsonObject, uids: set[str]) -> JsonObject:
     """Return the object without its references to some owners."""
     kept = [reference for reference in obj["metadata"]["ownerReferences"] if reference["uid"] not in uids]
     return {**obj, "metadata": {**obj["metadata"], "ownerReferences": kept}}
-
-
-_OPTIONS = WriteOptions(field_manager="garbage-collector")
 
 
 class GarbageCollector(SingleLoopController):

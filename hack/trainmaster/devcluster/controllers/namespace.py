@@ -18,6 +18,9 @@ from trainmaster.devcluster.controllers.indexer import delete, find
 from trainmaster.devcluster.controllers.objects import is_terminating
 from trainmaster.runtime.jsontree import JsonObject
 
+_FINALIZER = "kubernetes"
+_OPTIONS = WriteOptions(field_manager="namespace-controller")
+
 
 def content_conditions(
     namespace: JsonObject, remaining: Sequence[tuple[GroupResource, JsonObject]], *, now: datetime
@@ -61,10 +64,6 @@ def _condition(kind: str, reason: str, message: str, *, value: bool, now: dateti
         "message": message,
         "lastTransitionTime": timestamp(now),
     }
-
-
-_FINALIZER = "kubernetes"
-_OPTIONS = WriteOptions(field_manager="namespace-controller")
 
 
 class NamespaceController(SingleLoopController):

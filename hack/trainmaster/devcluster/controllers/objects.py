@@ -13,6 +13,8 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 FOREGROUND_FINALIZER = "foregroundDeletion"
 ORPHAN_FINALIZER = "orphan"
 
+_FROM_TEMPLATE = ("labels", "annotations", "finalizers")
+
 
 def parse_time(text: str) -> datetime:
     """Read an RFC 3339 time stamp of the API."""
@@ -118,6 +120,3 @@ def pod_of_template(owner: JsonObject) -> JsonObject:
         "ownerReferences": [new_controller_ref(owner)],
     }
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
-
-
-_FROM_TEMPLATE = ("labels", "annotations", "finalizers")

@@ -36,6 +36,13 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _OPTIONS = WriteOptions(field_manager="replicaset-controller")
 
+_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+_BURST = 500
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+REPLICA_FAILURE = "ReplicaFailure"
+
 
 class ReplicaSetController(SingleLoopController):
     """Keeps as many pods of each ReplicaSet as it wants."""
@@ -114,14 +121,6 @@ class ReplicaSetController(SingleLoopController):
                 subresource="status",
                 options=_OPTIONS,
             )
-
-
-_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
-_BURST = 500
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-REPLICA_FAILURE = "ReplicaFailure"
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,20 @@ _KNOWN_ENTRYPOINTS: Final[Entrypoints] = {
     },
 }
 
+_NOT_FOUND: Final = "executable file not found in $PATH"
+_NO_SUCH_FILE: Final = "no such file or directory"
+_NO_IMAGES: Final = "images are not read here, containers run the programs of this machine"
+
+_PACKAGES: Final = {
+    "accelerate": "accelerate",
+    "deepspeed": "deepspeed",
+    "horovodrun": "horovod",
+    "ray": "ray",
+    "torchrun": "torch",
+    "tune": "torchtune",
+}
+"""Programs that start training, and the packages that bring them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerConfig:
@@ -242,21 +256,6 @@ def _in_namespaces(
         directory = seen
     binds += preserved_binds(binds, files=files)
     return directory, sandbox_of(namespaces, binds, view=view, hostname=hostname(pod))
-
-
-_NOT_FOUND: Final = "executable file not found in $PATH"
-_NO_SUCH_FILE: Final = "no such file or directory"
-_NO_IMAGES: Final = "images are not read here, containers run the programs of this machine"
-
-_PACKAGES: Final = {
-    "accelerate": "accelerate",
-    "deepspeed": "deepspeed",
-    "horovodrun": "horovod",
-    "ray": "ray",
-    "torchrun": "torch",
-    "tune": "torchtune",
-}
-"""Programs that start training, and the packages that bring them."""
 
 
 def start_error(problem: str, *, argv: Sequence[str], search_path: str, own: Path) -> str:

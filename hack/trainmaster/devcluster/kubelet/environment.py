@@ -27,6 +27,16 @@ HOST_IP = "127.0.0.1"
 
 _SUBSCRIPTED = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
 
+Lookup = Callable[[GroupResource, str, str], JsonObject | None]
+"""Finds an object by resource, namespace and name."""
+
+PASSED_THROUGH = ("HF_HOME", "PIP_CACHE_DIR")
+"""Caches of the host that save every pod a download; everything else a pod has to ask for."""
+
+_CONFIG_ERROR = "CreateContainerConfigError"
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodInfo:
@@ -93,17 +103,6 @@ def container_named(name: str | None, pod: JsonObject) -> JsonObject:
             found: JsonObject = container
             return found
     raise UnknownFieldError(f"container {name} not found")
-
-
-Lookup = Callable[[GroupResource, str, str], JsonObject | None]
-"""Finds an object by resource, namespace and name."""
-
-PASSED_THROUGH = ("HF_HOME", "PIP_CACHE_DIR")
-"""Caches of the host that save every pod a download; everything else a pod has to ask for."""
-
-_CONFIG_ERROR = "CreateContainerConfigError"
-_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
-_LOOPBACK = "lo" if sys.platform.startswith("linux") else "lo0"
 
 
 def expand(text: str, variables: Mapping[str, str]) -> str:

@@ -43,6 +43,8 @@ _DEFAULT_OF_CUDA: Final = "FASTEST_FIRST"
 
 _MODPROBE_TIMEOUT: Final = 10.0
 
+GPU_RESOURCE = "nvidia.com/gpu"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpus:
@@ -160,9 +162,6 @@ def _provide_memory_device(devices: Path) -> None:
         return
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         subprocess.run([modprobe, "-u", "-c=0"], timeout=_MODPROBE_TIMEOUT, check=False, capture_output=True)  # noqa: S603
-
-
-GPU_RESOURCE = "nvidia.com/gpu"
 
 
 class DeviceManager:

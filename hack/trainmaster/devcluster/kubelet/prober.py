@@ -47,6 +47,10 @@ PROBES = ("startupProbe", "readinessProbe", "livenessProbe")
 
 _USER_AGENT = "kube-probe/trainmaster"
 
+ProbeType: TypeAlias = Literal["startup", "readiness", "liveness"]
+
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class HandlerResult:
@@ -150,9 +154,6 @@ def _resolve_ports(port: int | str, target: Target) -> list[int]:
     return list(dict.fromkeys((target.ports.get(number, number), number)))
 
 
-ProbeType: TypeAlias = Literal["startup", "readiness", "liveness"]
-
-
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """A result of a probe that its container has to know. `counts` is false for a failure below the threshold."""
@@ -208,9 +209,6 @@ async def run_probes(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(probe_until("readiness", until=()))
         tasks.create_task(probe_until("liveness", until=(False,)))
-
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)

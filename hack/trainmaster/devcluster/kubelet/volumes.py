@@ -62,6 +62,17 @@ Bind: TypeAlias = tuple[str, str, bool]
 _SHARED_MEMORY = "/dev/shm"  # noqa: S108 - a mount point of containers, not a temporary file of ours
 _GENERATED = ("configMap", "secret", "downwardAPI", "projected")
 
+_log = logging.getLogger(__name__)
+
+_UNSUPPORTED = "UnsupportedVolume"
+_DEFAULT_MODE = 0o644
+_KEYS_OF = {"configmap": "config", "secret": "secret"}
+_RENEWED_AFTER = 0.8
+"""The part of a token's life after which it is renewed, as in Kubernetes."""
+
+_RENEWAL_PAUSE = timedelta(seconds=30)
+"""Between attempts to renew a token that failed; what is left of its life is longer."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Namespaces:
@@ -192,18 +203,6 @@ def path_inside(path: str) -> PurePosixPath:
     if not path or relative.is_absolute() or ".." in relative.parts:
         raise PodRejectedError("InvalidVolumeMount", f"path {path!r} must be relative and must not contain '..'")
     return relative
-
-
-_log = logging.getLogger(__name__)
-
-_UNSUPPORTED = "UnsupportedVolume"
-_DEFAULT_MODE = 0o644
-_KEYS_OF = {"configmap": "config", "secret": "secret"}
-_RENEWED_AFTER = 0.8
-"""The part of a token's life after which it is renewed, as in Kubernetes."""
-
-_RENEWAL_PAUSE = timedelta(seconds=30)
-"""Between attempts to renew a token that failed; what is left of its life is longer."""
 
 
 class VolumeManager:

@@ -44,6 +44,8 @@ READY_TIMEOUT: Final = 60.0
 _CRASHES: Final = 2
 _LONGEST_ERROR: Final = 2000
 
+RUNTIMES_PATH: Final = "/trainmaster.dev/runtimes"
+
 
 @dataclass(frozen=True, slots=True)
 class ManagerStatus:
@@ -151,9 +153,6 @@ class ManagerHealth:
             # Whoever waits is woken, and waits for the next change with the next event.
             self._changed.set()
             self._changed = asyncio.Event()
-
-
-RUNTIMES_PATH: Final = "/trainmaster.dev/runtimes"
 
 
 def manager_routes(health: ManagerHealth, api: Api) -> list[web.RouteDef]:

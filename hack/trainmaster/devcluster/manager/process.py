@@ -39,6 +39,14 @@ from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
 _TIMEOUT: Final = 5.0
 _LONGEST_ANSWER: Final = 500
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+
+_READ_AT_MOST: Final = 64 * 1024
+_EVENT: Final = re.compile(r"^\S+ \[(?:error|critical)\s*\] (?P<event>.*?)\s+\[(?P<logger>[\w.]+)\](?P<rest>.*)$")
+_NO_ERROR_LEVEL: Final = re.compile(r"^\S+ \[(?:debug|info|warning)\s*\]")
+_ERROR: Final = re.compile(r"""\berror=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""")
+_NO_ERROR: Final = "it said nothing; see its log"
+
 
 class ReadinessProbe:
     """Probes one run of a manager; an async context manager."""
@@ -86,7 +94,6 @@ def _failures(text: str) -> str:
 
 _log = structlog.get_logger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
 _FORGIVEN_AFTER = 60.0
 _STOP_TIMEOUT = 10.0
 _LOOK_EVERY = 0.05
@@ -275,13 +282,6 @@ def _rotate(path: Path) -> None:
     with contextlib.suppress(FileNotFoundError):
         if path.stat().st_size > _LOG_LIMIT:
             path.replace(path.with_name(f"{path.name}.1"))
-
-
-_READ_AT_MOST: Final = 64 * 1024
-_EVENT: Final = re.compile(r"^\S+ \[(?:error|critical)\s*\] (?P<event>.*?)\s+\[(?P<logger>[\w.]+)\](?P<rest>.*)$")
-_NO_ERROR_LEVEL: Final = re.compile(r"^\S+ \[(?:debug|info|warning)\s*\]")
-_ERROR: Final = re.compile(r"""\berror=('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\S+)""")
-_NO_ERROR: Final = "it said nothing; see its log"
 
 
 def last_error(log: Path, begin: int) -> str:

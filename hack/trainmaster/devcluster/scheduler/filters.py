@@ -31,6 +31,9 @@ _INSUFFICIENT = "Insufficient "
 _ZERO = Quantity.parse("0")
 _GIBI = 2**30
 
+_NO_DEVICES = "cannot allocate all claims: the embedded cluster has no devices; use a cluster with a driver for them"
+_UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+
 
 class HostPort(NamedTuple):
     """A port of a node that a pod has to itself."""
@@ -188,10 +191,6 @@ def queue_sort_key(pod: JsonObject) -> tuple[int, str, str]:
     """Return by what waiting pods are ordered: priority, then age, then name."""
     metadata = pod["metadata"]
     return (-pod["spec"].get("priority", 0), metadata["creationTimestamp"], metadata["name"])
-
-
-_NO_DEVICES = "cannot allocate all claims: the embedded cluster has no devices; use a cluster with a driver for them"
-_UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
 
 
 def claims_problem(api: Api, pod: JsonObject) -> str:

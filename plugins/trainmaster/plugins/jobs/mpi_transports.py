@@ -39,6 +39,29 @@ DISCOVER_HOSTS: Final = "discover_hosts.sh"
 
 _VOLUME: Final = "mpi-job-config"
 
+SSH_AUTH_MOUNT_PATH: Final = "/root/.ssh"
+
+_HYDRA_HOSTFILE: Final = "hydra_hostfile"
+"""The hosts as Intel MPI and MPICH read them."""
+
+_SSHD: Final = ("/usr/sbin/sshd", "-De")
+
+KUBECTL_DELIVERY_IMAGE: Final = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
+
+_RBAC_GROUP: Final = "rbac.authorization.k8s.io"
+_RBAC: Final = f"{_RBAC_GROUP}/v1"
+
+_KUBEXEC: Final = "kubexec.sh"
+_KUBECTL_VOLUME: Final = "mpi-job-kubectl"
+_KUBECTL_PATH: Final = "/opt/kube"
+_KUBECTL_MOUNT: Final = {"name": _KUBECTL_VOLUME, "mountPath": _KUBECTL_PATH}
+_DELIVERY_RESOURCES: Final = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
+
+_SCRIPT_MODE: Final = 0o555
+_FILE_MODE: Final = 0o444
+
+_READ: Final = ("get", "list", "watch")
+
 
 def slots(job: Job) -> int:
     """Return how many ranks a host takes."""
@@ -125,14 +148,6 @@ def no_gpus() -> list[JsonObject]:
     return [env_value("NVIDIA_VISIBLE_DEVICES", ""), env_value("NVIDIA_DRIVER_CAPABILITIES", "")]
 
 
-SSH_AUTH_MOUNT_PATH: Final = "/root/.ssh"
-
-_HYDRA_HOSTFILE: Final = "hydra_hostfile"
-"""The hosts as Intel MPI and MPICH read them."""
-
-_SSHD: Final = ("/usr/sbin/sshd", "-De")
-
-
 class OverSSH:
     """Reaches workers by their Services.
 
@@ -208,23 +223,6 @@ def _main_container(job: Job, spec: JsonObject) -> JsonObject:
 
 def _secret_name(job: Job) -> str:
     return f"{job.name}-ssh"
-
-
-KUBECTL_DELIVERY_IMAGE: Final = "ghcr.io/kubeflow/training-v1/kubectl-delivery:latest"
-
-_RBAC_GROUP: Final = "rbac.authorization.k8s.io"
-_RBAC: Final = f"{_RBAC_GROUP}/v1"
-
-_KUBEXEC: Final = "kubexec.sh"
-_KUBECTL_VOLUME: Final = "mpi-job-kubectl"
-_KUBECTL_PATH: Final = "/opt/kube"
-_KUBECTL_MOUNT: Final = {"name": _KUBECTL_VOLUME, "mountPath": _KUBECTL_PATH}
-_DELIVERY_RESOURCES: Final = {"cpu": "100m", "memory": "512Mi", "ephemeral-storage": "5Gi"}
-
-_SCRIPT_MODE: Final = 0o555
-_FILE_MODE: Final = 0o444
-
-_READ: Final = ("get", "list", "watch")
 
 
 class KubectlExec:

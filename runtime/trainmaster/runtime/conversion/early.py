@@ -61,6 +61,21 @@ _POD_FIELDS: Final = (
 _CONTAINER_FIELDS: Final = ("volumeMounts", "securityContext")
 _MAIN: Final = (NODE, DATASET_INITIALIZER, MODEL_INITIALIZER)
 
+_IMPLEMENTATIONS: Final = {"Intel": INTEL_MPI}
+
+EARLY_GROUP: Final = "kubeflow.org"
+_MANAGERS: Final = {f"{EARLY_GROUP}/trainjob-controller": MANAGED_BY_TRAINER}
+_STAY: Final = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+OLD_FIELDS: Final = (
+    "datasetConfig",
+    "modelConfig",
+    "labels",
+    "annotations",
+    "podSpecOverrides",
+    "podTemplateOverrides",
+)
+"""Fields of a TrainJob's spec that there are no more."""
+
 
 @dataclass(slots=True)
 class Overrides:
@@ -172,9 +187,6 @@ def _renamed_override(targets: list[str], spec: JsonObject, *, early: bool) -> I
             # Containers can only be changed in the Job that has them.
             names = [each["name"] for field in ("containers", "initContainers") for each in spec.get(field, [])]
             yield from [name for name in INITIALIZERS if name in names] or INITIALIZERS
-
-
-_IMPLEMENTATIONS: Final = {"Intel": INTEL_MPI}
 
 
 def convert_runtime(source: Source, notes: Notes, *, kind: str, early_names: bool) -> JsonObject:
@@ -329,20 +341,6 @@ def _containers(job: JsonObject, path: str) -> list[JsonObject]:
         node = checked((node or {}).get(field) or {}, dict, where)
     found = [*(node.get("containers") or []), *(node.get("initContainers") or [])]
     return objects(found, f"{where}.containers")
-
-
-EARLY_GROUP: Final = "kubeflow.org"
-_MANAGERS: Final = {f"{EARLY_GROUP}/trainjob-controller": MANAGED_BY_TRAINER}
-_STAY: Final = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-OLD_FIELDS: Final = (
-    "datasetConfig",
-    "modelConfig",
-    "labels",
-    "annotations",
-    "podSpecOverrides",
-    "podTemplateOverrides",
-)
-"""Fields of a TrainJob's spec that there are no more."""
 
 
 def convert_trainjob(source: Source, notes: Notes, *, early_names: bool) -> JsonObject:

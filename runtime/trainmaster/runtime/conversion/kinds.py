@@ -55,6 +55,19 @@ from trainmaster.runtime.jobs.constants import MASTER, WORKER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.podspec import env_completion_index, env_field, env_value
 
+_WORDS: Final = ("auto", "cpu", "gpu")
+_MOST_TARGETS: Final = 8
+"""Containers that mlPolicy.torch.envInjection can name."""
+
+CHIEFS: Final = ("Chief", "Master")
+PS: Final = "PS"
+_ALL_WORKERS: Final = "AllWorkers"
+_INDEX: Final = "JOB_COMPLETION_INDEX"
+"""Kubernetes sets this variable last, unless it is there; so it has to be, to be used by another one."""
+
+_MEETING: Final = "master"
+_POD_IP: Final = "POD_IP_DUMMY"
+
 
 class Elastic:
     """An elastic policy.
@@ -120,11 +133,6 @@ class Elastic:
         if self._standalone:
             # V1 set the empty text, which torchrun cannot read.
             yield env_value("PET_STANDALONE", 1)
-
-
-_WORDS: Final = ("auto", "cpu", "gpu")
-_MOST_TARGETS: Final = 8
-"""Containers that mlPolicy.torch.envInjection can name."""
 
 
 class PyTorchJob(JobConversion):
@@ -235,13 +243,6 @@ def _number(processes: str | None) -> int | None:
     return number if number >= 1 else None
 
 
-CHIEFS: Final = ("Chief", "Master")
-PS: Final = "PS"
-_ALL_WORKERS: Final = "AllWorkers"
-_INDEX: Final = "JOB_COMPLETION_INDEX"
-"""Kubernetes sets this variable last, unless it is there; so it has to be, to be used by another one."""
-
-
 class TFJob(JobConversion):
     """Converts a TFJob."""
 
@@ -346,10 +347,6 @@ class XGBoostJob(JobConversion):
     def job_success(self, group: Group) -> JsonObject | None:
         """V1 looks at the master alone."""
         return {"rules": [{"succeededIndexes": "0"}]} if self.is_one_group and group.count > 1 else None
-
-
-_MEETING: Final = "master"
-_POD_IP: Final = "POD_IP_DUMMY"
 
 
 class PaddleJob(JobConversion):

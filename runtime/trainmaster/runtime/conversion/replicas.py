@@ -25,6 +25,12 @@ from trainmaster.runtime.jsontree import JsonObject
 MAX_PODS: Final = 10_000
 """Of one job. Each has a name in the variables of all others; these would not fit into an object any more."""
 
+ENDLESS: Final = 2**31 - 1
+"""The backoffLimit of a Job that never gives up: an absent one would mean 6."""
+
+PERMANENT_EXIT_CODES: Final = range(1, 128)
+"""After which V1 does not try again under the policy ExitCode."""
+
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
@@ -129,13 +135,6 @@ def new_names(job: Job, jobset: str, groups: Iterable[Group]) -> dict[str, str]:
                 names[job.kind.pod_name(job, replicas.type, index)] = f"{jobset}-{group.name}-{place}.{jobset}"
                 new += 1
     return names
-
-
-ENDLESS: Final = 2**31 - 1
-"""The backoffLimit of a Job that never gives up: an absent one would mean 6."""
-
-PERMANENT_EXIT_CODES: Final = range(1, 128)
-"""After which V1 does not try again under the policy ExitCode."""
 
 
 def job_spec(policy: str, backoff_limit: int | None, container: str) -> JsonObject:

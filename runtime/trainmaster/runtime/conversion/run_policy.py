@@ -16,6 +16,9 @@ _MANAGED_BY: Final = {
     MANAGED_BY_MULTIKUEUE: MANAGED_BY_MULTIKUEUE,
 }
 
+VOLCANO: Final = "volcano"
+_PATH: Final = "spec.runPolicy.schedulingPolicy"
+
 
 @dataclass(frozen=True, slots=True)
 class SchedulingPolicy:
@@ -118,10 +121,6 @@ def _scheduling_policy(source: Source) -> SchedulingPolicy:
         schedule_timeout_seconds=source.take("scheduleTimeoutSeconds", int),
         given=given,
     )
-
-
-VOLCANO: Final = "volcano"
-_PATH: Final = "spec.runPolicy.schedulingPolicy"
 
 
 def set_gang(

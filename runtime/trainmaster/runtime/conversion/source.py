@@ -15,6 +15,12 @@ T = TypeVar("T")
 
 _NOUNS = {dict: "an object", list: "a list", str: "a text", int: "an integer", bool: "true or false"}
 
+_SERVER_FIELDS: Final = (
+    *("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
 
 class Source:
     """One JSON object of the input.
@@ -105,13 +111,6 @@ def leaves(value: Any, path: str) -> Iterator[str]:
             yield from leaves(member, f"{path}[{place}]")
     else:
         yield path
-
-
-_SERVER_FIELDS: Final = (
-    *("uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink"),
-    *("deletionTimestamp", "deletionGracePeriodSeconds"),
-)
-_LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 def convert_metadata(source: Source, notes: Notes) -> JsonObject:

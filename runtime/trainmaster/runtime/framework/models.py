@@ -31,6 +31,9 @@ _Model = TypeVar("_Model", bound=BaseModel)
 _OF_SECRETS: Final = "secret_file"
 """The type of errors about what may be a secret."""
 
+CONFIG_PHASE: Final = "config"
+"""What reading the `config` of a runtime is called in messages and metrics, where calls of plugins have their phase."""
+
 
 class FieldProblem(NamedTuple):
     """What is wrong with one field."""
@@ -188,10 +191,6 @@ def _below(path: str, location: Sequence[int | str]) -> str:
 def _without_doubles(problems: Sequence[FieldProblem]) -> list[FieldProblem]:
     """Keep one problem for each path: an unknown field is told of once, where the model forbids it as well."""
     return list({each.path: each for each in reversed(problems)}.values())[::-1]
-
-
-CONFIG_PHASE: Final = "config"
-"""What reading the `config` of a runtime is called in messages and metrics, where calls of plugins have their phase."""
 
 
 def customs(ml_policy: MLPolicy | None, pod_group_policy: PodGroupPolicy | None) -> list[tuple[str, CustomPolicy]]:

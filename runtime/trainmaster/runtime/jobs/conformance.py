@@ -49,6 +49,18 @@ from trainmaster.runtime.listers import NO_LISTERS
 from trainmaster.runtime.names import dns_label, dns_label_1035, dns_subdomain, label_value
 from trainmaster.runtime.testing.subject import first_difference
 
+_ODD_VALUES: Final[tuple[Any, ...]] = (None, "", "odd", -1, 0, 1.5, True, [], {}, [None], [{}], {"odd": "odd"})
+
+MOST_PODS: Final = 3
+"""Pods of a type that are built: there may be thousands."""
+
+POLICIES: Final = (NEVER, ON_FAILURE, ALWAYS, EXIT_CODE)
+_CONDITIONS: Final = (RUNNING, RESTARTING, SUCCEEDED, FAILED)
+_STATES: Final = 6  # that `_states` returns
+
+_LONGEST_PORT_NAME: Final = 15
+"""Characters of the name of a container's port (IANA_SVC_NAME)."""
+
 
 def unkept(job: Job, method: str, call: Callable[[], Any]) -> Iterator[str]:
     """Call a method twice: nothing of the job may change, and what comes back has to be the same."""
@@ -125,9 +137,6 @@ def _has(schema: JsonObject, path: Sequence[str]) -> bool:
     return below is not None and _has(below, rest)
 
 
-_ODD_VALUES: Final[tuple[Any, ...]] = (None, "", "odd", -1, 0, 1.5, True, [], {}, [None], [{}], {"odd": "odd"})
-
-
 def oddities(kind: JobKind, sample: JsonObject) -> Iterator[tuple[str, JsonObject]]:
     """Return jobs of which one field is missing or odd: all of the spec but for templates and the run policy."""
     field = kind.replica_specs_field
@@ -181,10 +190,6 @@ def check_odd(kind: JobKind, obj: JsonObject) -> Iterator[str]:
             list(kind.update_job_status(job, kind.replica_statuses(job, counts), by_type))
     except Exception as error:
         yield f"raises {type(error).__name__}: {error}; refuse it in validate, or make something of it"
-
-
-MOST_PODS: Final = 3
-"""Pods of a type that are built: there may be thousands."""
 
 
 def built(job: Job) -> Iterator[tuple[str, int, JsonObject]]:
@@ -265,11 +270,6 @@ def check_objects(job: Job) -> Iterator[str]:
             json.dumps(obj, allow_nan=False)
         except (TypeError, ValueError) as error:
             yield f"build returns a {what} that is no JSON: {error}"
-
-
-POLICIES: Final = (NEVER, ON_FAILURE, ALWAYS, EXIT_CODE)
-_CONDITIONS: Final = (RUNNING, RESTARTING, SUCCEEDED, FAILED)
-_STATES: Final = 6  # that `_states` returns
 
 
 def check_statuses(job: Job) -> Iterator[str]:
@@ -356,10 +356,6 @@ def pods_in(job: Job, replica_type: str, status: ReplicaStatus) -> Iterator[Json
         pod = build_pod(job, replica_type, index)
         statuses = [{"name": each["name"], "state": state} for each in pod["spec"]["containers"]]
         yield {**pod, "status": {"phase": phase, "containerStatuses": statuses}}
-
-
-_LONGEST_PORT_NAME: Final = 15
-"""Characters of the name of a container's port (IANA_SVC_NAME)."""
 
 
 def check_job_kind(

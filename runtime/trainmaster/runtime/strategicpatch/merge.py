@@ -34,6 +34,14 @@ from trainmaster.runtime.strategicpatch.schema import MergeSchema
 
 _NO_ADDITION: Final = frozenset({"delete", "replace"})
 
+PATCH: Final = "$patch"
+RETAIN_KEYS: Final = "$retainKeys"
+DELETE_FROM: Final = "$deleteFromPrimitiveList"
+SET_ORDER: Final = "$setElementOrder"
+
+Identity: TypeAlias = tuple[bool, str | int | float]
+"""What two elements of a list have in common if they are the same: a scalar, with booleans told from numbers."""
+
 
 def strategic_merge_patch(original: JsonObject, patch: JsonObject, schema: MergeSchema) -> JsonObject:
     """Apply a strategic merge patch to an object whose type `schema` describes, and give the result as a new tree.
@@ -241,12 +249,6 @@ def _key_of(element: Any, key: str, path: str, *, original: bool = False) -> Ide
     return identity
 
 
-PATCH: Final = "$patch"
-RETAIN_KEYS: Final = "$retainKeys"
-DELETE_FROM: Final = "$deleteFromPrimitiveList"
-SET_ORDER: Final = "$setElementOrder"
-
-
 class MergeError(ValueError):
     """The patch cannot be applied; `path` is the field of the patch that is at fault ("" for the patch itself)."""
 
@@ -317,10 +319,6 @@ def kind_of(value: object) -> str:
             return "a list"
         case _:
             return "an object"
-
-
-Identity: TypeAlias = tuple[bool, str | int | float]
-"""What two elements of a list have in common if they are the same: a scalar, with booleans told from numbers."""
 
 
 def identity_of(value: object) -> Identity | None:

@@ -23,6 +23,12 @@ _DO: Final = (
     "derives again, or leaves in `info`"
 )
 
+_OURS: Final = ("trainmaster.runtime.", "pydantic")
+_PATIENCE: Final = 0.05
+"""Seconds after which a thread goes on all the same: the other one may wait for a lock of the plugin's."""
+
+_Result = TypeVar("_Result")
+
 
 def stands_two_calls_at_once(subject: Subject) -> Iterator[Problem]:
     """Two TrainJobs that are resolved at the same time become what each becomes alone."""
@@ -61,13 +67,6 @@ def _named(job: JsonObject, name: str) -> JsonObject:
     trainer = {**(job["spec"].get("trainer") or {}), "env": env}
     metadata = {**job["metadata"], "name": name, "uid": f"uid-of-{name}"}
     return {**job, "metadata": metadata, "spec": {**job["spec"], "trainer": trainer}}
-
-
-_OURS: Final = ("trainmaster.runtime.", "pydantic")
-_PATIENCE: Final = 0.05
-"""Seconds after which a thread goes on all the same: the other one may wait for a lock of the plugin's."""
-
-_Result = TypeVar("_Result")
 
 
 class Turns:

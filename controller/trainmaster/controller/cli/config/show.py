@@ -33,6 +33,8 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 from trainmaster.runtime.yamltext import load_yaml
 
+_DEFAULT = "default"
+
 
 def job_kind_problems(effective: EffectiveConfiguration) -> Iterator[Problem]:
     """Try to make every kind that would be served, with its options."""
@@ -134,9 +136,6 @@ def plugin_notices(effective: EffectiveConfiguration) -> Iterator[Problem]:
 
 def _unknown(name: str, names: list[str]) -> str:
     return f"no such plugin is installed here {did_you_mean(name, names)}"
-
-
-_DEFAULT = "default"
 
 
 class Origin(NamedTuple):

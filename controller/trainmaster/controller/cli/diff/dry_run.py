@@ -54,6 +54,8 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Watch
 from trainmaster.runtime.validation.runtime_ref import unsupported_runtime
 
+_PERMISSION = "if a permission is missing: diff makes dry runs, which take those of the writes themselves"
+
 
 async def plan_of(client: KubeClient, job: Job, gang: GangScheduler | None) -> Plan:
     """Decide what to write for a job that is as it would be once the files are applied.
@@ -105,9 +107,6 @@ async def _store(
     for item in listed["items"]:
         store.put(transform({"apiVersion": resource.api_version, "kind": resource.kind, **item}))
     return store
-
-
-_PERMISSION = "if a permission is missing: diff makes dry runs, which take those of the writes themselves"
 
 
 class SchemaMismatch(Exception):

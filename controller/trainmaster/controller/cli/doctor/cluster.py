@@ -44,6 +44,22 @@ NEWEST: Final = 37
 
 _JOBSET_INSTALL: Final = "install JobSet, https://jobset.sigs.k8s.io, before any TrainJob runs"
 
+_ESCALATE: Final = "escalate"
+"""The verb that lets somebody create roles with rights that he has not."""
+
+SELECTOR: Final = {
+    "app.kubernetes.io/name": "trainer",
+    "app.kubernetes.io/component": "manager",
+    "app.kubernetes.io/part-of": "kubeflow",
+}
+"""The labels by which the Deployment selects its pods, which are the original's: they cannot change."""
+
+OUR_WEBHOOKS: Final = tuple(each.name for each in CONFIGURATIONS)
+_TAKEN_OVER: Final = ((2, 1), (2, 2), (2, 3))
+_RESOURCES: Final = frozenset({"trainjobs", "trainingruntimes", "clustertrainingruntimes", "*", "*/*"})
+
+_MPI_JOBS: Final = "mpijobs.kubeflow.org"
+
 
 def check_version(facts: Facts) -> Iterator[Finding]:
     """Kubernetes: is it of a version that this manager knows?"""
@@ -125,10 +141,6 @@ def images_of(deployment: JsonObject) -> list[str]:
     return [str(each.get("image", "")) for each in containers]
 
 
-_ESCALATE: Final = "escalate"
-"""The verb that lets somebody create roles with rights that he has not."""
-
-
 def check_installer(facts: Facts) -> Iterator[Finding]:
     """The rights of whoever asks: do they suffice to install?"""
     missing = _missing({review: allowed for review, allowed in facts.may_install.items() if review[0] != _ESCALATE})
@@ -174,18 +186,6 @@ def _missing(reviews: Mapping[Review, Fact[bool]]) -> list[str]:
             place = f"{f' {name}' if name else ''}{f' in namespace {namespace}' if namespace else ''}"
             verbs.setdefault(f"{what}{place}", []).append(verb)
     return [f"{', '.join(sorted(each, key=VERBS.index))} {what}" for what, each in verbs.items()]
-
-
-SELECTOR: Final = {
-    "app.kubernetes.io/name": "trainer",
-    "app.kubernetes.io/component": "manager",
-    "app.kubernetes.io/part-of": "kubeflow",
-}
-"""The labels by which the Deployment selects its pods, which are the original's: they cannot change."""
-
-OUR_WEBHOOKS: Final = tuple(each.name for each in CONFIGURATIONS)
-_TAKEN_OVER: Final = ((2, 1), (2, 2), (2, 3))
-_RESOURCES: Final = frozenset({"trainjobs", "trainingruntimes", "clustertrainingruntimes", "*", "*/*"})
 
 
 def check_managers(facts: Facts) -> Iterator[Finding]:
@@ -335,9 +335,6 @@ def _check_ours(configuration: JsonObject, service: tuple[str, str]) -> Iterator
 def _matches(rule: JsonObject) -> bool:
     groups, resources = rule.get("apiGroups") or [], rule.get("resources") or []
     return bool({GROUP, "*"} & set(groups)) and bool(_RESOURCES & set(resources))
-
-
-_MPI_JOBS: Final = "mpijobs.kubeflow.org"
 
 
 def check_training_operator(facts: Facts) -> Iterator[Finding]:

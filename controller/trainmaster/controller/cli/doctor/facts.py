@@ -57,6 +57,36 @@ T = TypeVar("T")
 Status = Literal["ok", "warn", "fail", "unknown"]
 """`fail`: an installation does not work, would not, or would harm; `warn`: somebody should look."""
 
+_RBAC: Final = "rbac.authorization.k8s.io"
+_BINDINGS: Final = (
+    Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
+    Resource(_RBAC, "v1", "RoleBinding", "rolebindings", namespaced=True),
+)
+_SELF_REVIEWS: Final = Resource(
+    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
+)
+
+JOBSETS: Final = "jobsets.jobset.x-k8s.io"
+COSCHEDULING: Final = "podgroups.scheduling.x-k8s.io"
+VOLCANO: Final = "podgroups.scheduling.volcano.sh"
+KUEUE: Final = "workloads.kueue.x-k8s.io"
+OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE)
+"""Definitions of others that matter."""
+
+CONFIG_MAP: Final = "kubeflow-trainer-config"
+"""As the original's manifests call it, and our Deployments the volume of it."""
+
+GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
+"""The image of the Go manager."""
+
+_TRAINING_OPERATOR_DEPLOYMENTS: Final = ("training-operator",)
+"""As the manifests of the Training Operator V1 call it."""
+
+_ASK: Final = "ask somebody who may, or for that right"
+
+Review = tuple[str, str, str, str, str, str]
+"""Verb, group, resource, subresource, namespace (empty: all, or none) and name (empty: any)."""
+
 
 class Finding(NamedTuple):
     """One line of the report."""
@@ -120,37 +150,6 @@ def unknown(message: str, what_next: str) -> Finding:
 def fail(message: str, what_next: str) -> Finding:
     """An installation does not work, would not, or would harm."""
     return Finding("fail", message, what_next)
-
-
-_RBAC: Final = "rbac.authorization.k8s.io"
-_BINDINGS: Final = (
-    Resource(_RBAC, "v1", "ClusterRoleBinding", "clusterrolebindings", namespaced=False),
-    Resource(_RBAC, "v1", "RoleBinding", "rolebindings", namespaced=True),
-)
-_SELF_REVIEWS: Final = Resource(
-    "authorization.k8s.io", "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False
-)
-
-JOBSETS: Final = "jobsets.jobset.x-k8s.io"
-COSCHEDULING: Final = "podgroups.scheduling.x-k8s.io"
-VOLCANO: Final = "podgroups.scheduling.volcano.sh"
-KUEUE: Final = "workloads.kueue.x-k8s.io"
-OTHERS: Final = (JOBSETS, COSCHEDULING, VOLCANO, KUEUE)
-"""Definitions of others that matter."""
-
-CONFIG_MAP: Final = "kubeflow-trainer-config"
-"""As the original's manifests call it, and our Deployments the volume of it."""
-
-GO_IMAGE: Final = re.compile(r"(?:^|/)kubeflow/trainer/trainer-controller-manager(?::v?(\d+)\.(\d+))?")
-"""The image of the Go manager."""
-
-_TRAINING_OPERATOR_DEPLOYMENTS: Final = ("training-operator",)
-"""As the manifests of the Training Operator V1 call it."""
-
-_ASK: Final = "ask somebody who may, or for that right"
-
-Review = tuple[str, str, str, str, str, str]
-"""Verb, group, resource, subresource, namespace (empty: all, or none) and name (empty: any)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,9 @@ Fields = dict[str, Any]
 
 Look = Awaitable[Fields]
 
+_MOST_CLAIMS: Final = 10
+_MOST_NODES: Final = 5
+
 
 def look_for_queues(reader: Reader, view: JobView) -> Iterator[Look]:
     """Return the looks that a job which does not run is worth."""
@@ -121,10 +124,6 @@ async def _gangs(reader: Reader, view: JobView) -> Fields:
 
 async def _quotas(reader: Reader) -> Fields:
     return {"quotas": await reader.read_all(RESOURCE_QUOTAS)}
-
-
-_MOST_CLAIMS: Final = 10
-_MOST_NODES: Final = 5
 
 
 async def look_for_reasons(reader: Reader, view: JobView) -> JobView:

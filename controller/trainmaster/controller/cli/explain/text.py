@@ -26,6 +26,9 @@ _LONGEST: Final = 1000
 
 _FINE: Final = frozenset({State.RUNNING, State.COMPLETE})
 
+API_VERSION: Final = "trainmaster.dev/v1"
+KIND: Final = "Explanation"
+
 
 def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
     """Return the lines that are printed of an explanation."""
@@ -133,10 +136,6 @@ def _ago(moment: datetime | None, now: datetime) -> str:
 def _cut(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 4]} ..."
-
-
-API_VERSION: Final = "trainmaster.dev/v1"
-KIND: Final = "Explanation"
 
 
 def to_json(explanation: Explanation) -> JsonObject:

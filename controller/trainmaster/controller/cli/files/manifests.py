@@ -26,6 +26,13 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamlmarks import find_field
 from trainmaster.runtime.yamltext import YamlError, load_yaml_documents
 
+STDIN: Final = "-"
+CRD_KIND: Final = "CustomResourceDefinition"
+_ENDINGS: Final = (".json", ".yaml", ".yml")
+
+_PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "runtimes"
+_CHECKOUT: Final = Path(__file__).parents[5] / "deploy" / "runtimes"
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -46,11 +53,6 @@ class Source:
         """Return line and column, from 1, of a field like `spec.trainer.env[0].name`."""
         found = find_field(self.text, f"{self.within}.{path}".strip("."), document=self.document)
         return (self.line, None) if found is None else (found.line, found.column)
-
-
-STDIN: Final = "-"
-CRD_KIND: Final = "CustomResourceDefinition"
-_ENDINGS: Final = (".json", ".yaml", ".yml")
 
 
 class ManifestError(Exception):
@@ -246,10 +248,6 @@ def _problem(document: JsonObject) -> str:
     if not isinstance(metadata.get("namespace", ""), str):
         return "metadata.namespace is no text; quote it"
     return ""
-
-
-_PACKAGED: Final = Path(trainmaster.runtime.__file__).parent / "runtimes"
-_CHECKOUT: Final = Path(__file__).parents[5] / "deploy" / "runtimes"
 
 
 def built_in_names() -> list[str]:

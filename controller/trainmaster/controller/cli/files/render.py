@@ -42,6 +42,13 @@ FAILURE = 1
 Rendered: TypeAlias = tuple[JsonObject, Steps]
 """An object, and which step set which field of it; nothing of that unless somebody wants to know."""
 
+_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BREAK: Final = re.compile("[\n\x85\u2028\u2029]")
+"""What ends a line for YAML 1.1."""
+
+_WIDEST: Final = 72
+"""The column that comments stand in, unless all lines are shorter; those of longer lines stand behind them."""
+
 
 def command(commands: Any) -> None:
     """Add the command."""
@@ -144,14 +151,6 @@ def _built(obj: JsonObject, listers: OfflineValidation, framework: Framework, *,
         (snapshot, snapshot_steps(snapshot) if explain else {}),
         *((obj, tracer.steps(obj) if tracer else {}) for obj in objects),
     ]
-
-
-_Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_BREAK: Final = re.compile("[\n\x85\u2028\u2029]")
-"""What ends a line for YAML 1.1."""
-
-_WIDEST: Final = 72
-"""The column that comments stand in, unless all lines are shorter; those of longer lines stand behind them."""
 
 
 def print_explained(explained: Sequence[tuple[JsonObject, Steps]], *, form: str) -> None:

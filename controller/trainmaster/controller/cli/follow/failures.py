@@ -35,29 +35,6 @@ _FAILED: Final = re.compile(_LOG + r"failed \(exitcode: (-?\d+)\)")
 
 _STOPPING: Final = re.compile(_LOG + "Sending process ")
 
-
-def without_report(lines: Sequence[str]) -> list[str]:
-    """Return the lines of a log up to the one in which torchrun tells of the process that failed, with that line."""
-    kept: list[str] = []
-    for line in lines:
-        if _FAILED.match(line):
-            return [*kept, line]
-        if not _STOPPING.match(line):
-            kept.append(line)
-    return list(lines)
-
-
-def exit_code_of_program(lines: Sequence[str]) -> int | None:
-    """Return how the program ended as torchrun tells: below 0 the number of a signal; None if it tells nothing."""
-    found = next((found for line in reversed(lines) if (found := _FAILED.match(line)) is not None), None)
-    return None if found is None else int(found[1])
-
-
-def without_verdict(lines: Sequence[str]) -> list[str]:
-    """Return the lines without that in which torchrun tells of the process that failed."""
-    return [line for line in lines if _FAILED.match(line) is None]
-
-
 _LINES: Final = 20
 """Without a traceback."""
 
@@ -80,6 +57,39 @@ _FRAME: Final = re.compile(r'  File "(?P<file>[^"]+)", line \d+, in ')
 _REST_OF_FRAME: Final = ("    ", "  [Previous line repeated ")
 _PACKAGE: Final = re.compile(r"[/\\](?:site|dist)-packages[/\\]([^/\\]+)")
 _STANDARD_LIBRARY: Final = re.compile(r"<frozen |.*[/\\]lib(?:64)?[/\\]python3[^/\\]*[/\\]")
+
+_REASONS: Final = {
+    OOM_KILLED: "it used more memory than its limit",
+    STATUS_UNKNOWN: "its node was away meanwhile, so that nobody knows how it ended",
+}
+"""What reasons mean that kubelets give; they know more than the exit code tells."""
+
+FOR_EVER: Final = "9999"
+"""Later than any time, as texts are ordered."""
+
+_UNTOLD: Final = frozenset({"", "Error"})
+
+
+def without_report(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a log up to the one in which torchrun tells of the process that failed, with that line."""
+    kept: list[str] = []
+    for line in lines:
+        if _FAILED.match(line):
+            return [*kept, line]
+        if not _STOPPING.match(line):
+            kept.append(line)
+    return list(lines)
+
+
+def exit_code_of_program(lines: Sequence[str]) -> int | None:
+    """Return how the program ended as torchrun tells: below 0 the number of a signal; None if it tells nothing."""
+    found = next((found for line in reversed(lines) if (found := _FAILED.match(line)) is not None), None)
+    return None if found is None else int(found[1])
+
+
+def without_verdict(lines: Sequence[str]) -> list[str]:
+    """Return the lines without that in which torchrun tells of the process that failed."""
+    return [line for line in lines if _FAILED.match(line) is None]
 
 
 def excerpt(lines: Sequence[str]) -> list[str]:
@@ -150,18 +160,6 @@ def _library(file: str) -> str | None:
 def _text(line: str) -> str:
     """Return a line without the prefix of its rank; of what was drawn over, such as the bar of tqdm, the last state."""
     return _RANK.sub("", line.rpartition("\r")[2], count=1)
-
-
-_REASONS: Final = {
-    OOM_KILLED: "it used more memory than its limit",
-    STATUS_UNKNOWN: "its node was away meanwhile, so that nobody knows how it ended",
-}
-"""What reasons mean that kubelets give; they know more than the exit code tells."""
-
-FOR_EVER: Final = "9999"
-"""Later than any time, as texts are ordered."""
-
-_UNTOLD: Final = frozenset({"", "Error"})
 
 
 @dataclass(frozen=True, slots=True)

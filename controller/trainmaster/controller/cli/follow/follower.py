@@ -46,6 +46,36 @@ from trainmaster.runtime.jsontree import JsonObject
 UNATTENDED_AFTER: Final = 5.0
 """Seconds; a controller that is well takes less than one."""
 
+_DRAIN_TIMEOUT: Final = 10.0
+_RETRY_AFTER: Final = 1.0
+_PODS_TOLD: Final = 32
+"""How many pods of a job are reported one by one; of the others only what is unusual."""
+
+_USUAL_PHASES: Final = frozenset(
+    {"Pending", "ContainerCreating", "PodInitializing", "Running", "Succeeded", "Terminating"}
+)
+
+_REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
+
+_TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED})
+"""Events about failures and restarts of containers, of which pods and their logs tell more."""
+
+_FOLLOWS_FROM_FAILURES: Final = frozenset({"BackoffLimitExceeded", "FailedJobs"})
+"""Events about Jobs and JobSets that are given up since containers have failed."""
+
+_FAILURE_SEEN_WITHIN: Final = 1.0
+"""Seconds; events may arrive before the pods that they are about."""
+
+_NOT_STARTED: Final = "unable to start container process"
+"""What container runtimes say in events of a failure that is told as well."""
+
+_NEVER_FITS: Final = "it can never run here"
+"""What the embedded cluster says of a pod that asks for more than its node has."""
+
+FAILURE: Final = 1
+TIMED_OUT: Final = 3
+INTERRUPTED: Final = 130
+
 
 async def explain_unattended(client: KubeClient, job: FollowedJob) -> list[str]:
     """Say that nothing has become of a job, and what to do; nothing if something has, or if that cannot be known."""
@@ -79,33 +109,6 @@ async def _has_jobset(client: KubeClient, job: FollowedJob) -> bool:
     except ApiError:
         pass  # who may not look cannot say that there is none
     return True
-
-
-_DRAIN_TIMEOUT: Final = 10.0
-_RETRY_AFTER: Final = 1.0
-_PODS_TOLD: Final = 32
-"""How many pods of a job are reported one by one; of the others only what is unusual."""
-
-_USUAL_PHASES: Final = frozenset(
-    {"Pending", "ContainerCreating", "PodInitializing", "Running", "Succeeded", "Terminating"}
-)
-
-_REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
-
-_TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED})
-"""Events about failures and restarts of containers, of which pods and their logs tell more."""
-
-_FOLLOWS_FROM_FAILURES: Final = frozenset({"BackoffLimitExceeded", "FailedJobs"})
-"""Events about Jobs and JobSets that are given up since containers have failed."""
-
-_FAILURE_SEEN_WITHIN: Final = 1.0
-"""Seconds; events may arrive before the pods that they are about."""
-
-_NOT_STARTED: Final = "unable to start container process"
-"""What container runtimes say in events of a failure that is told as well."""
-
-_NEVER_FITS: Final = "it can never run here"
-"""What the embedded cluster says of a pod that asks for more than its node has."""
 
 
 class Follower:
@@ -372,11 +375,6 @@ class Follower:
         task.add_done_callback(finished)
         self._background.add(task)
         return task
-
-
-FAILURE: Final = 1
-TIMED_OUT: Final = 3
-INTERRUPTED: Final = 130
 
 
 async def follow_jobs(

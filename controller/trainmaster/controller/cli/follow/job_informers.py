@@ -27,6 +27,9 @@ from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.api.constants import NODE
 from trainmaster.runtime.jsontree import JsonObject
 
+_CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS, TRAINJOBS)}
+"""What may own what an event is about."""
+
 
 class Reachability:
     """Reports outages and refusals of some informers, which call `changed` and share `outages`.
@@ -64,10 +67,6 @@ class Reachability:
             if not failure.is_outage and refusal not in self._refusals:
                 self._refusals.add(refusal)
                 self._on_refusal(informer, failure.text)
-
-
-_CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS, TRAINJOBS)}
-"""What may own what an event is about."""
 
 
 class Ownership:

@@ -29,6 +29,12 @@ _RANK: Final = re.compile(r"\[(?:default|rank)\d+\]:(?:\[rank\d+\]:)? ?")
 
 _LONGEST: Final = 1000
 
+_SMALL: Final = 32
+"""Ranks, up to which the ends of all logs are kept: each costs the server a stream."""
+
+_HELD_FOR: Final = 1.0
+"""Seconds for which the beginning of a traceback waits for its end."""
+
 
 class Tracebacks:
     """The tracebacks of one log, through all runs of what writes it."""
@@ -78,13 +84,6 @@ class Tracebacks:
         else:
             self._seen.add(frames)
             printed.extend([*held, line])
-
-
-_SMALL: Final = 32
-"""Ranks, up to which the ends of all logs are kept: each costs the server a stream."""
-
-_HELD_FOR: Final = 1.0
-"""Seconds for which the beginning of a traceback waits for its end."""
 
 
 class JobLogs:

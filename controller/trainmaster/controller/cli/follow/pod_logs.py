@@ -51,6 +51,12 @@ _STAMP: Final = re.compile(
 _BROKEN_STAMP: Final = re.compile(rb"\d{1,4}(?:-[0-9T:.Z+-]*)?")
 """What there is of a time when a log breaks off within."""
 
+_GLANCE: Final = str(2**20)
+"""Bytes."""
+
+_LOOK_EVERY: Final = 1.0
+"""Seconds after which a log is opened again that broke without news of its pod."""
+
 
 class LogLines:
     """The lines of the log of one container, of one run after the other.
@@ -228,13 +234,6 @@ def _sortable(stamp: str) -> str:
         moment = datetime.fromisoformat(seconds + zone)
         seconds = moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{seconds}.{fraction.ljust(_NANOSECONDS, '0')}"
-
-
-_GLANCE: Final = str(2**20)
-"""Bytes."""
-
-_LOOK_EVERY: Final = 1.0
-"""Seconds after which a log is opened again that broke without news of its pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,12 @@ _BEGINS: Final = re.compile(r"\b(?:start\w*|begin\w*)\b", re.IGNORECASE)
 _ENDS: Final = re.compile(r"\d|\b(?:finish\w*|done|complet\w*|end\w*|took)\b", re.IGNORECASE)
 _UNITS: Final = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
+_PATIENCE: Final = 1000
+"""Lines; a bar is written at most ten times a second, and an evaluation may take minutes."""
+
+_READ_AT_ONCE: Final = 200
+"""Lines that are read for progress between two looks; whoever prints more of them prints another counter soon."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -192,10 +198,6 @@ def _seconds(text: str) -> float:
     for part in text.split(":"):
         total = total * 60 + int(part or 0)
     return float(total)
-
-
-_PATIENCE: Final = 1000
-"""Lines; a bar is written at most ten times a second, and an evaluation may take minutes."""
 
 
 class LogProgress:
@@ -330,10 +332,6 @@ class Pace:
         if took < self._AT_LEAST or gained <= 0:
             return None
         return max(0.0, (1.0 - self._last[1]) * took / gained - (now - self._last[0]))
-
-
-_READ_AT_ONCE: Final = 200
-"""Lines that are read for progress between two looks; whoever prints more of them prints another counter soon."""
 
 
 @dataclass(frozen=True, slots=True)

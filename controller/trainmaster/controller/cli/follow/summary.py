@@ -20,6 +20,23 @@ from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
+_WORDS: Final = {"Running": "running", "Succeeded": "done", "Pending": "pending", "Failed": "failed"}
+_PROMISING: Final = ("Running", "Succeeded")
+
+Kind = Literal["plain", "good", "bad", "quiet"]
+
+_CAUSE: Final = re.compile(r"; attempt \d+(?:, restart \d+)?: ")
+"""Behind it the message of a condition tells of the first failure."""
+
+_LISTED: Final = 10
+"""Jobs that did not fail; more are counted."""
+
+_EXPLAINED: Final = 3
+"""Jobs whose failures are told with their last lines; of more, one line each."""
+
+_OTHERS: Final = 5
+_LINE_LENGTH: Final = 500
+
 
 def clock(seconds: float) -> str:
     """Write a duration: `0:42`, `1:02:03`, `2d 01:02`."""
@@ -29,10 +46,6 @@ def clock(seconds: float) -> str:
     if days:
         return f"{days}d {hour:02}:{minute:02}"
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minutes}:{second:02}"
-
-
-_WORDS: Final = {"Running": "running", "Succeeded": "done", "Pending": "pending", "Failed": "failed"}
-_PROMISING: Final = ("Running", "Succeeded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,21 +106,6 @@ def summary(groups: Iterable[RankGroup]) -> str:
         return ""
     current = next((group for group in listed if not group.is_done), listed[-1])
     return current.text if current.name == NODE else f"{current.name} {current.text}"
-
-
-Kind = Literal["plain", "good", "bad", "quiet"]
-
-_CAUSE: Final = re.compile(r"; attempt \d+(?:, restart \d+)?: ")
-"""Behind it the message of a condition tells of the first failure."""
-
-_LISTED: Final = 10
-"""Jobs that did not fail; more are counted."""
-
-_EXPLAINED: Final = 3
-"""Jobs whose failures are told with their last lines; of more, one line each."""
-
-_OTHERS: Final = 5
-_LINE_LENGTH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,9 @@ from trainmaster.runtime.jsontree import JsonObject
 
 _LAST: Final = 1 << 31
 
+_LINE_LIMIT: Final = 1 << 20
+"""Longer ones are delivered in pieces."""
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -180,10 +183,6 @@ def why_no_log(pod: JsonObject) -> str:
 
 def _colon(text: str | None) -> str:
     return f": {text}" if text else ""
-
-
-_LINE_LIMIT: Final = 1 << 20
-"""Longer ones are delivered in pieces."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,21 @@ from trainmaster.runtime.jsontree import JsonObject
 _V1_STATES: Final = (SUCCEEDED, FAILED, SUSPENDED, RESTARTING, RUNNING, CREATED)
 """Conditions of jobs of `kubeflow.org/v1`, the one that tells most first: several hold at a time."""
 
+HEADER: Final = ("KIND", "NAME", "STATE", "NODES", "RESTARTS", "AGE", "DURATION")
+UNKNOWN: Final = "-"
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+
+_UNITS: Final = (
+    # From which number on, and below which number with what parts.
+    ("d", _DAY, 2, "h", _HOUR, 8),
+    ("h", _HOUR, 3, "m", _MINUTE, 8),
+    ("m", _MINUTE, 2, "s", 1, 10),
+)
+
+Key = tuple[str, str]
+"""Namespace and name."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
@@ -120,22 +135,6 @@ def _seconds(since: str, until: datetime) -> float:
 
 def _time(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
-
-
-HEADER: Final = ("KIND", "NAME", "STATE", "NODES", "RESTARTS", "AGE", "DURATION")
-UNKNOWN: Final = "-"
-
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
-
-_UNITS: Final = (
-    # From which number on, and below which number with what parts.
-    ("d", _DAY, 2, "h", _HOUR, 8),
-    ("h", _HOUR, 3, "m", _MINUTE, 8),
-    ("m", _MINUTE, 2, "s", 1, 10),
-)
-
-Key = tuple[str, str]
-"""Namespace and name."""
 
 
 def table(

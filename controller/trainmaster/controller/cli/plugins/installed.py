@@ -34,6 +34,14 @@ from trainmaster.runtime.listers import Watch
 LOADED, DISABLED, NOT_ENABLED, GATED, BROKEN = "loaded", "disabled", "not enabled", "gate closed", "broken"
 QUARANTINED = "quarantined"
 
+_TIMEOUT: Final = 5.0
+_READYZ: Final = "/readyz"
+
+_LINE: Final = re.compile(r"^\[\+\]plugins ok: (.*)$", re.MULTILINE)
+_QUARANTINED: Final = re.compile(r"(\S+) is quarantined (.*)")
+
+_ALL_JOBS = "all TrainJobs"
+
 
 @dataclass(frozen=True, slots=True)
 class InstalledPlugin:
@@ -152,13 +160,6 @@ def _left_out(point: EntryPoint, state: str, reason: str) -> InstalledPlugin:
     return InstalledPlugin(point, state, reason, descriptor, None)
 
 
-_TIMEOUT: Final = 5.0
-_READYZ: Final = "/readyz"
-
-_LINE: Final = re.compile(r"^\[\+\]plugins ok: (.*)$", re.MULTILINE)
-_QUARANTINED: Final = re.compile(r"(\S+) is quarantined (.*)")
-
-
 def quarantined_plugins(address: str) -> dict[str, str]:
     """Return the plugins that a manager does not call for now, each with the reason.
 
@@ -185,9 +186,6 @@ def quarantined_plugins(address: str) -> dict[str, str]:
     found = _LINE.search(text)
     parts_of_line = found[1].split("; ") if found else []
     return {each[1]: each[2] for part in parts_of_line if (each := _QUARANTINED.match(part))}
-
-
-_ALL_JOBS = "all TrainJobs"
 
 
 def shown(installed: InstalledPlugin) -> dict[str, Any]:

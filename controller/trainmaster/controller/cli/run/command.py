@@ -52,6 +52,12 @@ _OF_THE_CONTROLLER: Final = frozenset(
 _CLOSE: Final = 0.8
 """So that `--node` is taken for `--nodes`, and `--output-dir` is left to the program."""
 
+BAD_INPUT = 2
+
+_USER_AGENT: Final = f"trainmaster-run/{__version__}"
+_PROBE_TIMEOUT: Final = 3.0
+"""Seconds that a cluster gets to say of itself what a dry run could do without."""
+
 
 def advice(words: Sequence[str], unknown: Sequence[str], options: Sequence[str]) -> str:
     """Say what unknown words of a command line are probably meant to be.
@@ -118,13 +124,6 @@ def _corrected(words: Sequence[str], unknown: Sequence[str], meant: dict[str, st
         place.append(word)
     behind = [*moved, *words[end + 1 :]]
     return [*kept, *(["--", *behind] if behind else [])], moved
-
-
-BAD_INPUT = 2
-
-_USER_AGENT: Final = f"trainmaster-run/{__version__}"
-_PROBE_TIMEOUT: Final = 3.0
-"""Seconds that a cluster gets to say of itself what a dry run could do without."""
 
 
 def command(commands: Any) -> None:

@@ -44,6 +44,19 @@ from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 
+_LATE_AT_MOST = 10.0
+"""Seconds that the caches of a webhook may be behind; they follow watches, which take less than one."""
+
+_LOOK_EVERY = 0.1
+
+_REFUSALS = frozenset({400, 403, 422})
+"""What a server answers, also to a dry run, if it will never take an object as it is."""
+
+_NO_DRY_RUN = "does not support dry run"
+"""What it says of an admission webhook that has side effects."""
+
+_WEBHOOK = "admission webhook "
+
 
 class Diagnosis:
     """Of the manifests of some files; made when it is asked for, since most files are sound.
@@ -89,20 +102,6 @@ class Diagnosis:
             ]
             for validated in validation.validated
         }
-
-
-_LATE_AT_MOST = 10.0
-"""Seconds that the caches of a webhook may be behind; they follow watches, which take less than one."""
-
-_LOOK_EVERY = 0.1
-
-_REFUSALS = frozenset({400, 403, 422})
-"""What a server answers, also to a dry run, if it will never take an object as it is."""
-
-_NO_DRY_RUN = "does not support dry run"
-"""What it says of an admission webhook that has side effects."""
-
-_WEBHOOK = "admission webhook "
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,21 @@ from trainmaster.runtime.version import __version__
 ROOT: Final = "trainmaster-support-bundle"
 _MODE: Final = 0o600
 
+INDEX: Final = "index.json"
+
+MOST_BYTES: Final = 64 * 2**20
+LOG_BYTES: Final = 2 * 2**20
+"""Of the end of one log."""
+
+LOG_LINES: Final = 20_000
+MOST_OBJECTS: Final = 500
+"""Of one kind, of all namespaces together."""
+
+_ABOUT: Final = (
+    "What `trainmaster support-bundle` gathered. Credentials, values of environment variables, and data of Secrets and "
+    "ConfigMaps are left out, as far as a program can tell. Look through it before you pass it on."
+)
+
 
 def refuse_existing(path: Path) -> None:
     """Say so before anything is gathered, if a file may not be written.
@@ -87,22 +102,6 @@ def write(stream: IO[bytes], files: Iterable[tuple[str, bytes]], *, created: dat
             member = tarfile.TarInfo(f"{ROOT}/{path}")
             member.size, member.mtime, member.mode = len(content), moment, _MODE
             archive.addfile(member, io.BytesIO(content))
-
-
-INDEX: Final = "index.json"
-
-MOST_BYTES: Final = 64 * 2**20
-LOG_BYTES: Final = 2 * 2**20
-"""Of the end of one log."""
-
-LOG_LINES: Final = 20_000
-MOST_OBJECTS: Final = 500
-"""Of one kind, of all namespaces together."""
-
-_ABOUT: Final = (
-    "What `trainmaster support-bundle` gathered. Credentials, values of environment variables, and data of Secrets and "
-    "ConfigMaps are left out, as far as a program can tell. Look through it before you pass it on."
-)
 
 
 @dataclass(slots=True)

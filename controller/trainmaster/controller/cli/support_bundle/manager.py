@@ -45,6 +45,16 @@ from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import YamlError, load_yaml
 
+_LISTED: Final = (DEPLOYMENTS, SERVICES, ENDPOINT_SLICES, LEASES, CONFIGMAPS, EVENTS)
+
+_LOGS: Final = 20
+"""Runs of containers whose logs are read."""
+
+_PAGES: Final = ("tasks", "threads", "cache", "queue", "plugins", "leader", "configuration")
+"""Those below `/debug/`; a profile would take its time."""
+
+_LOG_FILES: Final = ("cluster.log", "manager.log")
+
 
 def add_configuration(
     bundle: Bundle, redactor: Redactor, directory: str, files: Sequence[ConfigurationFile]
@@ -82,15 +92,6 @@ def _add_given(bundle: Bundle, redactor: Redactor, directory: str, files: Sequen
     if isinstance(plugins, dict) and "options" in plugins:
         plugins["options"] = state.without_texts(plugins["options"])
     bundle.add(f"{directory}/configuration.given.json", given)
-
-
-_LISTED: Final = (DEPLOYMENTS, SERVICES, ENDPOINT_SLICES, LEASES, CONFIGMAPS, EVENTS)
-
-_LOGS: Final = 20
-"""Runs of containers whose logs are read."""
-
-_PAGES: Final = ("tasks", "threads", "cache", "queue", "plugins", "leader", "configuration")
-"""Those below `/debug/`; a profile would take its time."""
 
 
 async def find_namespaces(reading: Reading, wanted: str | None, *, default: str) -> list[str]:
@@ -229,9 +230,6 @@ async def gather_pages(
                     break  # nor any other
             else:
                 reading.bundle.add(added, page)
-
-
-_LOG_FILES: Final = ("cluster.log", "manager.log")
 
 
 def gather_files(bundle: Bundle, redactor: Redactor, directory: Path) -> str | None:

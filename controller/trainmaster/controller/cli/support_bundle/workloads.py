@@ -38,6 +38,22 @@ from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.version import __version__
 
+DOCTOR_TIMEOUT: Final = 60.0
+"""Seconds; it plans each TrainJob of the cluster, of which there may be thousands."""
+
+_GROUPS: Final = frozenset({GROUP, JOBS_GROUP, JOBSET_API_VERSION.partition("/")[0], "*"})
+
+EXPLAIN_TIMEOUT: Final = 60.0
+"""Seconds for all of them."""
+
+EXPLAINED: Final = 20
+"""Jobs that are explained: those that are named, or the first that have not succeeded."""
+
+_MOST_EVENTS: Final = 5000
+"""Which are read, for the newest of them."""
+
+_PARTS: Final = frozenset({"JobSet", "Job", "Pod", "PodGroup", "Workload", "PersistentVolumeClaim", "Service"})
+
 
 async def gather_versions(bundle: Bundle, client: KubeClient | None) -> bool:
     """Gather versions; returns whether the cluster answers."""
@@ -61,12 +77,6 @@ async def gather_versions(bundle: Bundle, client: KubeClient | None) -> bool:
             versions["kubernetes"] = version.known if isinstance(version.known, str) else None
     bundle.add("versions.json", versions)
     return answers
-
-
-DOCTOR_TIMEOUT: Final = 60.0
-"""Seconds; it plans each TrainJob of the cluster, of which there may be thousands."""
-
-_GROUPS: Final = frozenset({GROUP, JOBS_GROUP, JOBSET_API_VERSION.partition("/")[0], "*"})
 
 
 async def gather_cluster(reading: Reading, namespaces: Sequence[str | None]) -> None:
@@ -140,18 +150,6 @@ def _is_about_jobs(configuration: JsonObject) -> bool:
     """Tell whether a webhook sees jobs or what they are made of."""
     rules = [rule for webhook in configuration.get("webhooks") or () for rule in webhook.get("rules") or ()]
     return any(_GROUPS.intersection(rule.get("apiGroups") or ()) for rule in rules)
-
-
-EXPLAIN_TIMEOUT: Final = 60.0
-"""Seconds for all of them."""
-
-EXPLAINED: Final = 20
-"""Jobs that are explained: those that are named, or the first that have not succeeded."""
-
-_MOST_EVENTS: Final = 5000
-"""Which are read, for the newest of them."""
-
-_PARTS: Final = frozenset({"JobSet", "Job", "Pod", "PodGroup", "Workload", "PersistentVolumeClaim", "Service"})
 
 
 async def readable_namespaces(reading: Reading, wanted: Sequence[str]) -> list[str | None]:

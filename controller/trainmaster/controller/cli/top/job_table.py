@@ -36,6 +36,24 @@ from trainmaster.runtime.jsontree import JsonObject
 LATELY: Final = timedelta(hours=1)
 """For so long a failure is news."""
 
+_GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
+"""Types of conditions that stand in nobody's way."""
+
+_STARTING: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
+_LONGEST: Final = 500
+
+ASK_AGAIN: Final = 10.0
+"""Seconds after which a job that waits is explained again."""
+
+_PAUSE_EVERY: Final = 0.05
+"""Seconds of work, after which others get their turn."""
+
+_EXPLAIN_FOR: Final = 0.2
+"""Seconds that go into explanations at a time."""
+
+Key = tuple[Resource, str]
+"""A kind of jobs, and namespace and name."""
+
 
 @dataclass(frozen=True, slots=True)
 class TopJob:
@@ -151,13 +169,6 @@ def _progress(job: TopJob) -> int:
     return -1 if progress is None or progress.percentage is None else progress.percentage
 
 
-_GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
-"""Types of conditions that stand in nobody's way."""
-
-_STARTING: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
-_LONGEST: Final = 500
-
-
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """Why a job does not start, does not go on, or has failed."""
@@ -227,19 +238,6 @@ def _is_kept(pod: JsonObject) -> bool:
 
 def _one_line(text: str) -> str:
     return one_line(text)[:_LONGEST]
-
-
-ASK_AGAIN: Final = 10.0
-"""Seconds after which a job that waits is explained again."""
-
-_PAUSE_EVERY: Final = 0.05
-"""Seconds of work, after which others get their turn."""
-
-_EXPLAIN_FOR: Final = 0.2
-"""Seconds that go into explanations at a time."""
-
-Key = tuple[Resource, str]
-"""A kind of jobs, and namespace and name."""
 
 
 class JobTable:

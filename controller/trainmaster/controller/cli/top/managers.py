@@ -28,6 +28,21 @@ from trainmaster.runtime.jsontree import JsonObject
 
 EMBEDDED: Final = "embedded"
 
+_DEPTH: Final = "workqueue_depth"
+_RECONCILES: Final = "controller_runtime_reconcile_total"
+_ERRORS: Final = "controller_runtime_reconcile_errors_total"
+_READ: Final = (_DEPTH, _RECONCILES, _ERRORS)
+
+_PORT_NAME: Final = "metrics"
+_USUAL_PORTS: Final = (("https", 8443), ("http", 8080))
+_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+
+_Key = tuple[str, str]
+"""Namespace and name of a pod."""
+
+INTERVAL: Final = 5.0
+REFUSED_FOR: Final = 60.0
+
 
 @dataclass(frozen=True, slots=True)
 class ManagerMetrics:
@@ -160,16 +175,6 @@ def _note(replicas: Sequence[Manager], leases: Sequence[JsonObject] | None, hold
     return "" if leases is None else "none leads; nothing becomes of TrainJobs until one does"
 
 
-_DEPTH: Final = "workqueue_depth"
-_RECONCILES: Final = "controller_runtime_reconcile_total"
-_ERRORS: Final = "controller_runtime_reconcile_errors_total"
-_READ: Final = (_DEPTH, _RECONCILES, _ERRORS)
-
-_PORT_NAME: Final = "metrics"
-_USUAL_PORTS: Final = (("https", 8443), ("http", 8080))
-_LOOPBACK: Final = frozenset({"127.0.0.1", "::1", "localhost"})
-
-
 async def read_pod(client: KubeClient, pod: JsonObject) -> ManagerMetrics | str:
     """Return the metrics of a manager in a pod, or why they cannot be read."""
     refusal = ""
@@ -241,13 +246,6 @@ def _refusal(error: ApiError, metadata: JsonObject) -> str:
     if error.status in {401, 403}:
         return "the manager asks who reads them (metrics.auth), and the API server's proxy does not tell it"
     return error_lines(error)[0]
-
-
-_Key = tuple[str, str]
-"""Namespace and name of a pod."""
-
-INTERVAL: Final = 5.0
-REFUSED_FOR: Final = 60.0
 
 
 class ManagerReader:

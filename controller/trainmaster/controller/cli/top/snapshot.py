@@ -19,6 +19,12 @@ from trainmaster.controller.kube.clock import time_text
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
 
+JOB_HEADER: Final = ("NAMESPACE", "KIND", "NAME", "STATE", "NODES", "PROGRESS", "LEFT", "RESTARTS", "AGE", "CAUSE")
+
+_MANAGERS: Final = 3
+_GIBI: Final = 1 << 30
+_NANO: Final = 10**9
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -111,13 +117,6 @@ def _manager(manager: Manager) -> JsonObject:
         "reconcileErrors": None if metrics is None else metrics.reconcile_errors,
         "metricsUnreadable": manager.unreadable,
     }
-
-
-JOB_HEADER: Final = ("NAMESPACE", "KIND", "NAME", "STATE", "NODES", "PROGRESS", "LEFT", "RESTARTS", "AGE", "CAUSE")
-
-_MANAGERS: Final = 3
-_GIBI: Final = 1 << 30
-_NANO: Final = 10**9
 
 
 def plain_lines(snapshot: Snapshot, jobs: Sequence[TopJob], *, at_most: int | None) -> Iterator[str]:

@@ -14,6 +14,9 @@ from trainmaster.runtime.names import path_segment
 _UNRESERVED: Final = re.compile(r"[A-Za-z0-9_~-][A-Za-z0-9_.~-]*")
 """What stands in a path as it is: nearly every name."""
 
+FORWARDED_AUTHORIZATION = "X-Trainmaster-Authorization"
+"""The header in which a token comes through the proxy of the API server, which keeps `Authorization` to itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class Resource:
@@ -100,6 +103,3 @@ NAMESPACES = Resource("", "v1", "Namespace", "namespaces", namespaced=False)
 EVENTS = Resource("events.k8s.io", "v1", "Event", "events", namespaced=True)
 LEASES = Resource("coordination.k8s.io", "v1", "Lease", "leases", namespaced=True)
 ACCESS_REVIEWS = Resource("authorization.k8s.io", "v1", "SubjectAccessReview", "subjectaccessreviews", namespaced=False)
-
-FORWARDED_AUTHORIZATION = "X-Trainmaster-Authorization"
-"""The header in which a token comes through the proxy of the API server, which keeps `Authorization` to itself."""

@@ -11,6 +11,13 @@ from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.jsontree import JsonObject
 
+AUTHENTICATED = "system:authenticated"
+MASTERS = "system:masters"
+"""The group that may do everything, whatever the roles say."""
+
+_ACCOUNT_PREFIX = "system:serviceaccount:"
+_ACCOUNTS_GROUP = "system:serviceaccounts"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
@@ -91,14 +98,6 @@ def _forbidden(user: User, attributes: Attributes, reason: str) -> StatusError:
         return errors.forbidden(f"forbidden: {text}")
     resource = GroupResource(attributes.group, attributes.resource)
     return errors.forbidden(text, resource=resource, name=attributes.name)
-
-
-AUTHENTICATED = "system:authenticated"
-MASTERS = "system:masters"
-"""The group that may do everything, whatever the roles say."""
-
-_ACCOUNT_PREFIX = "system:serviceaccount:"
-_ACCOUNTS_GROUP = "system:serviceaccounts"
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,13 @@ _BINDABLE = {"Pod": PODS, "Secret": SECRETS, "Node": NODES}
 _PRIVATE_CLAIMS = "kubernetes.io"
 _EXTRA = "authentication.kubernetes.io"
 
+ALGORITHM = "ES256"
+
+_CURVE = ec.SECP256R1()
+_HASH = ec.ECDSA(hashes.SHA256())
+_HALF = 32
+"""Bytes of each of the two numbers of a signature."""
+
 
 class InvalidToken(Exception):
     """A token that does not let anyone in; the text says why."""
@@ -248,14 +255,6 @@ def _user_of(claims: JsonObject, private: JsonObject) -> User:
 
 def _listed(names: Sequence[str]) -> str:
     return "[" + " ".join(map(errors.quote, names)) + "]"
-
-
-ALGORITHM = "ES256"
-
-_CURVE = ec.SECP256R1()
-_HASH = ec.ECDSA(hashes.SHA256())
-_HALF = 32
-"""Bytes of each of the two numbers of a signature."""
 
 
 class BadSignature(Exception):

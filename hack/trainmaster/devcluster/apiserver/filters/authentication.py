@@ -38,6 +38,14 @@ from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ISSUER, 
 ALWAYS_ALLOW_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})
 """What everyone may get, with and without credentials."""
 
+_PREFIX = "impersonate-"
+_EXTRA_PREFIX = "impersonate-extra-"
+_ANONYMOUS = "system:anonymous"
+_GROUP = "authentication.k8s.io"
+
+IMPERSONATOR = web.RequestKey("impersonator", User)
+"""Where a request in the name of another user holds the one who made it."""
+
 
 class Authenticator:
     """Knows the token of the administrator, and where to verify those of service accounts."""
@@ -93,16 +101,6 @@ def with_authentication(authenticator: Authenticator) -> Middleware:
         return await handler(request)
 
     return authenticate
-
-
-_PREFIX = "impersonate-"
-_EXTRA_PREFIX = "impersonate-extra-"
-_ANONYMOUS = "system:anonymous"
-_GROUP = "authentication.k8s.io"
-
-
-IMPERSONATOR = web.RequestKey("impersonator", User)
-"""Where a request in the name of another user holds the one who made it."""
 
 
 @dataclass(slots=True)

@@ -37,6 +37,13 @@ from trainmaster.devcluster.apiserver.storage import ObjectKey
 _VERBS = {"HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _BY_NAME = "metadata.name="
 
+VARIABLE: Final = "TRAINMASTER_RECORD_REQUESTS"
+
+_TEST: Final = "PYTEST_CURRENT_TEST"
+"""Where pytest says which test runs, in this process or in the one that started it."""
+
+_written: set[tuple[str, ...]] = set()
+
 
 def with_authorization(authorizer: Authorizer, api: Api) -> Middleware:
     """Return the filter that refuses with 403 what the user may not do."""
@@ -105,14 +112,6 @@ def _creates_by_applying(api: Api, request: web.Request, attributes: Attributes)
         return False
     namespace = attributes.namespace if kind.namespaced else ""
     return api.store.get(ObjectKey(kind.stored_as, namespace, attributes.name)) is None
-
-
-VARIABLE: Final = "TRAINMASTER_RECORD_REQUESTS"
-
-_TEST: Final = "PYTEST_CURRENT_TEST"
-"""Where pytest says which test runs, in this process or in the one that started it."""
-
-_written: set[tuple[str, ...]] = set()
 
 
 def record(user_agent: str, demanded: Attributes) -> None:

@@ -34,6 +34,8 @@ from trainmaster.devcluster.apiserver.registry.generic.scale import Scaler
 from trainmaster.devcluster.apiserver.resources import PODS, GroupResource
 from trainmaster.runtime.jsontree import JsonObject
 
+_EVICTED: Final = Disruption("EvictionByEvictionAPI", "Eviction API: evicting")
+
 
 async def create_resource(api: Api, request: web.Request, encoder: ResponseEncoder, info: RequestInfo) -> web.Response:
     """Handle a POST to a collection."""
@@ -211,9 +213,6 @@ def _success_status(resource: GroupResource, deleted: JsonObject) -> JsonObject:
         "status": "Success",
         "details": {key: value for key, value in details.items() if value},
     }
-
-
-_EVICTED: Final = Disruption("EvictionByEvictionAPI", "Eviction API: evicting")
 
 
 async def evict_pod(api: Api, request: web.Request, info: RequestInfo) -> web.Response:

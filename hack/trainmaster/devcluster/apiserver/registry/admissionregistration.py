@@ -25,6 +25,15 @@ from trainmaster.devcluster.apiserver.schema.cel.program import CompilationFaile
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label_1035, dns_subdomain, qualified_name
 
+REVIEW_VERSIONS = ("v1", "v1beta1")
+"""The versions of AdmissionReview that a configuration may ask for; the first is the one that is spoken here."""
+_OPERATIONS = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]
+_SCOPES = ["*", "Cluster", "Namespaced"]
+_URL_FORM = "; desired format: https://host[/path]"
+_LONGEST_TIMEOUT = 30
+_FEWEST_LABELS = 3
+_MOST_CONDITIONS = 64
+
 
 class WebhookConfigurationStrategy(Strategy):
     """Webhook configurations, mutating or validating."""
@@ -104,16 +113,6 @@ def _kind(kind: str, plural: str, *, mutating: bool) -> Kind:
         categories=("api-extensions",),
         columns=printers.WEBHOOK_CONFIGURATIONS,
     )
-
-
-REVIEW_VERSIONS = ("v1", "v1beta1")
-"""The versions of AdmissionReview that a configuration may ask for; the first is the one that is spoken here."""
-_OPERATIONS = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"]
-_SCOPES = ["*", "Cluster", "Namespaced"]
-_URL_FORM = "; desired format: https://host[/path]"
-_LONGEST_TIMEOUT = 30
-_FEWEST_LABELS = 3
-_MOST_CONDITIONS = 64
 
 
 def validate_webhook(webhook: JsonObject, path: str, *, mutating: bool) -> Iterator[FieldError]:

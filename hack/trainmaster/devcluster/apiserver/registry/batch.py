@@ -24,6 +24,27 @@ _CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
 _LEFT_OUT = ("active", "succeeded", "failed", "completedIndexes")
 """Fields of the status that are not sent while they are zero; of the others, zero says that somebody counted."""
 
+_MOST_INDEXES = 100_000
+_INDEXES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*", re.ASCII)
+_LONGEST_MANAGER = 63
+_IMMUTABLE = (
+    "selector",
+    "completionMode",
+    "podFailurePolicy",
+    "backoffLimitPerIndex",
+    "managedBy",
+    "successPolicy",
+)
+_NOT_NEGATIVE = (
+    "parallelism",
+    "completions",
+    "activeDeadlineSeconds",
+    "backoffLimit",
+    "ttlSecondsAfterFinished",
+    "backoffLimitPerIndex",
+    "maxFailedIndexes",
+)
+
 
 class JobStrategy(Strategy):
     """Jobs own their pods by a generated selector; a deletion leaves the pods behind unless it says otherwise."""
@@ -116,28 +137,6 @@ def kind() -> Kind:
         columns=printers.JOBS,
         field_labels={"status.successful": lambda obj: str(obj.get("status", {}).get("succeeded", 0))},
     )
-
-
-_MOST_INDEXES = 100_000
-_INDEXES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*", re.ASCII)
-_LONGEST_MANAGER = 63
-_IMMUTABLE = (
-    "selector",
-    "completionMode",
-    "podFailurePolicy",
-    "backoffLimitPerIndex",
-    "managedBy",
-    "successPolicy",
-)
-_NOT_NEGATIVE = (
-    "parallelism",
-    "completions",
-    "activeDeadlineSeconds",
-    "backoffLimit",
-    "ttlSecondsAfterFinished",
-    "backoffLimitPerIndex",
-    "maxFailedIndexes",
-)
 
 
 def generated_labels(metadata: JsonObject) -> JsonObject:

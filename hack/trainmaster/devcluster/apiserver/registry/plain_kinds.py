@@ -19,6 +19,21 @@ from trainmaster.devcluster.apiserver.registry.strategy import Strategy
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import path_segment
 
+_NOTHING: Final = dict.fromkeys(("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"), 0)
+
+_PERIOD: Final = 15
+_ALL_PODS: Final = {"type": "Percent", "value": 100, "periodSeconds": _PERIOD}
+_SCALE_UP: Final = {
+    "stabilizationWindowSeconds": 0,
+    "selectPolicy": "Max",
+    "policies": [{"type": "Pods", "value": 4, "periodSeconds": _PERIOD}, _ALL_PODS],
+}
+_SCALE_DOWN: Final = {"selectPolicy": "Max", "policies": [_ALL_PODS]}
+_PROCESSOR: Final = {
+    "type": "Resource",
+    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
+}
+
 
 class _SpecStrategy(Strategy):
     """Kinds that always have a spec, and a status that begins with some values."""
@@ -56,9 +71,6 @@ class ResourceQuotaStrategy(_SpecStrategy):
 
     allow_create_on_update = True
     status: ClassVar[Mapping[str, Any] | None] = {}
-
-
-_NOTHING: Final = dict.fromkeys(("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods"), 0)
 
 
 class PodDisruptionBudgetStrategy(_SpecStrategy):
@@ -109,20 +121,6 @@ class RoleStrategy(Strategy):
         if reference == old.get("roleRef"):
             return []
         return [FieldError("roleRef", "Invalid", reference, "cannot change roleRef")]
-
-
-_PERIOD: Final = 15
-_ALL_PODS: Final = {"type": "Percent", "value": 100, "periodSeconds": _PERIOD}
-_SCALE_UP: Final = {
-    "stabilizationWindowSeconds": 0,
-    "selectPolicy": "Max",
-    "policies": [{"type": "Pods", "value": 4, "periodSeconds": _PERIOD}, _ALL_PODS],
-}
-_SCALE_DOWN: Final = {"selectPolicy": "Max", "policies": [_ALL_PODS]}
-_PROCESSOR: Final = {
-    "type": "Resource",
-    "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}},
-}
 
 
 class HorizontalPodAutoscalerStrategy(_SpecStrategy):

@@ -13,6 +13,15 @@ from trainmaster.devcluster.apiserver.registry.times import age, human_duration
 from trainmaster.devcluster.apiserver.selectors import format_label_selector
 from trainmaster.runtime.jsontree import JsonObject
 
+_SHOWN = 2
+_FIELDS = {
+    "ContainerResource": "containerResource",
+    "External": "external",
+    "Object": "object",
+    "Pods": "pods",
+    "Resource": "resource",
+}
+
 
 def _column(name: str, cell: Callable[[JsonObject], Any], *, wide: bool = False, kind: str = "string") -> Column:
     return Column(name, kind, "", name, 1 if wide else 0, lambda obj, _now: cell(obj))
@@ -348,14 +357,6 @@ POD_DISRUPTION_BUDGETS = (
     _column("Allowed Disruptions", _at(".status.disruptionsAllowed", 0), kind="integer"),
     AGE,
 )
-_SHOWN = 2
-_FIELDS = {
-    "ContainerResource": "containerResource",
-    "External": "external",
-    "Object": "object",
-    "Pods": "pods",
-    "Resource": "resource",
-}
 
 
 def metric_targets(autoscaler: JsonObject) -> str:

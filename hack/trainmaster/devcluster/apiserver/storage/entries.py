@@ -34,6 +34,9 @@ _UNCHECKED_FORMAT: Final = 1
 _MARK: Final = b'{"crc":"'
 _BODY: Final = len(_MARK) + len(b'01234567",')
 
+EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
+"""What happened to an object."""
+
 
 class UnknownFormat(Exception):
     """The file is whole, and written in a format that this version does not know."""
@@ -178,10 +181,6 @@ def _replay(records: dict[ObjectKey, Record], entry: dict[str, Any]) -> int:
     if "object" in entry:
         records[key] = Record(entry["object"], revision)
     return revision
-
-
-EventType: TypeAlias = Literal["ADDED", "MODIFIED", "DELETED"]
-"""What happened to an object."""
 
 
 class ObjectKey(NamedTuple):

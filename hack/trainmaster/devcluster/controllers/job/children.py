@@ -19,6 +19,10 @@ INDEX_VARIABLE = "JOB_COMPLETION_INDEX"
 
 _GENERATED_NAME_BASE = 58  # a DNS label of 63 characters less the 5 random ones
 
+COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+INDEX_IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
+
 
 @dataclass(frozen=True, slots=True)
 class PodToCreate:
@@ -99,11 +103,6 @@ def finish_time(pod: JsonObject) -> datetime:
     return parse_time(
         condition.get("lastTransitionTime") or metadata.get("deletionTimestamp") or metadata["creationTimestamp"]
     )
-
-
-COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
-INDEX_IGNORED_FAILURES = "batch.kubernetes.io/job-index-ignored-failure-count"
 
 
 def parse_ranges(text: str | None) -> list[range]:

@@ -31,6 +31,16 @@ from trainmaster.runtime.names import dns_label_1035, dns_subdomain, label_value
 
 _WEBHOOK = "vjobset.kb.io"
 
+_MAX_INT32 = 2**31 - 1
+_LABEL_LIMIT = 63
+_RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
+_RULE_NAME_LIMIT = 128
+_FAILURE_REASONS = (
+    "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy",
+)  # fmt: skip
+_SCHEDULING_METADATA = ("labels", "annotations")
+_SCHEDULING_SPEC = ("nodeSelector", "tolerations", "schedulingGates")
+
 
 def jobset_webhook(registry: Registry) -> AdmissionHook:
     """Return the hook; it needs the registry for the schema of the JobSets that are served at the time of a request."""
@@ -79,17 +89,6 @@ def _object_at(holder: JsonObject, field: str) -> JsonObject:
 
 def _objects(value: Any) -> list[JsonObject]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
-
-
-_MAX_INT32 = 2**31 - 1
-_LABEL_LIMIT = 63
-_RULE_NAME = re.compile(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?")
-_RULE_NAME_LIMIT = 128
-_FAILURE_REASONS = (
-    "BackoffLimitExceeded", "DeadlineExceeded", "FailedIndexes", "MaxFailedIndexesExceeded", "PodFailurePolicy",
-)  # fmt: skip
-_SCHEDULING_METADATA = ("labels", "annotations")
-_SCHEDULING_SPEC = ("nodeSelector", "tolerations", "schedulingGates")
 
 
 def validate_create(jobset: JsonObject) -> list[FieldError]:

@@ -22,6 +22,14 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+_SET_NO_NEW_PRIVILEGES, _SET_FILTER, _NEW_LISTENER = 38, 1, 1 << 3
+_ALLOW, _NOTIFY, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
+_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 32  # offsets in struct seccomp_data
+_RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
+
+_IPV4, _IPV6, _SOCKET_ADDRESS_LENGTH = 2, 10, 16
+
 
 class _Machine(NamedTuple):
     audit_architecture: int
@@ -38,14 +46,8 @@ _MACHINES = {
 """Numbers of system calls."""
 
 _PIDFD_GETFD = 438  # the same on all machines
-_SET_NO_NEW_PRIVILEGES, _SET_FILTER, _NEW_LISTENER = 38, 1, 1 << 3
-_ALLOW, _NOTIFY, _ERRNO = 0x7FFF0000, 0x7FC00000, 0x00050000
-_LOAD, _EQUAL, _RETURN = 0x20, 0x15, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT, _THIRD_ARGUMENT = 0, 4, 16, 32  # offsets in struct seccomp_data
-_RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
-_IPV4, _IPV6, _SOCKET_ADDRESS_LENGTH = 2, 10, 16
 _LISTENS = "0A"  # in /proc/net/tcp
 _LOCALHOST = bytes((127, 0, 0, 1))
 

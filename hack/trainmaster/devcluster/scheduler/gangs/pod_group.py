@@ -30,6 +30,11 @@ VOLCANO_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/gr
 VOLCANO_SCHEDULER = "volcano"
 TASK_ANNOTATION = "volcano.sh/task-spec"
 
+GangState = Literal["Complete", "TooFewPods", "TooFewResources"]
+"""The group has, or gets next, what it needs; or it lacks pods; or it lacks room."""
+
+_ZERO = Quantity.parse(0)
+
 
 def pod_group_of(pod: JsonObject) -> ObjectKey | None:
     """Return the group that a pod names, whether or not it exists."""
@@ -128,12 +133,6 @@ class StatusUpdate:
     notes: list[Note] = field(default_factory=list)
     requeue_after: float | None = None
     """Seconds after which time itself changes the status."""
-
-
-GangState = Literal["Complete", "TooFewPods", "TooFewResources"]
-"""The group has, or gets next, what it needs; or it lacks pods; or it lacks room."""
-
-_ZERO = Quantity.parse(0)
 
 
 @dataclass(slots=True)

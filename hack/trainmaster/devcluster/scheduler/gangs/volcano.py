@@ -36,6 +36,12 @@ from trainmaster.runtime.resource_requirements import Resources, pod_requests
 _UNSCHEDULABLE, _SCHEDULED = "Unschedulable", "Scheduled"
 _READY = "tasks in gang are ready to be scheduled"
 
+PENDING, INQUEUE = "Pending", "Inqueue"
+QUOTA_EXCEEDED = "queue resource quota insufficient"
+CLUSTER_OVERUSED = "resource in cluster is overused"
+
+_ZERO = Quantity.parse(0)
+
 
 def next_status(
     group: JsonObject,
@@ -116,13 +122,6 @@ def _set_condition(
         other |= {"status": "False", "lastTransitionTime": moment}
     update.status["conditions"] = conditions
     return changed
-
-
-PENDING, INQUEUE = "Pending", "Inqueue"
-QUOTA_EXCEEDED = "queue resource quota insufficient"
-CLUSTER_OVERUSED = "resource in cluster is overused"
-
-_ZERO = Quantity.parse(0)
 
 
 class Neighbour(NamedTuple):

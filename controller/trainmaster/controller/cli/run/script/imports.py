@@ -21,6 +21,30 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+_ASK: Final = """
+import importlib.util, json, sys
+print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
+"""
+_TIMEOUT: Final = 10.0
+
+_DISTRIBUTIONS: Final = {
+    "PIL": "pillow",
+    "cv2": "opencv-python-headless",
+    "google": "",
+    "pytorch_lightning": "pytorch-lightning",
+    "skimage": "scikit-image",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
+}
+"""What modules are called on PyPI where that is another name; empty: that depends."""
+
+_FILES_AT_MOST: Final = 1000
+"""Of the modules beside a program; what they import beyond says hardly more."""
+
+_LARGEST: Final = 4 * 2**20
+_MODULES: Final = frozenset({".py", ".pyc", ".so", ".pyd"})
+_CONDITIONAL: Final = (ast.If, ast.Try, ast.TryStar)
+
 
 @dataclass(frozen=True, slots=True)
 class Framework:
@@ -65,24 +89,6 @@ def imported_of(framework: Framework, modules: Collection[str]) -> str:
     return found[0]
 
 
-_ASK: Final = """
-import importlib.util, json, sys
-print(json.dumps([name for name in sys.argv[1:] if importlib.util.find_spec(name) is None]))
-"""
-_TIMEOUT: Final = 10.0
-
-_DISTRIBUTIONS: Final = {
-    "PIL": "pillow",
-    "cv2": "opencv-python-headless",
-    "google": "",
-    "pytorch_lightning": "pytorch-lightning",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "yaml": "pyyaml",
-}
-"""What modules are called on PyPI where that is another name; empty: that depends."""
-
-
 def is_this(python: str) -> bool:
     """Whether a path is that of the interpreter that runs this; the same program in another environment is not."""
     there, here = Path(python).absolute(), Path(sys.executable).absolute()
@@ -109,14 +115,6 @@ def installation_advice(modules: Sequence[str], *, python: str) -> str:
     """Return the command that installs modules for an interpreter."""
     names = [name for name in (_DISTRIBUTIONS.get(module, module) for module in modules) if name]
     return f"{python} -m pip install {' '.join(names)}" if names else f"install it for {python}"
-
-
-_FILES_AT_MOST: Final = 1000
-"""Of the modules beside a program; what they import beyond says hardly more."""
-
-_LARGEST: Final = 4 * 2**20
-_MODULES: Final = frozenset({".py", ".pyc", ".so", ".pyd"})
-_CONDITIONAL: Final = (ast.If, ast.Try, ast.TryStar)
 
 
 @dataclass(slots=True)

@@ -45,6 +45,8 @@ from trainmaster.runtime.jsontree import JsonObject
 _LAUNCHERS_OF_THEIR_OWN: Final = ("mpi", "flux")
 """Policies of runtimes whose command starts all nodes: it would have to be another one than that of a program."""
 
+_SHOWN: Final = 8
+
 
 async def find_runtime(
     program: Program,
@@ -157,9 +159,6 @@ async def discard(client: KubeClient, names: list[str], namespace: str) -> None:
             continue
         except KubeError:
             return
-
-
-_SHOWN: Final = 8
 
 
 def check_program(program: Program, *, python: str | None, report: Callable[[str], None]) -> None:

@@ -22,11 +22,6 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.run.script.imports import Imports, absent_module, imports_of
 
-
-class ProgramError(Exception):
-    """It cannot be run as it was asked for; the text says why and what to do, perhaps in several lines."""
-
-
 _MAGIC: Final = ("%", "!", "?")
 _MAGIC_OF_PYTHON: Final = ("%%time", "%%timeit", "%%capture", "%%prun")
 """The first lines of cells whose rest is Python all the same."""
@@ -37,6 +32,13 @@ _FOR_JUPYTER: Final = """\
 def display(*objects, **options): print(*objects, sep="\\n")
 def get_ipython(): return None"""
 """Goes in front of the first cell that uses a name of them."""
+
+SCRIPT: Final = ".py"
+NOTEBOOK: Final = ".ipynb"
+
+
+class ProgramError(Exception):
+    """It cannot be run as it was asked for; the text says why and what to do, perhaps in several lines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +147,6 @@ def _parsed(text: str) -> ast.Module | None:
             return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-
-
-SCRIPT: Final = ".py"
-NOTEBOOK: Final = ".ipynb"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,6 +37,9 @@ _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 _LONGEST_STEM: Final = 30
 """What is left for the program in the name of a job: pods and Services are called by it as well."""
 
+_LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
+_INSTANCE: Final = "app.kubernetes.io/instance"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
@@ -49,10 +52,6 @@ class Runtime:
 
     torchrun: bool
     """Whether processes are started by torchrun."""
-
-
-_LABELS: Final = {"app.kubernetes.io/managed-by": "trainmaster-run"}
-_INSTANCE: Final = "app.kubernetes.io/instance"
 
 
 def labels(job: str) -> dict[str, str]:

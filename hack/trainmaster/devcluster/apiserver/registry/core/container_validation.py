@@ -36,6 +36,24 @@ _RESTART_POLICIES = ("Always", "Never", "OnFailure")
 _PROTOCOLS = ("SCTP", "TCP", "UDP")
 _NOT_IN_EPHEMERAL = ("ports", "resources", "restartPolicy", *PROBES, "lifecycle")
 
+_KNOWN_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid")
+ENVIRONMENT_FIELDS = (
+    *_KNOWN_FIELDS,
+    *("spec.nodeName", "spec.serviceAccountName"),
+    *("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"),
+)
+"""What a variable may show of the pod."""
+_SUBSCRIPTED = ("metadata.annotations['", "metadata.labels['")
+_KEY_REFS = ("configMapKeyRef", "secretKeyRef")
+_SOURCES = ("fieldRef", "resourceFieldRef", *_KEY_REFS, "fileKeyRef")
+
+_PROBE_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
+_HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
+_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
+
+_OF_CONTAINERS = frozenset({"cpu", "memory", "ephemeral-storage"})
+_HUGE_PAGES = "hugepages-"
+
 
 def validate_containers(path: str, spec: JsonObject, volumes: Collection[str]) -> Iterator[FieldError]:
     """Check all containers of a pod; `volumes` are the names of its sound ones."""
@@ -123,17 +141,6 @@ def _host_ports(containers: Iterable[tuple[str, JsonObject]]) -> Iterator[FieldE
 
 # Environment
 
-_KNOWN_FIELDS = ("metadata.name", "metadata.namespace", "metadata.uid")
-ENVIRONMENT_FIELDS = (
-    *_KNOWN_FIELDS,
-    *("spec.nodeName", "spec.serviceAccountName"),
-    *("status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"),
-)
-"""What a variable may show of the pod."""
-_SUBSCRIPTED = ("metadata.annotations['", "metadata.labels['")
-_KEY_REFS = ("configMapKeyRef", "secretKeyRef")
-_SOURCES = ("fieldRef", "resourceFieldRef", *_KEY_REFS, "fileKeyRef")
-
 
 def _env(path: str, variables: Iterable[JsonObject]) -> Iterator[FieldError]:
     """Check the variables of a container; a name may be given twice."""
@@ -218,10 +225,6 @@ def _mounts(path: str, mounts: Iterable[JsonObject], volumes: Collection[str]) -
 
 # Probes and hooks
 
-_PROBE_HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
-_HOOK_HANDLERS = ("exec", "httpGet", "tcpSocket", "sleep")
-_NUMBERS = ("initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold")
-
 
 def _probes_and_hooks(path: str, container: JsonObject) -> Iterator[FieldError]:
     for hook in ("postStart", "preStop"):
@@ -253,9 +256,6 @@ def _handlers(path: str, given: JsonObject, known: tuple[str, ...]) -> Iterator[
 
 
 # Resources
-
-_OF_CONTAINERS = frozenset({"cpu", "memory", "ephemeral-storage"})
-_HUGE_PAGES = "hugepages-"
 
 
 def is_huge_page(name: str) -> bool:

@@ -27,6 +27,11 @@ _RESIZE_TEXT = (
     "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
 )
 
+ZERO: Final = Quantity.parse(0)
+_ACCESS_MODES = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]
+_ALONE = "ReadWriteOncePod"
+_VOLUME_MODES = ["Block", "Filesystem"]
+
 
 class PersistentVolumeClaimStrategy(Strategy):
     """PersistentVolumeClaims start as pending; the kubelet binds them to a directory."""
@@ -157,12 +162,6 @@ def kind() -> Kind:
         subresources=("status",),
         columns=printers.PERSISTENT_VOLUME_CLAIMS,
     )
-
-
-ZERO: Final = Quantity.parse(0)
-_ACCESS_MODES = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"]
-_ALONE = "ReadWriteOncePod"
-_VOLUME_MODES = ["Block", "Filesystem"]
 
 
 def requested_size(spec: JsonObject) -> Quantity | None:

@@ -41,6 +41,34 @@ _LARGEST = 2**31 - 1
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
 _CLAIM_SOURCES = ("resourceClaimName", "resourceClaimTemplateName")
 
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+_IMMUTABLE_TEXT = (
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
+_MAY_CHANGE = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
+"""Fields with rules of their own."""
+_STEERED = ("nodeSelector", "affinity")
+"""What may change as well while a gate keeps a pod from being scheduled."""
+
+_SHORTEST_TOKEN = 600
+_PROJECTIONS = ("secret", "configMap", "downwardAPI", "serviceAccountToken")
+_VOLUME_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+"""What a file of a volume may show of the pod."""
+_NEEDED = {
+    "secret": "secretName",
+    "configMap": "name",
+    "persistentVolumeClaim": "claimName",
+    "hostPath": "path",
+    "csi": "driver",
+    "ephemeral": "volumeClaimTemplate",
+}
+"""What says which one is meant, by the kind of the source."""
+
 
 def validate_pod(pod: JsonObject) -> list[FieldError]:
     """Check a pod, new or changed, apart from what all metadata have in common."""
@@ -126,10 +154,6 @@ def _host_network(path: str, spec: JsonObject, *, is_pod: bool) -> Iterator[Fiel
 
 
 # What the scheduler reads
-
-_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def _affinity(path: str, affinity: JsonObject) -> Iterator[FieldError]:
@@ -223,16 +247,6 @@ def _spreading(path: str, constraints: Iterable[JsonObject]) -> Iterator[FieldEr
 
 # What may change
 
-_IMMUTABLE_TEXT = (
-    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
-    "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
-_MAY_CHANGE = ("activeDeadlineSeconds", "schedulingGates", "tolerations")
-"""Fields with rules of their own."""
-_STEERED = ("nodeSelector", "affinity")
-"""What may change as well while a gate keeps a pod from being scheduled."""
-
 
 def validate_pod_update(spec: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Check a changed spec against the old one; the new one by itself is checked elsewhere."""
@@ -296,21 +310,6 @@ def validate_ephemeral_containers_update(pod: JsonObject, old: JsonObject) -> It
             done = "changed" if name in given else "removed"
             text = f'existing ephemeral containers "{name}" may not be {done}\n'
             yield forbidden("spec.ephemeralContainers", text)
-
-
-_SHORTEST_TOKEN = 600
-_PROJECTIONS = ("secret", "configMap", "downwardAPI", "serviceAccountToken")
-_VOLUME_FIELDS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
-"""What a file of a volume may show of the pod."""
-_NEEDED = {
-    "secret": "secretName",
-    "configMap": "name",
-    "persistentVolumeClaim": "claimName",
-    "hostPath": "path",
-    "csi": "driver",
-    "ephemeral": "volumeClaimTemplate",
-}
-"""What says which one is meant, by the kind of the source."""
 
 
 def validate_volumes(path: str, volumes: Iterable[JsonObject]) -> tuple[set[str], list[FieldError]]:

@@ -261,9 +261,6 @@ def _omit(obj: JsonObject, kept: frozenset[str]) -> None:
         del obj[field]
 
 
-_COMPUTE = ("cpu", "memory")
-
-
 def qos_class(spec: JsonObject) -> str:
     """Return the class: Guaranteed, Burstable or BestEffort; nothing counts as asked for if its amount is zero."""
     of_pod = spec.get("resources") or {}

@@ -45,6 +45,8 @@ _VERSION = re.compile(
     re.ASCII,
 )
 
+_LIST, _PAIR = ("list<dyn>",), ("dyn", "dyn")
+
 
 @dataclass(frozen=True, slots=True)
 class Function:
@@ -251,8 +253,6 @@ def _methods(result: str, calls: dict[str, Callable[..., Any]]) -> list[Function
 def _functions(result: str, calls: dict[str, Callable[..., Any]]) -> list[Function]:
     return [Function(name, ("string",), result, call, is_method=False) for name, call in calls.items()]
 
-
-_LIST, _PAIR = ("list<dyn>",), ("dyn", "dyn")
 
 FUNCTIONS: tuple[Function, ...] = (
     Function("isSorted", _LIST, "bool", _is_sorted),
