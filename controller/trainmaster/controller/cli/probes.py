@@ -6,10 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Final
 
-from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import from_response
 from trainmaster.controller.kube.rest.resources import FORWARDED_AUTHORIZATION, PODS, Resource
@@ -29,7 +27,6 @@ JOBSET_DEPLOYMENTS: Final = ("jobset-controller-manager", "jobset-controller")
 """The names of JobSet's controller, by its manifests and its chart."""
 
 _PAGE: Final = 500
-_LEASE_SECONDS: Final = 15
 _LOCAL_TIMEOUT: Final = 10.0
 
 _KUEUE: Final = "kueue.x-k8s.io/v1beta1"
@@ -151,15 +148,6 @@ async def read_local(url: str) -> str:
             return (await response.read()).decode(errors="replace")
     except (aiohttp.ClientError, TimeoutError) as error:
         raise OSError(f"{url}: {str(error) or type(error).__name__}") from error
-
-
-def is_held(lease: JsonObject, now: datetime) -> bool:
-    """Tell whether somebody renews a lease."""
-    spec = lease.get("spec") or {}
-    age = seconds_between(spec.get("renewTime"), now)
-    # Twice its duration: clocks differ.
-    most = 2 * int(spec.get("leaseDurationSeconds") or _LEASE_SECONDS)
-    return bool(spec.get("holderIdentity")) and age is not None and age < most
 
 
 def each_once(lists: Iterable[Iterable[JsonObject]]) -> list[JsonObject]:

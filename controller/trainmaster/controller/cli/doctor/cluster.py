@@ -26,9 +26,9 @@ from trainmaster.controller.cli.doctor.facts import (
     ok,
     warn,
 )
-from trainmaster.controller.cli.probes import is_held
 from trainmaster.controller.configuration import ConfigurationInvalid, TrainingOperator, complete, decode_configuration
 from trainmaster.controller.configuration.loading import with_files
+from trainmaster.controller.explain.causes.controllers import is_held
 from trainmaster.controller.kube.rest.policyrule import VERBS
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP, JOBSET_API_VERSION

@@ -20,7 +20,7 @@ from trainmaster.controller.cli.doctor.cluster import (
 )
 from trainmaster.controller.cli.doctor.definitions import APPLY, serve_alike
 from trainmaster.controller.cli.doctor.facts import Facts, Finding, Unknown, fail, ok, unknown, warn
-from trainmaster.controller.cli.probes import is_held
+from trainmaster.controller.explain.causes.controllers import is_held
 from trainmaster.controller.manager.roles import NAME
 from trainmaster.runtime.api.constants import GROUP
 from trainmaster.runtime.jobs.constants import GROUP as JOBS_GROUP

@@ -19,9 +19,10 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from trainmaster.controller.cli.cluster import manager_status
-from trainmaster.controller.cli.probes import is_held, read_local, read_page
+from trainmaster.controller.cli.probes import read_local, read_page
 from trainmaster.controller.cli.responses import error_lines
 from trainmaster.controller.container_failures import container_statuses
+from trainmaster.controller.explain.causes.controllers import is_held
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, KubeError
 from trainmaster.runtime.jsontree import JsonObject

@@ -52,7 +52,7 @@ def another_manager_leads(view: JobView) -> Iterator[Finding]:
         )
         yield Finding(Cause.ANOTHER_MANAGER_LEADS, Certainty.CERTAIN, (evidence,), view.created, advice)
         return
-    leases = [lease for lease in view.leases or () if _is_held(lease, view.now)]
+    leases = [lease for lease in view.leases or () if is_held(lease, view.now)]
     if leases and (neglected := _neglected(view)) is not None:
         evidence_of = [
             Evidence(
@@ -72,7 +72,7 @@ def another_manager_leads(view: JobView) -> Iterator[Finding]:
 def manager_absent(view: JobView) -> Iterator[Finding]:
     """A job that no manager has looked at, or of whose end none has taken note."""
     neglected = None if view.has_ended or view.managed_by is not None else _neglected(view)
-    if neglected is None or any(_is_held(lease, view.now) for lease in view.leases or ()):
+    if neglected is None or any(is_held(lease, view.now) for lease in view.leases or ()):
         return
     evidence = [neglected]
     certainty = Certainty.LIKELY
@@ -173,7 +173,8 @@ def _neglected_jobset(view: JobView, jobset: JsonObject) -> Evidence | None:
     return None
 
 
-def _is_held(lease: JsonObject, now: datetime) -> bool:
+def is_held(lease: JsonObject, now: datetime) -> bool:
+    """Return whether somebody renews a lease."""
     spec = lease.get("spec") or {}
     renewed = parse_time(spec.get("renewTime"))
     duration = timedelta(seconds=_SKEW * int(spec.get("leaseDurationSeconds") or 15))

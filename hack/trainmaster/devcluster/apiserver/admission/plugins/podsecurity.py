@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from trainmaster.devcluster.apiserver import errors
+from trainmaster.devcluster.apiserver.registry.core import podspec
 from trainmaster.devcluster.apiserver.registry.core.namespace import ENFORCE_LABEL
 from trainmaster.devcluster.apiserver.registry.generic import AdmissionHook, Api, Operation
 from trainmaster.devcluster.apiserver.resources import NAMESPACES, PODS
 from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.runtime.jsontree import JsonObject
 
-_CONTAINERS = ("initContainers", "containers", "ephemeralContainers")
 _HOST_NAMESPACES = ("hostNetwork", "hostPID", "hostIPC")
 _DEFAULT_CAPABILITIES = frozenset(
     {
@@ -60,9 +60,8 @@ def violations(spec: JsonObject, level: str) -> Iterator[str]:
 
 def _containers(spec: JsonObject) -> Iterator[tuple[str, JsonObject, JsonObject]]:
     """Yield all containers, each with its name and its security context."""
-    for field in _CONTAINERS:
-        for container in spec.get(field) or ():
-            yield container.get("name") or "", container, container.get("securityContext") or {}
+    for container in podspec.containers(spec):
+        yield container.get("name") or "", container, container.get("securityContext") or {}
 
 
 def _named(names: Iterable[str], must: str) -> str:

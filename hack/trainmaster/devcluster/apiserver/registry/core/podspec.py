@@ -47,7 +47,7 @@ def default_pod_spec(spec: JsonObject) -> None:
         spec["serviceAccountName"] = spec["serviceAccount"] = account
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
-    for container in _containers(spec):
+    for container in containers(spec):
         _default_container(container)
 
 
@@ -57,14 +57,14 @@ def default_pod(spec: JsonObject) -> None:
     spec.setdefault("enableServiceLinks", True)
     _tolerate_lost_nodes(spec)
     # A limit is also a request where none is given, so that the scheduler counts it.
-    for container in _containers(spec):
+    for container in containers(spec):
         resources = container.get("resources") or {}
         if resources.get("limits"):
             resources["requests"] = {**resources["limits"], **(resources.get("requests") or {})}
     if spec.get("resources"):
         _default_pod_resources(spec["resources"], spec)
     if spec.get("hostNetwork"):
-        for port in chain.from_iterable(container.get("ports") or () for container in _containers(spec)):
+        for port in chain.from_iterable(container.get("ports") or () for container in containers(spec)):
             if not port.get("hostPort") and port.get("containerPort"):
                 port["hostPort"] = port["containerPort"]
 
@@ -72,7 +72,7 @@ def default_pod(spec: JsonObject) -> None:
 def _drop_disabled(spec: JsonObject) -> None:
     """Drop what kube-apiserver 1.36 knows and does not keep, because its feature gate is off."""
     spec.pop("schedulingGroup", None)
-    for container in _containers(spec):
+    for container in containers(spec):
         lifecycle = container.get("lifecycle")
         if lifecycle and lifecycle.pop("stopSignal", None) is not None and not lifecycle:
             del container["lifecycle"]
@@ -108,7 +108,8 @@ def _tolerate_lost_nodes(spec: JsonObject) -> None:
     spec["tolerations"] = given
 
 
-def _containers(spec: JsonObject) -> Iterator[JsonObject]:
+def containers(spec: JsonObject) -> Iterator[JsonObject]:
+    """Yield the init containers, the containers and the ephemeral containers of a pod."""
     return chain.from_iterable(spec.get(field) or () for field in _CONTAINER_LISTS)
 
 
@@ -242,7 +243,7 @@ _EMPTY: tuple[Any, ...] = ("", False, [], {})
 def _omit_empty(spec: JsonObject) -> None:
     """Leave out what says nothing, as the real server does where a field cannot tell that from being absent."""
     _omit(spec, _KEPT_IN_SPEC)
-    for container in _containers(spec):
+    for container in containers(spec):
         _omit(container, _KEPT_IN_CONTAINERS)
         for variable in container.get("env") or ():
             if variable.get("value") == "":
