@@ -24,9 +24,12 @@ _STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _SCALAR: Final = re.compile(rb"[-+0-9.A-Za-z]+")
 _OPENING: Final = b"[{"
 _BRACKETS: Final = re.compile(
-    rb'(?:[^][{}"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\[[^][{}"]*+\]|\{\})*+([\[{]+|[\]}]+)', re.DOTALL
+    rb'(?:[^][{}"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+"|\[[^][{}"]*+\]|\{\})*([\[{]+|[\]}]+)', re.DOTALL
 )
-"""The next brackets that matter; strings, scalars and what holds nothing else are passed over."""
+"""The next brackets that matter; strings, scalars and what holds nothing else are passed over.
+
+The repetition of the group must not be possessive (`*+`): Python 3.11.2 misses matches then.
+"""
 
 
 class Span(NamedTuple):

@@ -115,7 +115,7 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
-        if self.channel is not None:
+        if self.channel is not None and not self.channel.is_closing():  # Python 3.11.2 fails if it is
             self.channel.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
