@@ -20,6 +20,7 @@ from support.virtualtime import settle
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import NotConnected, TransportError
 from trainmaster.controller.kube.rest.http1.connection import Connection
+from trainmaster.controller.kube.rest.http1.dialer import Dialer
 from trainmaster.controller.kube.rest.http1.transport import HttpTransport, Pool
 from trainmaster.controller.kube.rest.transport import IDLE_AT_MOST, Response
 
@@ -203,6 +204,27 @@ async def test_a_cancelled_request_takes_its_connection_with_it(clock: Any) -> N
         request.cancel()
         await asyncio.wait([request])
         await eventually(lambda: not open_connections("request"))
+
+
+async def test_a_tls_connection_that_asyncio_is_closing_is_aborted(clock: Any, tmp_path: Path) -> None:
+    """As when its opening is cancelled: it waits for no farewell of a server that may be gone."""
+    authority = Authority()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(3600)
+
+    async with wire(serve, authority.server_context(tmp_path)) as server:
+        context = ssl.create_default_context(cadata=authority.pem.decode())
+        dialer = Dialer(RestConfig(server=server.url, ssl_context=context), clock=clock, timeout=10.0)
+        connection = await dialer.dial("GET /")
+        await eventually(lambda: server.connections)
+        assert connection.channel is not None
+        connected = connection.channel.get_extra_info("socket")
+        server.writers[0].transport.pause_reading()  # type: ignore[attr-defined]
+        connection.channel.close()
+        connection.abort()
+        await settle()
+        assert connected.fileno() == -1
 
 
 async def test_an_answer_before_the_end_of_a_large_request_ends_it(clock: Any) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, Protocol, Self, cast
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -115,8 +116,9 @@ class Connection(asyncio.Protocol):
 
     def abort(self) -> None:
         """Close at once."""
-        if self.channel is not None and not self.channel.is_closing():  # Python 3.11.2 fails if it is
-            self.channel.abort()
+        if self.channel is not None:
+            with suppress(AttributeError):  # Python 3.11.2, if asyncio has closed it twice
+                self.channel.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is open."""
