@@ -19,6 +19,7 @@ from trainmaster.controller.kube.rest.errors import (
     from_response,
     shorten,
 )
+from trainmaster.controller.kube.rest.request import NO_PARAMS
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
@@ -45,7 +46,7 @@ async def send(
     method: str,
     path: str,
     *,
-    params: Mapping[str, str] | None = None,
+    params: Mapping[str, str] = NO_PARAMS,
     body: JsonObject | None = None,
     content_type: str = JSON,
 ) -> tuple[JsonObject, Mapping[str, str]]:

@@ -23,7 +23,6 @@ from trainmaster.controller.kube.leaderelection.election_thread import (
     USER_AGENT_SUFFIX,
     Election,
     ElectionInThread,
-    ElectionOnLoop,
 )
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, new_identity
 from trainmaster.controller.kube.leaderelection.lease import LeaseClient
@@ -239,7 +238,7 @@ def _election(setup: Setup, new_client: NewClient, *, namespace: str, identity: 
 
     # The elector has its own idea of when to try again.
     client = new_client(user_agent=USER_AGENT + USER_AGENT_SUFFIX, guard=None, tries=1)
-    return (ElectionInThread if setup.elect_in_thread else ElectionOnLoop)(client, make_elector)
+    return (ElectionInThread if setup.elect_in_thread else Election)(client, make_elector)
 
 
 def _other_leaders(setup: Setup, client: KubeClient, namespace: str) -> OtherLeaders | None:

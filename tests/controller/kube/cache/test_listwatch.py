@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from typing import Any
+from unittest.mock import AsyncMock
 
 import orjson
 import pytest
@@ -21,6 +22,7 @@ from trainmaster.controller.kube.cache.listwatch import Collection
 from trainmaster.controller.kube.cache.snapshot import ListBody, list_collection
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.clock import SystemClock
+from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import MalformedResponse
 from trainmaster.controller.kube.rest.resources import PODS
 from trainmaster.runtime.jsontree import UNREADABLE
@@ -312,11 +314,9 @@ async def test_other_tasks_run_between_the_steps_of_a_list() -> None:
             pauses += 1
             await super().sleep(seconds)
 
-    class Canned:
-        async def list_bytes(self, *_: Any, **__: Any) -> bytes:
-            return orjson.dumps(pod_list(5, *items))
-
-    entries, version = await list_collection(Canned(), PODS_COLLECTION, Store().entry, "7", clock=Counting())
+    client = AsyncMock(KubeClient)
+    client.list_bytes.return_value = orjson.dumps(pod_list(5, *items))
+    entries, version = await list_collection(client, PODS_COLLECTION, Store().entry, "7", clock=Counting())
     assert (len(entries), version) == (200, "5")
     assert pauses >= 200 * 10_000 / 2**18
 

@@ -260,7 +260,7 @@ async def test_a_full_queue_drops_and_says_so(api: EventServer) -> None:
     assert [entry["event"] for entry in logs] == ["events are dropped, the queue is full"]
     assert recorder._queue.qsize() == QUEUE_LIMIT
     correlator = recorder._correlator
-    assert [len(memory) for memory in (correlator._series, correlator._aggregates, correlator._buckets)] == [
+    assert [len(memory) for memory in (correlator._series, correlator._notes, correlator._limits._buckets)] == [
         MAX_ENTRIES
     ] * 3
 

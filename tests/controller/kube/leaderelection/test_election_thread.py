@@ -17,7 +17,7 @@ from support.commands import TIMEOUT, eventually
 from support.leases import LeaseClient, LeaseServer
 
 from trainmaster.controller.kube.clock import SystemClock
-from trainmaster.controller.kube.leaderelection.election_thread import ElectionInThread, ElectionOnLoop
+from trainmaster.controller.kube.leaderelection.election_thread import Election, ElectionInThread
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector, LeaseLost
 from trainmaster.controller.kube.rest.errors import NotLeading
 from trainmaster.metrics.controller import LeaderMetrics
@@ -108,7 +108,7 @@ def work() -> Work:
     return Work()
 
 
-async def begun(election: ElectionInThread | ElectionOnLoop, work: Work) -> asyncio.Task[None]:
+async def begun(election: ElectionInThread | Election, work: Work) -> asyncio.Task[None]:
     """Run an election until the work has begun."""
     running = asyncio.create_task(election.run(work.run))
     await asyncio.wait_for(work.began.wait(), TIMEOUT)
@@ -156,9 +156,9 @@ async def test_the_election_keeps_to_itself_and_leaves_nothing(api: Connection, 
 
 
 @pytest.mark.guarantee("L-11")
-@pytest.mark.parametrize("kind", [ElectionInThread, ElectionOnLoop])
+@pytest.mark.parametrize("kind", [ElectionInThread, Election])
 async def test_cancelled_it_ends_the_work_and_then_releases(
-    api: Connection, work: Work, kind: type[ElectionInThread | ElectionOnLoop]
+    api: Connection, work: Work, kind: type[ElectionInThread | Election]
 ) -> None:
     work.may_end.clear()
     running = await begun(kind(api, make), work)
@@ -190,9 +190,9 @@ async def test_cancelled_again_it_does_not_wait_for_the_work(api: Connection, wo
 
 
 @pytest.mark.guarantee("L-12")
-@pytest.mark.parametrize("kind", [ElectionInThread, ElectionOnLoop])
+@pytest.mark.parametrize("kind", [ElectionInThread, Election])
 async def test_cancelled_as_a_candidate_it_leaves_nothing(
-    api: Connection, work: Work, kind: type[ElectionInThread | ElectionOnLoop]
+    api: Connection, work: Work, kind: type[ElectionInThread | Election]
 ) -> None:
     metadata = {"namespace": "ns", "name": "lease"}
     api.server.write({"metadata": metadata, "spec": {"holderIdentity": "z", "leaseDurationSeconds": 3600}})
@@ -208,9 +208,9 @@ async def test_cancelled_as_a_candidate_it_leaves_nothing(
 
 
 @pytest.mark.guarantee("L-10")
-@pytest.mark.parametrize("kind", [ElectionInThread, ElectionOnLoop])
+@pytest.mark.parametrize("kind", [ElectionInThread, Election])
 async def test_a_lost_lease_cancels_the_work_and_is_raised(
-    api: Connection, work: Work, kind: type[ElectionInThread | ElectionOnLoop]
+    api: Connection, work: Work, kind: type[ElectionInThread | Election]
 ) -> None:
     election = kind(api, make)
     running = await begun(election, work)
@@ -224,8 +224,8 @@ async def test_a_lost_lease_cancels_the_work_and_is_raised(
 
 
 @pytest.mark.guarantee("L-11")
-@pytest.mark.parametrize("kind", [ElectionInThread, ElectionOnLoop])
-async def test_a_failure_of_the_work_is_raised(api: Connection, kind: type[ElectionInThread | ElectionOnLoop]) -> None:
+@pytest.mark.parametrize("kind", [ElectionInThread, Election])
+async def test_a_failure_of_the_work_is_raised(api: Connection, kind: type[ElectionInThread | Election]) -> None:
     async def fail() -> None:
         raise ValueError("bug in the work")
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Literal, Protocol, TypeAlias
+from typing import Any, Final, Literal, Protocol, TypeAlias, Unpack
 
 import structlog
 
 from trainmaster.controller.kube.cache.delta import Entry
+from trainmaster.controller.kube.rest.client import ListOptions
 from trainmaster.controller.kube.rest.errors import (
     ApiError,
     Forbidden,
@@ -88,26 +89,13 @@ class Collection:
         return True
 
 
-class ListClient(Protocol):
-    """What `ListPager` needs of a client."""
+class ListWatcher(Protocol):
+    """What a reflector needs of a client."""
 
     async def list_bytes(
-        self,
-        resource: Resource,
-        namespace: str | None = None,
-        *,
-        label_selector: str | None = None,
-        field_selector: str | None = None,
-        limit: int | None = None,
-        continue_token: str | None = None,
-        resource_version: str | None = None,
-        metadata_only: bool = False,
+        self, resource: Resource, namespace: str | None = None, **options: Unpack[ListOptions]
     ) -> bytes:
         """Read a collection, or one page of it, and return the answer undecoded."""
-
-
-class ListWatcher(ListClient, Protocol):
-    """What a reflector needs of a client."""
 
     def watch(
         self,

@@ -30,7 +30,7 @@ from trainmaster.controller.kube.cache.backoff import BYTES_AT_MOST, YieldBudget
 from trainmaster.controller.kube.cache.delta import Entry
 from trainmaster.controller.kube.cache.listwatch import (
     Collection,
-    ListClient,
+    ListWatcher,
     Snapshot,
     ToEntry,
     version_of,
@@ -54,7 +54,7 @@ _INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
 async def list_collection(
-    client: ListClient, collection: Collection, to_entry: ToEntry, version: str, *, clock: Clock
+    client: ListWatcher, collection: Collection, to_entry: ToEntry, version: str, *, clock: Clock
 ) -> Snapshot:
     """Read everything by list requests, not older than `version`; "" means the newest state.
 

@@ -6,19 +6,19 @@ Guarantees:
   `AGGREGATE_INTERVAL` are one event, with the first note of them: the API lets nobody change a note.
 - F-7: the same event again within `FINISH_TIME` counts up the series of the first.
 - Memory is bounded: each of the three memories holds `MAX_ENTRIES` entries, and forgets the oldest for a new one.
-
-Pure: the time comes in by argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple
 
-from cachetools import FIFOCache
+from cachetools import FIFOCache, TTLCache
 
+from trainmaster.controller.kube.clock import Clock
+from trainmaster.controller.kube.rest.ratelimit import KeyedRateLimiter
 from trainmaster.runtime.jsontree import JsonObject
 
 BURST: Final = 25
@@ -29,8 +29,6 @@ FINISH_TIME: Final = 360.0
 MAX_ENTRIES: Final = 4096
 
 COMBINED: Final = "(combined from similar events): "
-
-V = TypeVar("V")
 
 
 class EventKey(NamedTuple):
@@ -50,6 +48,8 @@ class Series:
     body: JsonObject
     last: datetime
     last_seen: float
+    """When it was recorded last, by the wall clock and as seconds that never go back."""
+
     count: int = 0
     written: int = 0
     """The count that the server knows."""
@@ -63,31 +63,16 @@ class Series:
     queued: bool = False
 
 
-@dataclass(slots=True)
-class _Bucket:
-    tokens: float
-    at: float
-
-
-@dataclass(slots=True)
-class _Aggregate:
-    """Similar events of late."""
-
-    notes: set[str]
-    at: float
-
-
-# What is stored again moves to the end; what is only read stays where it is.
-_Memory: TypeAlias = FIFOCache[tuple[str, ...], V]
-
-
 class EventCorrelator:
     """Remembers what was recorded of late."""
 
-    def __init__(self) -> None:
-        self._buckets: _Memory[_Bucket] = FIFOCache(MAX_ENTRIES)
-        self._aggregates: _Memory[_Aggregate] = FIFOCache(MAX_ENTRIES)
-        self._series: _Memory[Series] = FIFOCache(MAX_ENTRIES)
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._limits = KeyedRateLimiter[tuple[str, str]](qps=1 / REFILL, burst=BURST, maxsize=MAX_ENTRIES, clock=clock)
+        self._notes: MutableMapping[EventKey, set[str]] = TTLCache(MAX_ENTRIES, AGGREGATE_INTERVAL, clock.monotonic)
+        """The notes of similar events, until none has come for the interval."""
+
+        self._series: MutableMapping[tuple[str, ...], Series] = FIFOCache(MAX_ENTRIES)
 
     def __len__(self) -> int:
         """Count the series."""
@@ -96,27 +81,24 @@ class EventCorrelator:
     def __iter__(self) -> Iterator[Series]:
         return iter(list(self._series.values()))
 
-    def correlate(
-        self, event: EventKey, note: str, make: Callable[[str], JsonObject], *, now: datetime, moment: float
-    ) -> Series | None:
+    def correlate(self, event: EventKey, note: str, make: Callable[[str], JsonObject]) -> Series | None:
         """Take in that something happened once more.
 
         Args:
-            about: What it is event.
+            event: What it is about.
             note: What is to be said.
             make: Makes the event, if it is a new one, from the note that it gets.
-            now: The wall-clock time.
-            moment: The time as seconds that never go back.
 
         Returns:
             The series that it counts up, or None if its object has too many events.
         """
-        note = self._combined(event, note, moment)
+        now, moment = self._clock.now(), self._clock.monotonic()
+        note = self._combined(event, note)
         # What is combined is one series, whatever the notes are.
         key = (*event, COMBINED if note.startswith(COMBINED) else note)
         series = self._series.get(key)
         if series is None or moment - series.last_seen > FINISH_TIME:
-            if not self._admit(event, moment):
+            if self._limits.try_accept((event.uid, event.name)) > 0:
                 return None
             series = Series(make(note), now, moment)
         series.count += 1
@@ -124,36 +106,17 @@ class EventCorrelator:
         self._series[key] = series
         return series
 
-    def drop_finished(self, moment: float) -> None:
-        """Forget what has not happened for a while."""
-        _drop(self._series, lambda series: moment - series.last_seen > FINISH_TIME)
-        _drop(self._aggregates, lambda aggregate: moment - aggregate.at > AGGREGATE_INTERVAL)
-        _drop(self._buckets, lambda bucket: bucket.tokens + (moment - bucket.at) / REFILL >= BURST)
+    def drop_finished(self) -> None:
+        """Forget the series that have ended."""
+        moment = self._clock.monotonic()
+        for key, series in list(self._series.items()):
+            if moment - series.last_seen > FINISH_TIME:
+                del self._series[key]
 
-    def _admit(self, event: EventKey, moment: float) -> bool:
-        key = (event.uid, event.name)
-        bucket = self._buckets.get(key) or _Bucket(BURST, moment)
-        bucket.tokens = min(BURST, bucket.tokens + (moment - bucket.at) / REFILL)
-        bucket.at = moment
-        self._buckets[key] = bucket
-        if bucket.tokens < 1:
-            return False
-        bucket.tokens -= 1
-        return True
-
-    def _combined(self, event: EventKey, note: str, moment: float) -> str:
-        aggregate = self._aggregates.get(event)
-        if aggregate is None or moment - aggregate.at > AGGREGATE_INTERVAL:
-            aggregate = _Aggregate(set(), moment)
-        aggregate.at = moment
-        self._aggregates[event] = aggregate
-        if note not in aggregate.notes and len(aggregate.notes) >= AGGREGATE_MAX_EVENTS:
+    def _combined(self, event: EventKey, note: str) -> str:
+        notes = self._notes.get(event) or set()
+        self._notes[event] = notes  # also if it is the same: the interval begins anew
+        if note not in notes and len(notes) >= AGGREGATE_MAX_EVENTS:
             return f"{COMBINED}{note}"
-        aggregate.notes.add(note)
+        notes.add(note)
         return note
-
-
-def _drop(memory: _Memory[V], unwanted: Callable[[V], bool]) -> None:
-    for key, entry in list(memory.items()):
-        if unwanted(entry):
-            del memory[key]

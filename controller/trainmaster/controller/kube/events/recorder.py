@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from typing import Final, Literal, Protocol, TypedDict, Unpack
 
 import structlog
@@ -115,7 +114,7 @@ class EventRecorder:
         self._clock = clock or SystemClock()
         self._new_id = new_id
         self._queue: asyncio.Queue[Series] = asyncio.Queue(QUEUE_LIMIT)
-        self._correlator = EventCorrelator()
+        self._correlator = EventCorrelator(self._clock)
         self._dropped = 0
         self._flushing = False
 
@@ -128,14 +127,8 @@ class EventRecorder:
         key = EventKey(
             metadata.get("uid", ""), metadata.get("name", ""), fields["type"], fields["reason"], fields["action"]
         )
-        now = self._clock.now()
-        series = self._correlator.correlate(
-            key,
-            cut(redact(fields["note"]), _NOTE_BYTES),
-            lambda note: self._body(regarding, key, note, now, controller),
-            now=now,
-            moment=self._clock.monotonic(),
-        )
+        note = cut(redact(fields["note"]), _NOTE_BYTES)
+        series = self._correlator.correlate(key, note, lambda note: self._body(regarding, key, note, controller))
         if series is None:
             log.debug("an event is not recorded, the object has too many", object=key.name, reason=key.reason)
         elif series.count <= 2:  # the first, and the repeat that shows users that it is a series
@@ -224,7 +217,7 @@ class EventRecorder:
                 due = moment - series.tried_at >= REFRESH_TIME or moment - series.last_seen > FINISH_TIME
                 if due and series.count > series.written:
                     self._enqueue(series)
-            self._correlator.drop_finished(moment)
+            self._correlator.drop_finished()
 
     async def _write(self, series: Series) -> None:
         count, last, body = series.count, series.last, series.body
@@ -247,23 +240,18 @@ class EventRecorder:
                     await self._client.patch(EVENTS, metadata["namespace"], metadata["name"], repeats)
         series.written = count
 
-    def _body(self, regarding: JsonObject, key: EventKey, note: str, now: datetime, controller: str) -> JsonObject:
+    def _body(self, regarding: JsonObject, key: EventKey, note: str, controller: str) -> JsonObject:
         metadata = regarding.get("metadata", {})
         # Events about objects without a namespace live in the default one.
         namespace = metadata.get("namespace") or "default"
-        reference = {
-            "apiVersion": regarding.get("apiVersion"),
-            "kind": regarding.get("kind"),
-            "namespace": metadata.get("namespace"),
-            "name": metadata.get("name"),
-            "uid": metadata.get("uid"),
-            "resourceVersion": metadata.get("resourceVersion"),
+        reference = {name: regarding.get(name) for name in ("apiVersion", "kind")} | {
+            name: metadata.get(name) for name in ("namespace", "name", "uid", "resourceVersion")
         }
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
             "metadata": {"name": f"{cut(key.name, _NAME_BYTES)}.{self._new_id()}", "namespace": namespace},
-            "eventTime": micro_time(now),
+            "eventTime": micro_time(self._clock.now()),
             "type": key.type,
             "reason": cut(key.reason, _REASON_BYTES),
             "action": cut(key.action, _REASON_BYTES),

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final, Protocol, TypeAlias
@@ -38,8 +37,8 @@ class ElectionClient(LeaseClient, AbstractAsyncContextManager[Any], Protocol):
     """A client whose connections belong to the loop on which it is entered."""
 
 
-class Election(ABC):
-    """Decides when this process leads.
+class Election:
+    """Decides when this process leads, on the loop of the work: every run of a simulation sees the same order.
 
     Args:
         client: A client for nothing else.
@@ -47,7 +46,9 @@ class Election(ABC):
         on_overrun: Called when the work of a lost lease does not end.
     """
 
-    def __init__(self, client: ElectionClient, make_elector: MakeElector, on_overrun: Callable[[], None]) -> None:
+    def __init__(
+        self, client: ElectionClient, make_elector: MakeElector, on_overrun: Callable[[], None] = lambda: None
+    ) -> None:
         self._client = client
         self._elector = make_elector(client, on_overrun)
 
@@ -63,19 +64,8 @@ class Election(ABC):
         """Return who leads as far as is known, for people."""
         return self._elector.state()
 
-    @abstractmethod
     async def run(self, work: Work) -> None:
         """Wait to lead, then work; ends when the work does, raises what it raises or `LeaseLost`."""
-
-
-class ElectionOnLoop(Election):
-    """An election on the loop of the work, for simulations: every run of them sees the same order."""
-
-    def __init__(self, client: ElectionClient, make_elector: MakeElector) -> None:
-        super().__init__(client, make_elector, lambda: None)
-
-    async def run(self, work: Work) -> None:
-        """Wait to lead, then work."""
         async with self._client:
             await self._elector.run(work)
 

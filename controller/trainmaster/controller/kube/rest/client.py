@@ -14,7 +14,7 @@ How a request is sent is the matter of `RestClient`, which it extends; over what
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, Final, TypedDict, Unpack
 
@@ -65,14 +65,14 @@ class KubeClient(RestClient):
     ) -> JsonObject:
         """Read one object."""
         accept = _METADATA if metadata_only else JSON
-        return await self._send_object("GET", resource.path(namespace, name), accept=accept, repeatable=True)
+        return await self._object(Request("GET", resource.path(namespace, name), accept=accept, repeatable=True))
 
     async def list(
         self, resource: Resource, namespace: str | None = None, **options: Unpack[ListOptions]
     ) -> JsonObject:
         """Read a collection, or one page of it; the answer is the list object with `items` and `metadata`."""
         answer = await self.list_bytes(resource, namespace, **options)
-        return self._decode(Request(method="GET", path=resource.path(namespace)), answer)
+        return self._decode(Request("GET", resource.path(namespace)), answer)
 
     async def list_bytes(
         self, resource: Resource, namespace: str | None = None, **options: Unpack[ListOptions]
@@ -80,8 +80,7 @@ class KubeClient(RestClient):
         """Read as `list` does, but leave the answer undecoded, for whoever decodes a large one in steps (P-24)."""
         accept = _METADATA_LIST if options.pop("metadata_only", False) else JSON
         params = {_LIST_PARAMS[name]: str(value) for name, value in options.items() if value is not None}
-        path = resource.path(namespace)
-        return await self._body(Request(method="GET", path=path, params=params, accept=accept, repeatable=True))
+        return await self._body(Request("GET", resource.path(namespace), params, accept=accept, repeatable=True))
 
     async def create(
         self,
@@ -96,17 +95,11 @@ class KubeClient(RestClient):
         if resource.namespaced and not namespace:
             raise ValueError(f"creating one of {resource.name} needs a namespace")
         params = _params(fieldManager=field_manager)
-        return await self._send_object("POST", resource.path(namespace), params=params, body=obj)
+        return await self._object(Request("POST", resource.path(namespace), params, orjson.dumps(obj)))
 
-    async def update(
-        self,
-        resource: Resource,
-        obj: JsonObject,
-        *,
-        subresource: str | None = None,
-    ) -> JsonObject:
+    async def update(self, resource: Resource, obj: JsonObject, *, subresource: str | None = None) -> JsonObject:
         """Replace an object; its resource version guards against overwriting a newer one."""
-        return await self._send_object("PUT", _path_of(resource, obj, subresource), body=obj)
+        return await self._object(Request("PUT", _path_of(resource, obj, subresource), body=orjson.dumps(obj)))
 
     async def apply(
         self,
@@ -123,14 +116,9 @@ class KubeClient(RestClient):
         it made may have been deleted meanwhile, with the owner that it was made for. With the resource version `ABSENT`
         in its metadata it only creates; otherwise none belongs there.
         """
-        return await self._send_object(
-            "PATCH",
-            _path_of(resource, obj, subresource),
-            params=_params(fieldManager=field_manager, force="true" if force else None),
-            body=obj,
-            content_type=_APPLY,
-            repeatable="uid" in obj["metadata"],
-        )
+        params = _params(fieldManager=field_manager, force="true" if force else None)
+        path, body = _path_of(resource, obj, subresource), orjson.dumps(obj)
+        return await self._object(Request("PATCH", path, params, body, _APPLY, repeatable="uid" in obj["metadata"]))
 
     async def patch(
         self,
@@ -144,13 +132,8 @@ class KubeClient(RestClient):
         field_manager: str | None = None,
     ) -> JsonObject:
         """Patch an object."""
-        return await self._send_object(
-            "PATCH",
-            resource.path(namespace, name, subresource),
-            params=_params(fieldManager=field_manager),
-            body=patch,
-            content_type=content_type,
-        )
+        path, params = resource.path(namespace, name, subresource), _params(fieldManager=field_manager)
+        return await self._object(Request("PATCH", path, params, orjson.dumps(patch), content_type))
 
     async def patch_status(
         self, resource: Resource, namespace: str, name: str, patch: Any, *, field_manager: str
@@ -173,7 +156,8 @@ class KubeClient(RestClient):
         body: JsonObject = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
         if preconditions:
             body["preconditions"] = preconditions
-        return await self._send_object("DELETE", resource.path(namespace, name), body=body, repeatable=uid is not None)
+        path = resource.path(namespace, name)
+        return await self._object(Request("DELETE", path, body=orjson.dumps(body), repeatable=uid is not None))
 
     @asynccontextmanager
     async def watch(
@@ -201,65 +185,27 @@ class KubeClient(RestClient):
         )
         accept = _METADATA if metadata_only else JSON
         async with self.stream(resource.path(namespace), params, accept=accept) as chunks:
-            yield WatchStream(
-                chunks,
-                clock=self._clock,
-                inactivity_limit=self._inactivity_limit,
-            )
+            yield WatchStream(chunks, clock=self._clock, inactivity_limit=self._inactivity_limit)
 
     def stream(
-        self, path: str, params: Mapping[str, str] | None = None, *, accept: str = "*/*"
+        self, path: str, params: Mapping[str, str] = NO_PARAMS, *, accept: str = "*/*"
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a stream of bytes, for instance the log of a pod; only its opening has a timeout."""
-        return self._stream(Request(method="GET", path=path, params=params or NO_PARAMS, accept=accept))
+        return self._stream(Request("GET", path, params, accept=accept))
 
     async def raw(
         self,
         method: str,
         path: str,
         *,
-        params: Mapping[str, str] | None = None,
+        params: Mapping[str, str] = NO_PARAMS,
         body: bytes | None = None,
         content_type: str = JSON,
         accept: str = JSON,
         headers: Mapping[str, str] | None = None,
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Send one request as it is and return the answer as it is, refusals included; no retries."""
-        return await self._answer(
-            Request(
-                method=method,
-                path=path,
-                params=params or NO_PARAMS,
-                body=body,
-                content_type=content_type,
-                accept=accept,
-                headers=headers,
-            )
-        )
-
-    def _send_object(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: Any = None,
-        content_type: str = JSON,
-        accept: str = JSON,
-        repeatable: bool = False,
-    ) -> Awaitable[JsonObject]:
-        """Send a request, with retries, and return the object that answers it."""
-        return self._object(
-            Request(
-                method=method,
-                path=path,
-                params=params or NO_PARAMS,
-                body=None if body is None else orjson.dumps(body),
-                content_type=content_type,
-                accept=accept,
-                repeatable=repeatable,
-            )
-        )
+        return await self._answer(Request(method, path, params, body, content_type, accept, headers))
 
 
 def _path_of(resource: Resource, obj: JsonObject, subresource: str | None) -> str:
