@@ -48,6 +48,8 @@ print("last", flush=True)
             header, row = (await kubectl("get", "trainjob", "by-hand")).splitlines()
             assert header.split() == ["NAME", "STATE", "ACTIVE", "AGE"]
             assert row.split()[:2] == ["by-hand", "node"]
+            assert await kubectl("exec", "-i", pod, "--", "cat", stdin="typed\n") == "typed\n"
+            assert "exit code 3" in await kubectl("exec", pod, "--", "sh", "-c", "exit 3", code=3)
             go.touch()
             assert await following.until("last") == [["first"], ["last"]]
             assert await following.ended() == 0

@@ -321,6 +321,7 @@ class Cluster:
                 locator=resolver,
                 ssl_context=certificates.server_context(),
                 log_source=kubelet.logs if KUBELET in settings.parts else None,
+                executor=kubelet if KUBELET in settings.parts else None,
                 tokens=tokens,
                 authorizer=RbacAuthorizer(api) if settings.rbac else None,
                 audit=audit,

@@ -26,6 +26,7 @@ from trainmaster.devcluster.apiserver.bootstrap import (
     register_plugins,
 )
 from trainmaster.devcluster.apiserver.filters.audit import AuditLog
+from trainmaster.devcluster.apiserver.handlers.pod_exec import ContainerExecutor
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource
 from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
 from trainmaster.devcluster.apiserver.registry.generic import Api
@@ -66,6 +67,7 @@ async def start_environment(
     directory: Path,
     *,
     log_source: LogSource | None = None,
+    executor: ContainerExecutor | None = None,
     timing: ServerTiming | None = None,
     history: int = HISTORY,
     rbac: bool = False,
@@ -94,6 +96,7 @@ async def start_environment(
         token=token,
         ssl_context=certificates.server_context(),
         log_source=log_source,
+        executor=executor,
         locator=resolver,
         tokens=tokens,
         authorizer=RbacAuthorizer(api) if rbac else None,

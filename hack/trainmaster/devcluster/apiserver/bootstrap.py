@@ -69,7 +69,7 @@ _EDITED = [
     _rule([*_READ, *_WRITE], [""], "secrets"),
     _rule(_WRITE, [""], "configmaps", "events", "persistentvolumeclaims", "pods", "serviceaccounts", "services"),
     _rule(["create"], [""], "serviceaccounts/token", "pods/eviction"),
-    _rule([*_READ, *_WRITE], [""], "pods/proxy", "services/proxy"),
+    _rule([*_READ, *_WRITE], [""], "pods/exec", "pods/proxy", "services/proxy"),
     _rule(["impersonate"], [""], "serviceaccounts"),
     _rule(_WRITE, ["batch"], "jobs"),
     _rule(_WRITE, ["autoscaling"], "horizontalpodautoscalers"),

@@ -33,6 +33,7 @@ from trainmaster.devcluster.apiserver.handlers.discovery import Discovery
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
 from trainmaster.devcluster.apiserver.handlers.nonresource import NonResourceHandler
 from trainmaster.devcluster.apiserver.handlers.openapi import OpenApi
+from trainmaster.devcluster.apiserver.handlers.pod_exec import ContainerExecutor
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource
 from trainmaster.devcluster.apiserver.handlers.proxy import ResourceLocator
 from trainmaster.devcluster.apiserver.handlers.reviews import REVIEWS, ReviewHandler
@@ -89,6 +90,7 @@ class ApiServer:
         locator: ResourceLocator,
         ssl_context: ssl.SSLContext,
         log_source: LogSource | None = None,
+        executor: ContainerExecutor | None = None,
         authorizer: Authorizer | None = None,
         timing: ServerTiming | None = None,
         audit: AuditLog | None = None,
@@ -119,6 +121,7 @@ class ApiServer:
             reviews=ReviewHandler(authenticator, authorizer),
             tokens=tokens,
             log_source=log_source,
+            executor=executor,
             locator=locator,
         )
         self._app = web.Application(

@@ -13,9 +13,11 @@ import asyncio
 import logging
 import shutil
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from pathlib import Path
 
+from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.admission.webhook import Address
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.errors import StatusError
@@ -24,6 +26,7 @@ from trainmaster.devcluster.apiserver.resources import NODES, PERSISTENT_VOLUME_
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_logs import PodLogs
 from trainmaster.devcluster.kubelet.directories import RootDirectory
+from trainmaster.devcluster.kubelet.execution import ContainerExecution
 from trainmaster.devcluster.kubelet.gpus import DeviceManager, find_gpus
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
@@ -133,6 +136,19 @@ class Kubelet:
         if not dependencies.isolates(pod):
             port = dependencies.ports.local(job_key(pod), port)
         return Address(dependencies.address_of(pod), port)
+
+    def execute(
+        self, pod: JsonObject, container: str, argv: list[str], *, stdin: bool, tty: bool
+    ) -> AbstractAsyncContextManager[ContainerExecution]:
+        """Run a program in a container of this node while the block runs.
+
+        Raises:
+            StatusError: The container does not run.
+        """
+        try:
+            return self._workers[pod["metadata"]["uid"]].execute(container, argv, stdin=stdin, tty=tty)
+        except LookupError:
+            raise errors.bad_request(f"container {container} of pod {pod['metadata']['name']} does not run") from None
 
     # Watching
 

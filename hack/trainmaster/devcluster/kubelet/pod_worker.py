@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -38,6 +39,7 @@ from trainmaster.devcluster.kubelet.container_config import (
 from trainmaster.devcluster.kubelet.container_logs import termination_message
 from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.environment import PodInfo
+from trainmaster.devcluster.kubelet.execution import ContainerExecution
 from trainmaster.devcluster.kubelet.gpus import DeviceManager
 from trainmaster.devcluster.kubelet.image_manager import ImageManager, is_unreachable
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, has_own_ports, job_key, pod_address
@@ -192,6 +194,12 @@ class PodWorker:
             self._dependencies.devices.release(report.identity)
             self._lifecycle.exited(container, self._termination(container, attempt, report))
         self._wake.set()
+
+    def execute(
+        self, container: str, argv: list[str], *, stdin: bool, tty: bool
+    ) -> AbstractAsyncContextManager[ContainerExecution]:
+        """Run a program in a container while the block runs; raises `LookupError` if the container does not run."""
+        return self._probe_manager.execute(container, argv, stdin=stdin, tty=tty)
 
     # The loop
 

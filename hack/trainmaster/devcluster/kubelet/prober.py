@@ -29,6 +29,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
@@ -39,6 +40,7 @@ import aiohttp
 from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container import PodRejectedError, container_field_path
 from trainmaster.devcluster.kubelet.container_config import ContainerConfig
+from trainmaster.devcluster.kubelet.execution import ContainerExecution, execute
 from trainmaster.devcluster.kubelet.pod_lifecycle import PodLifecycle
 from trainmaster.devcluster.kubelet.supervisor_client import ExecResult, SupervisorClient
 from trainmaster.runtime.jsontree import JsonObject
@@ -359,6 +361,14 @@ class ProbeManager:
             changed = False
         if changed:
             self._wake()
+
+    def execute(
+        self, name: str, argv: list[str], *, stdin: bool, tty: bool
+    ) -> AbstractAsyncContextManager[ContainerExecution]:
+        """Run a program in a container while the block runs; raises `LookupError` if the container does not run."""
+        attempt = self._attempts[name]
+        argv = attempt.config.rewriter.words(argv)
+        return execute(self._supervisor, attempt.config, argv, pid=attempt.pid, stdin=stdin, tty=tty)
 
     def _target(self, name: str) -> Target:
         attempt = self._attempts[name]

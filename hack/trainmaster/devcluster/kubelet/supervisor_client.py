@@ -82,7 +82,7 @@ class SupervisorClient:
         self._active: set[str] = set()
         self._unanswered: dict[str, list[bytes]] = {}
         """Commands for container attempts that no report has come for: sent again if the supervisor dies."""
-        self._executions: dict[str, asyncio.Future[ExecResult]] = {}
+        self._executions: dict[str, tuple[asyncio.Future[ExecResult], Callable[[], None]]] = {}
         self._numbers = itertools.count()
         self.pid: int | None = None
 
@@ -109,10 +109,28 @@ class SupervisorClient:
             }
         )
 
-    async def execute(self, config: ContainerConfig, argv: list[str], *, pid: int) -> ExecResult:
-        """Run a program in a container whose first process is `pid`; cancelled, it is killed."""
+    async def execute(
+        self,
+        config: ContainerConfig,
+        argv: list[str],
+        *,
+        pid: int,
+        streams: list[str] | None = None,
+        on_started: Callable[[], None] = lambda: None,
+    ) -> ExecResult:
+        """Run a program in a container whose first process is `pid`; cancelled, it is killed.
+
+        Args:
+            config: The container.
+            argv: The program and its arguments.
+            pid: The first process of the container.
+            streams: The paths of its standard input, output and error; without them, the beginning of its output is
+                in the result.
+            on_started: Called when it has opened these.
+        """
         identity = f"{config.identity}/{next(self._numbers)}"
-        self._executions[identity] = done = asyncio.Future[ExecResult]()
+        done = asyncio.Future[ExecResult]()
+        self._executions[identity] = done, on_started
         self._send(
             {
                 "op": "execute",
@@ -124,6 +142,7 @@ class SupervisorClient:
                 "cwd": str(config.directory),
                 "sandbox": config.sandbox,
                 "address": config.address,
+                "streams": streams,
             }
         )
         try:
@@ -178,24 +197,25 @@ class SupervisorClient:
             unanswered.append(line)
         if self._input is not None:
             self._input.write(line)
-        elif (execution := self._executions.get(command["id"])) and not execution.done():
-            execution.set_result(ExecResult(None, "the supervisor of the container processes does not run"))
+        elif (execution := self._executions.get(command["id"])) and not execution[0].done():
+            execution[0].set_result(ExecResult(None, "the supervisor of the container processes does not run"))
 
     def _deliver(self, message: JsonObject) -> None:
         identity, at = message["id"], datetime.fromtimestamp(message["at"], UTC)
         if execution := self._executions.get(identity):
-            if not execution.done():
-                execution.set_result(
-                    ExecResult(message.get("code"), message.get("output") or message.get("error") or "")
-                )
+            done, on_started = execution
+            if message["event"] == "started":
+                on_started()
+            elif not done.done():
+                done.set_result(ExecResult(message.get("code"), message.get("output") or message.get("error") or ""))
             return
+        if identity not in self._active:
+            return  # what was executed, and nobody waits for any longer
         self._unanswered.pop(identity, None)
         report: Report
         if message["event"] == "started":
             report = Started(identity, at, message["pid"])
         else:
-            if identity not in self._active:
-                return
             self._active.discard(identity)
             if message["event"] == "exited":
                 report = Exited(identity, at, message["code"], message["signal"], oom_killed="oom_killed" in message)
@@ -204,9 +224,9 @@ class SupervisorClient:
         self._on_report(report)
 
     def _lose_all(self) -> None:
-        for execution in self._executions.values():
-            if not execution.done():
-                execution.set_result(ExecResult(None, "the supervisor of the container processes ended"))
+        for done, _ in self._executions.values():
+            if not done.done():
+                done.set_result(ExecResult(None, "the supervisor of the container processes ended"))
         lost = sorted(self._active - self._unanswered.keys())
         self._active.difference_update(lost)
         for identity in lost:

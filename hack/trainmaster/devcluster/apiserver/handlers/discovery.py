@@ -21,6 +21,7 @@ _STATUS_VERBS = ("get", "patch", "update")
 _SUBRESOURCE_VERBS: Mapping[str, tuple[str, ...]] = {
     "status": _STATUS_VERBS,
     "log": ("get",),
+    "exec": ("create", "get"),
     "finalize": ("update",),
     "token": ("create",),
     "binding": ("create",),
@@ -32,6 +33,7 @@ _SUBRESOURCE_KINDS: Mapping[str, JsonObject] = {
     "token": {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"},
     "binding": {"kind": "Binding"},
     "eviction": {"group": "policy", "version": "v1", "kind": "Eviction"},
+    "pods/exec": {"kind": "PodExecOptions"},
     "pods/proxy": {"kind": "PodProxyOptions"},
     "services/proxy": {"kind": "ServiceProxyOptions"},
 }

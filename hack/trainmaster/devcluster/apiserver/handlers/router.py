@@ -14,6 +14,7 @@ from aiohttp import web
 from trainmaster.devcluster.apiserver import errors
 from trainmaster.devcluster.apiserver.auth.serviceaccount_tokens import ServiceAccountTokens
 from trainmaster.devcluster.apiserver.handlers.get import GetHandler
+from trainmaster.devcluster.apiserver.handlers.pod_exec import ContainerExecutor, serve_exec
 from trainmaster.devcluster.apiserver.handlers.pod_log import LogSource, serve_log
 from trainmaster.devcluster.apiserver.handlers.proxy import ProxyHandler, ResourceLocator
 from trainmaster.devcluster.apiserver.handlers.response import IncludeObject, ResponseEncoder
@@ -43,7 +44,6 @@ _NOT_IMPLEMENTED = frozenset(
     {
         "approval",
         "attach",
-        "exec",
         "portforward",
         "proxy",  # of nodes; that of pods and Services is served
     }
@@ -52,6 +52,7 @@ _NOT_IMPLEMENTED = frozenset(
 
 _METHODS = {
     "log": {"GET"},
+    "exec": {"GET", "POST"},
     "finalize": {"PUT"},
     "token": {"POST"},
     "binding": {"POST"},
@@ -73,6 +74,7 @@ class ResourceHandler:
         reviews: ReviewHandler,
         tokens: ServiceAccountTokens,
         log_source: LogSource | None,
+        executor: ContainerExecutor | None,
         locator: ResourceLocator,
     ) -> None:
         self._api = api
@@ -82,6 +84,7 @@ class ResourceHandler:
         self._tokens = tokens
         self._scaler = Scaler(api)
         self._log_source = log_source
+        self._executor = executor
         self._proxy = ProxyHandler(api, locator)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
@@ -143,6 +146,8 @@ class ResourceHandler:
             return await serve_scale(self._scaler, request, kind, info, name=name)
         if subresource == "log":
             return await serve_log(request, self._api, self._log_source, namespace=info.namespace, name=name)
+        if subresource == "exec":
+            return await serve_exec(request, self._api, self._executor, namespace=info.namespace, name=name)
         if subresource == "proxy":
             return await self._proxy.handle(request, kind.resource, namespace=info.namespace or "", identifier=name)
         return await self._handle_object(request, self._encoder(request, kind), info, name=name)

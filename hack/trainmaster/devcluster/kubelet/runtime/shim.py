@@ -43,6 +43,7 @@ class Shim:
         self.identity: str = command["id"]
         self._excerpt = Excerpt(ERROR_LIMIT) if "target" in command else None
         self._command = command
+        self._streams: list[str] | None = command.get("streams")
         self._lifeline = lifeline
         self._signals = signals
         self._main = 0
@@ -62,7 +63,7 @@ class Shim:
         if error:
             report(self.identity, "unstartable", error=_shortened(error))
             return
-        if self._excerpt is None:
+        if self._excerpt is None or self._streams:
             report(self.identity, "started", pid=self._main)
         self._supervise(log)
         self._drain(log)
@@ -103,9 +104,7 @@ class Shim:
             for number in (*HANDLED, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
-            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
+            self._open_streams(output)
             os.umask(0o022)
             self._enter_sandbox()
             os.chdir(command["cwd"])
@@ -116,6 +115,18 @@ class Shim:
             os.write(failed, _explain(error, command).encode(errors="replace"))
         finally:
             os._exit(127)
+
+    def _open_streams(self, output: int) -> None:
+        """Open the standard streams; a terminal becomes that of this process, which leads a session."""
+        if self._streams is None:
+            opened = [os.open(os.devnull, os.O_RDONLY), output, output]
+        elif len(set(self._streams)) == 1:
+            opened = [os.open(each, os.O_RDWR) for each in self._streams]
+        else:
+            flags = (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)
+            opened = [os.open(each, flag) for each, flag in zip(self._streams, flags, strict=True)]
+        for number, descriptor in enumerate(opened):
+            os.dup2(descriptor, number)
 
     def _enter_sandbox(self) -> None:
         """Make the sandbox of a container, or enter that of a running one, if there is one."""

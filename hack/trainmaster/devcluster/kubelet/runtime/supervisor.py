@@ -12,12 +12,13 @@ Guarantees:
 The server writes one JSON object per line to standard input: `{"op": "start", "id", "argv", "env", "cwd", "log",
 "log_limit", "memory_limit", "sandbox", "address"}`, where `memory_limit` is in bytes, `sandbox` is null or what
 `sandbox.enter` takes, and `address` is null or what takes the place of all interfaces (`address_isolation`);
-`{"op": "execute", "id", "target", "pid", "argv", "env", "cwd", "sandbox", "address"}` to run a program in the container
-whose id is `target` and whose first process is `pid`; `{"op": "terminate", "id"}` (SIGTERM to the process group) and
+`{"op": "execute", "id", "target", "pid", "argv", "env", "cwd", "sandbox", "address", "streams"}` to run a program in
+the container whose id is `target` and whose first process is `pid`, with `streams` as the paths of its standard input,
+output and error, if it has some; `{"op": "terminate", "id"}` (SIGTERM to the process group) and
 `{"op": "kill", "id"}`. Reports come back on standard output: `{"id", "event": "started", "pid", "at"}` (of containers
-only), `{"id", "event": "exited", "code", "signal", "at"}` with `oom_killed` of a container that exceeded its
-`memory_limit`, and with the beginning of the `output` of what was executed, and `{"id", "event": "unstartable",
-"error", "at"}`. A report is one short write, so that all shims share the pipe.
+and of programs with streams), `{"id", "event": "exited", "code", "signal", "at"}` with `oom_killed` of a container that
+exceeded its `memory_limit`, and with the beginning of the `output` of what was executed, and `{"id", "event":
+"unstartable", "error", "at"}`. A report is one short write, so that all shims share the pipe.
 
 It runs isolated from site-packages (`command_line`): it starts in a few milliseconds and forks cheaply.
 """

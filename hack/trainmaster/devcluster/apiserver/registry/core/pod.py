@@ -148,7 +148,7 @@ def kind() -> Kind:
         strategy=PodStrategy(),
         short_names=("po",),
         categories=("all",),
-        subresources=("status", "log", "binding", "ephemeralcontainers", "eviction", "proxy"),
+        subresources=("status", "log", "binding", "ephemeralcontainers", "eviction", "exec", "proxy"),
         columns=printers.PODS,
         field_labels=field_labels(
             "spec.nodeName",
