@@ -111,7 +111,7 @@ instructions: $(VENV)/.runtime ## Count the instructions of a manager for a Trai
 	@hack/debian_packages.sh valgrind vgdb
 	$(BIN)/python -m bench.instructions $(ARGS)
 
-profile: $(VENV)/.runtime $(VENV)/.profile ## Draw into profile.svg what a manager that faces many TrainJobs takes CPU for
+profile: $(VENV)/.runtime ## Draw into profile.svg what a manager that faces many TrainJobs takes CPU for
 	$(BIN)/py-spy record --subprocesses --output profile.svg -- $(BIN)/python -m bench $(ARGS)
 
 matrix: $(VENV)/.dev ## Run every perturbation plan of the simulated clusters; `make test` runs one in fifty

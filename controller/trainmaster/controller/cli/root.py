@@ -37,6 +37,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     ),
     "attach": ("jobs.attach", "follow a job that runs already"),
     "logs": ("jobs.logs", "print what a job has printed: rank 0, another rank or all of them"),
+    "exec": ("jobs.exec", "run a program in a container of a job that runs"),
+    "stack": ("jobs.exec:stack", "print where the Python processes of a job that runs are"),
     "explain": ("explain.command", "say why a job does not start, does not finish or has failed"),
     "delete": ("jobs.change:delete", "delete jobs, their pods and the logs of these"),
     "suspend": ("jobs.change:suspend", "end the pods of jobs, to start them anew later"),
@@ -62,7 +64,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 COMMANDS_GROUP = "trainmaster.commands"
 
-STARTS_PROGRAMS = frozenset({"run"})
+STARTS_PROGRAMS = frozenset({"run", "exec"})
 """Commands that start a program: what stands behind `--` is for that, and becomes `arguments`."""
 
 EMBEDDED_CLUSTER = "trainmaster.devcluster"
