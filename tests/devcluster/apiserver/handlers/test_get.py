@@ -89,7 +89,7 @@ async def test_a_long_list_is_complete(devcluster_server: Environment, accept: s
     [
         ("GET", "/api/v1/namespaces/default/namespaces", 404),
         ("GET", "/api/v1/configmaps/a", 405),
-        ("POST", "/api/v1/namespaces/default/pods/p/exec", 501),
+        ("POST", "/api/v1/namespaces/default/pods/p/attach", 501),
         ("GET", "/api/v1/namespaces/default/pods/p/portforward", 501),
         ("GET", "/api/v1/nodes/n/proxy/metrics", 501),
         ("PUT", "/apis/batch/v1/namespaces/default/jobs/j/scale", 404),  # no cluster has that
