@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -12,9 +13,12 @@ from support.generated import check_resolution, runtimes, trainjobs
 from support.objects import replicated_job, runtime, trainjob
 from support.resolutions import container, env, error_details, field_errors, job_spec, jobset, warning_details
 
+from trainmaster.runtime.api import TrainJob
 from trainmaster.runtime.api.constants import LAUNCHER, NODE
 from trainmaster.runtime.framework import Framework, load_plugins
+from trainmaster.runtime.info import Info
 from trainmaster.runtime.jsontree import JsonObject
+from trainmaster.runtime.rendezvous import join, rendezvous
 from trainmaster.runtime.resolver import resolve
 
 JAX: JsonObject = {"jax": {}}
@@ -64,6 +68,20 @@ def test_reserved_variables_of_xgboost_are_forbidden_one_by_one_and_to_nobody_el
         for place, name in enumerate(names, start=1)
     ]
     assert field_errors(job, runtime(policy={"torch": {}})) == field_errors(job, runtime()) == []
+
+
+def test_a_framework_of_others_may_meet_at_a_port_of_its_own() -> None:
+    class Ray:
+        name = "ray"
+
+        def enforce_ml_policy(self, info: Info, job: TrainJob) -> None:
+            meeting = rendezvous(info, job)
+            assert meeting is not None
+            join(info, job, replace(meeting, port=6379), [], rank="RAY_RANK")
+
+    built = resolve(trainjob(), runtime(), Framework([Ray(), *load_plugins()])).objects
+    [found] = [each.object for each in built if each.identity[1] == "JobSet"]
+    assert container(found)["ports"] == [{"containerPort": 6379}]
 
 
 def test_only_the_trainer_has_nodes() -> None:

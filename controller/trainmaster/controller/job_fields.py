@@ -14,6 +14,9 @@ from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, TRAINJOB_K
 from trainmaster.runtime.jobs.constants import SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
+QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
+"""A job that has it is suspended and resumed by Kueue."""
+
 ENDS: Final = (COMPLETE, SUCCEEDED, FAILED)
 """The conditions of a job that has ended."""
 

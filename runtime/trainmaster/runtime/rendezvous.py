@@ -124,7 +124,7 @@ def join(info: Info, job: TrainJob, meeting: Rendezvous, environment: Iterable[J
     if container is None:
         return
     upsert_env(container, environment)
-    upsert_ports(container, [{"containerPort": TRAINER_PORT}])
+    upsert_ports(container, [{"containerPort": meeting.port}])
     command = _command(info, job)
     if meeting.slices > 1 and command and not _sets(job, rank):
         container["command"] = command

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.job_fields import QUEUE_LABEL
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -35,9 +36,6 @@ EXIT_CLASSES: Final = ("", "error", *_EXIT_CLASSES.values(), "other signal")
 
 WITH_EXIT_CLASS: Final = frozenset({Cause.CONTAINER_FAILED, Cause.INIT_CONTAINER_FAILED})
 """Causes that an exit code says more of."""
-
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
-"""A TrainJob that has it is suspended and resumed by Kueue."""
 
 INVALID: Final = "TrainJobInvalid"
 """The reason of a TrainJob that the API server accepted and that cannot be read."""

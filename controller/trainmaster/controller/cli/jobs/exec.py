@@ -130,8 +130,8 @@ async def _stack(client: KubeClient, arguments: argparse.Namespace) -> int:
         ended = await execute(client, pod, container, ["sh", "-c", _STACKS], stdin=False, tty=False)
         if ended == _NO_PY_SPY:
             report(
-                f"{member.name}: its container {container} has no py-spy; add `pip install py-spy` to its image, or for "
-                f"this run: {next_command('exec', job, client, arguments)} -- pip install py-spy"
+                f"{member.name}: its container {container} has no py-spy; add `pip install py-spy` to its image, or "
+                f"for this run: {next_command('exec', job, client, arguments)} -- pip install py-spy"
             )
         code = code or min(ended, FAILURE)
     return code

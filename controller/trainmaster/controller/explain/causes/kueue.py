@@ -16,11 +16,10 @@ from trainmaster.controller.explain.findings import (
     reference_to,
 )
 from trainmaster.controller.explain.view import JobView, WhyUnread, condition_since, kubectl
-from trainmaster.controller.job_fields import true_conditions
+from trainmaster.controller.job_fields import QUEUE_LABEL, true_conditions
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
-QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 _PRIORITY_LABEL: Final = "kueue.x-k8s.io/priority-class"
 _WORKLOADS: Final = "workloads.kueue.x-k8s.io"
 _SHOWN: Final = 3

@@ -11,10 +11,11 @@ from datetime import datetime
 from typing import Final
 
 from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.causes.kueue import QUEUE_LABEL, lacks_kueue, queue_advice, queue_of
+from trainmaster.controller.explain.causes.kueue import lacks_kueue, queue_advice, queue_of
 from trainmaster.controller.explain.findings import Certainty, Evidence, Finding, parse_time, reference_to
 from trainmaster.controller.explain.state import State, state_of
 from trainmaster.controller.explain.view import JobView, condition_since, kubectl, trainmaster
+from trainmaster.controller.job_fields import QUEUE_LABEL
 from trainmaster.runtime.api.constants import FIELD_MANAGER
 from trainmaster.runtime.jobs.constants import SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
