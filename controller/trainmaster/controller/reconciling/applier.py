@@ -44,7 +44,6 @@ from trainmaster.controller.kube.rest.errors import (
     Invalid,
     KubeError,
     NotFound,
-    TransportError,
 )
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.controller.reconciling.drift import Drift, drift_of_created
@@ -113,8 +112,8 @@ class Applier:
         self._settled: LRUCache[str, int] = LRUCache(_SETTLED)
         """By UID of an object: what was applied to it, if an apply of that is not certain to change anything."""
 
-        self._uncertain: set[str] = set()
-        """Keys for which an apply may have been performed although its answer was lost."""
+        self._unanswered: set[str] = set()
+        """Keys of which an apply may have been performed, since no answer says what became of it."""
 
         self._inherited = 0
         """The resource version that the cache of jobs had reached when this process began to lead."""
@@ -125,7 +124,7 @@ class Applier:
 
     def forget(self, key: str) -> None:
         """Forget a job that is gone."""
-        self._uncertain.discard(key)
+        self._unanswered.discard(key)
 
     async def build(self, key: str, owner: Owner, decided: Decision) -> float | None:
         """Perform what a decision applies and creates.
@@ -191,14 +190,12 @@ class Applier:
             return delay.seconds
         written_before = self._write_backoff.wrote_recently(uid, target, obj)
         inherited = parse_resource_version(raw["metadata"]["resourceVersion"]) <= self._inherited
-        is_again = key in self._uncertain or written_before or inherited or bool(raw.get("status"))
+        is_again = key in self._unanswered or written_before or inherited or bool(raw.get("status"))
         if apply.uid is None and is_again and not isinstance(store, WrittenStore):
             await check_owner(self._client, self._resource, raw)
+        self._unanswered.add(key)
         try:
             written = await _write(self._client, resource, obj, uid=apply.uid, create=apply.create)
-        except TransportError:
-            self._uncertain.add(key)
-            raise
         except (AlreadyExists, Conflict) as taken:
             if apply.uid is not None:
                 raise
@@ -214,7 +211,7 @@ class Applier:
             written = await self._client.patch(
                 resource, obj["metadata"]["namespace"], obj["metadata"]["name"], patch, field_manager=FIELD_MANAGER
             )
-        self._uncertain.discard(key)
+        self._unanswered.discard(key)
         self._log.debug("applied", kind=obj["kind"], object=obj["metadata"]["name"])
         content = self._write_backoff.record_write(uid, target, obj)
         foreseen = apply.uid is None and self._is_as_applied(apply, written, content)

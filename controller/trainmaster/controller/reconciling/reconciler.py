@@ -285,6 +285,8 @@ class Reconciler(Generic[Job, Observed, Decided]):
         """Write the status; returns the seconds until it is due if it has to wait."""
         try:
             due = await self._status_writer.write(key, raw, status)
+        except Conflict:
+            raise  # this one was not written, but perhaps the one before
         except KubeError:
             self._unanswered[key] = _Unanswered(raw, status, decided)
             raise

@@ -58,6 +58,25 @@ async def test_a_status_whose_answer_is_lost_is_told_once(counts: Counts, *, per
 
 
 @pytest.mark.defect("V1-B29")
+async def test_a_status_whose_answer_is_lost_is_told_after_a_conflict_of_the_next_one(counts: Counts) -> None:
+    """The cache lags, so that a second later, with other times in it, it is written again."""
+    world = await JobWorld.settled(pytorchjob(master=replicas(1)))
+    world.run()
+    await world.settle()
+    world.set_phase("demo-master-0", "Succeeded", exit_code=0)
+    world.lagging = True
+    world.lose_answer("patch status", performed=True)
+    with pytest.raises(TransportError):
+        await world.reconcile()
+    world.clock.step(5)
+    with pytest.raises(Conflict):
+        await world.reconcile()
+    world.catch_up()
+    await world.settle()
+    assert (world.state, counts()) == ("Succeeded", {"created": 1, "successful": 1})
+
+
+@pytest.mark.defect("V1-B29")
 async def test_every_way_to_fail_is_counted_once(counts: Counts) -> None:
     for policy, code, limits in (
         ("Never", 1, {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,13 @@ from support.objects import runtime_object, trainjob_object
 from support.world import KEY, World, jobset_of, world_with
 
 from trainmaster.controller.kube.rest.client import ABSENT
-from trainmaster.controller.kube.rest.errors import AlreadyExists, Conflict, TooManyRequests, TransportError
+from trainmaster.controller.kube.rest.errors import (
+    AlreadyExists,
+    Conflict,
+    MalformedResponse,
+    TooManyRequests,
+    TransportError,
+)
 from trainmaster.controller.reconciling.outcomes import DONE, ExpectationsPending, Requeue, RequeueAfter
 from trainmaster.runtime.framework.interface import Desired
 from trainmaster.runtime.jsontree import JsonObject
@@ -95,15 +102,20 @@ async def test_no_null_is_applied_and_an_empty_map_stays_what_its_author_meant()
 
 
 @pytest.mark.guarantee("C-2")
-async def test_a_try_whose_answer_was_lost_is_repeated_without_harm() -> None:
+@pytest.mark.parametrize(
+    "ending",
+    [TransportError("connection reset"), MalformedResponse("cut off"), asyncio.CancelledError()],
+    ids=lambda ending: type(ending).__name__,
+)
+async def test_a_try_whose_answer_was_lost_is_repeated_without_harm(ending: BaseException) -> None:
     world = world_with()
 
     def lose(written: JsonObject) -> None:
         world.on_write = lambda obj: None
-        raise TransportError("connection reset")
+        raise ending
 
     world.on_write, world.lagging = lose, True
-    with pytest.raises(TransportError):
+    with pytest.raises(type(ending)):
         await world.reconcile()
     world.lagging = False
     with pytest.raises(Conflict):
