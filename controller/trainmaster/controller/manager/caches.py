@@ -36,9 +36,10 @@ from trainmaster.controller.reconciling.drift import strip_managed_fields
 from trainmaster.controller.reconciling.event_handlers import (
     OWNER_INDEX,
     ConcernedKeys,
+    DelayFunc,
     MapFunc,
-    PriorityFunc,
     enqueue_on_change,
+    enqueue_unless_echo,
     own_key,
     owner_values,
     plugin_index,
@@ -66,9 +67,6 @@ from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, RUNTIMES
 from trainmaster.runtime.api.constants import JOBSET_API_VERSION, JOBSET_KIND, snapshot_name
 from trainmaster.runtime.framework.watches import refuse_contradictions
 from trainmaster.runtime.listers import Watch
-
-DelayFunc = Callable[[Sequence[str], Delta], float]
-"""Tells how many seconds keys may wait that a change concerns."""
 
 OWN_WATCHES = [
     Watch(
@@ -218,7 +216,7 @@ class Caches:
         """
         self._echoes = echoes = Echoes(queue, Expectations()) if echoes is None else echoes
         self._queues.append(queue)
-        _reconcile_on_change(self.trainjobs, own_key, echoes, priority_of_own, resync=True)
+        enqueue_unless_echo(self.trainjobs, own_key, echoes, priority_of_own, resync=True)
         listers = self.listers()
         owned = dict.fromkeys(informer for informer, watch in self._watches if watch.jobs is None)
         for informer in {**owned, self._config_maps: None}:
@@ -226,18 +224,18 @@ class Caches:
             anew = informer not in self._workload_informers
             concerned = ConcernedKeys(keys_of, usual=usual_owner)
             delays = delay_of if _kind_of(informer.resource) == (JOBSET_API_VERSION, JOBSET_KIND) else None
-            _reconcile_on_change(informer, concerned, echoes, priority_of_owned, anew=anew, delay_of=delays)
+            enqueue_unless_echo(informer, concerned, echoes, priority_of_owned, anew=anew, delay_of=delays)
         for informer, watch in self._watches:
             if watch.jobs is None:
                 continue
             mapper = JobMapper(watch, listers)
             if plugin_threads is None:
-                _reconcile_on_change(informer, mapper, echoes, priority_of_other, owned=False)
+                enqueue_unless_echo(informer, mapper, echoes, priority_of_other, owned=False)
             else:
                 informer.add_event_handler(ThreadedMapper(mapper, plugin_threads, partial(_reconcile_mapped, echoes)))
         for informer in self.runtimes.values():
             waiting = self._trainjobs_waiting_for(informer.resource)
-            _reconcile_on_change(informer, waiting, echoes, priority_of_other, owned=False)
+            enqueue_unless_echo(informer, waiting, echoes, priority_of_other, owned=False)
 
     def add_observer(self, observer: TrainJobObserver) -> None:
         """Have whoever follows TrainJobs told of each change of one, or of the JobSet of one."""
@@ -355,27 +353,3 @@ def _store_of(scopes: list[tuple[Scope, Informer]], unread: tuple[Resource, Stor
 def _reconcile_mapped(echoes: Echoes, change: Delta, keys: Iterable[str]) -> None:
     for key in keys:
         echoes.add(key, None, anew=True, priority=priority_of_other(change))
-
-
-def _reconcile_on_change(
-    informer: Informer,
-    keys_of: MapFunc,
-    echoes: Echoes,
-    priority_of: PriorityFunc,
-    *,
-    owned: bool = True,
-    anew: bool = False,
-    resync: bool = False,
-    delay_of: DelayFunc | None = None,
-) -> None:
-    """Have TrainJobs reconciled: for changes of what they own, or for others, which are never an echo."""
-
-    def tell(change: Delta) -> None:
-        priority = priority_of(change)
-        version = change.version if owned and not (change.initial or change.resync) else None
-        keys = tuple(keys_of(change))
-        delay = 0.0 if delay_of is None else delay_of(keys, change)
-        for key in keys:
-            echoes.add(key, version, anew=anew or version is None, priority=priority, delay=delay)
-
-    informer.add_event_handler(tell, resync=resync)

@@ -17,7 +17,7 @@ Guarantees:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, TypeAlias
 
 from trainmaster.controller.kube.cache.delta import Delta
@@ -25,6 +25,7 @@ from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import StoreReader
 from trainmaster.controller.kube.workqueue.queue import CHANGE_PRIORITY, LOW_PRIORITY, WorkQueue
 from trainmaster.controller.reconciling.drift import strip_managed_fields
+from trainmaster.controller.reconciling.expectations import Echoes
 from trainmaster.runtime.jsontree import UNREADABLE, JsonObject
 
 OWNER_INDEX: Final = "owner"
@@ -35,6 +36,9 @@ MapFunc: TypeAlias = Callable[[Delta], Iterable[str]]
 
 PriorityFunc: TypeAlias = Callable[[Delta], int]
 """Tells how urgent a change is."""
+
+DelayFunc: TypeAlias = Callable[[Sequence[str], Delta], float]
+"""Tells for how many seconds the keys of a change may wait."""
 
 _IDENTITY: Final = frozenset({"apiVersion", "kind", "metadata", UNREADABLE})
 _METADATA_IDENTITY: Final = frozenset(
@@ -150,6 +154,33 @@ def enqueue_on_change(
             queue.add(key, priority=priority)
 
     informer.add_event_handler(enqueue, resync=resync)
+
+
+def enqueue_unless_echo(
+    informer: Informer,
+    keys_of: MapFunc,
+    echoes: Echoes,
+    priority_of: PriorityFunc,
+    *,
+    owned: bool = True,
+    anew: bool = False,
+    resync: bool = False,
+    delay_of: DelayFunc | None = None,
+) -> None:
+    """Have every change of a collection put the keys that it concerns into a queue, unless it is an echo.
+
+    Changes of what is not `owned` are none; `delay_of` says how long keys may wait for what else comes.
+    """
+
+    def tell(change: Delta) -> None:
+        priority = priority_of(change)
+        version = change.version if owned and not (change.initial or change.resync) else None
+        keys = tuple(keys_of(change))
+        delay = 0.0 if delay_of is None else delay_of(keys, change)
+        for key in keys:
+            echoes.add(key, version, anew=anew or version is None, priority=priority, delay=delay)
+
+    informer.add_event_handler(tell, resync=resync)
 
 
 def priority_of_own(change: Delta) -> int:
