@@ -66,15 +66,15 @@ _IMPLEMENTATIONS: Final = {"Intel": INTEL_MPI}
 EARLY_GROUP: Final = "kubeflow.org"
 _MANAGERS: Final = {f"{EARLY_GROUP}/trainjob-controller": MANAGED_BY_TRAINER}
 _STAY: Final = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-OLD_FIELDS: Final = (
-    "datasetConfig",
-    "modelConfig",
-    "labels",
-    "annotations",
-    "podSpecOverrides",
-    "podTemplateOverrides",
-)
-"""Fields of a TrainJob's spec that there are no more."""
+OLD_FIELDS: Final = {
+    "datasetConfig": "initializer.dataset",
+    "modelConfig": "initializer.model",
+    "labels": "runtimePatches",
+    "annotations": "runtimePatches",
+    "podSpecOverrides": "runtimePatches",
+    "podTemplateOverrides": "runtimePatches",
+}
+"""Fields of a TrainJob's spec that there are no more, and what has taken their place."""
 
 
 @dataclass(slots=True)

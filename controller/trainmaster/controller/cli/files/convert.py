@@ -32,6 +32,7 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 FAILURE = 1
 
+_MPI_OPERATOR: Final = "kubeflow.org/v2beta1"
 _ODDITIES: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What comes of reading something that has an odd shape: there may be no schema of its kind."""
 
@@ -124,6 +125,12 @@ def _unconvertible(manifest: Manifest, kinds: Iterable[str]) -> list[Note]:
     group, _, _ = manifest.api_version.partition("/")
     if group != JOBS_GROUP or not manifest.kind.endswith("Job"):
         return []
+    if manifest.api_version == _MPI_OPERATOR:
+        problem = (
+            "printed as it is: it belongs to the MPI operator; as a TrainJob it would have a runtime of mlPolicy.mpi, "
+            "with the image and the command of its launcher in spec.trainer"
+        )
+        return [Note("apiVersion", problem, lost=True)]
     known = [f"{kind} of {API_VERSION}" for kind in kinds]
     hint = did_you_mean(f"{manifest.kind} of {manifest.api_version}", known)
     return [Note("kind", f"printed as it is: nobody knows what it would be as a TrainJob {hint}", lost=True)]
