@@ -208,8 +208,8 @@ def convert_runtime(source: Source, notes: Notes, *, kind: str, early_names: boo
     if policy:
         spec["mlPolicy"] = policy
         frameworks = [name for name in policy if name != "numNodes"]
-        if frameworks and early_names:
-            metadata["labels"] = {FRAMEWORK_LABEL: frameworks[0], **metadata.get("labels", {})}
+        if early_names:  # the Kubeflow SDK reads no runtime without it
+            metadata["labels"] = {FRAMEWORK_LABEL: (*frameworks, "plain")[0], **metadata.get("labels", {})}
     for field in ("podGroupPolicy", "runPolicy"):
         if value := old.take(field, dict):
             spec[field] = value

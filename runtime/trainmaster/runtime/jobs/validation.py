@@ -183,7 +183,7 @@ def _check_run_policy(job: Job) -> Iterator[FieldWarning]:
     ):
         if given is not None and given < least:
             yield FieldWarning(f"spec.runPolicy.{field}", f"{given} is less than {least}: {effect}")
-    if policy.backoff_limit and all(each.restart_policy == NEVER for each in job.replica_specs.values()):
+    if (policy.backoff_limit or 0) > 0 and all(each.restart_policy == NEVER for each in job.replica_specs.values()):
         detail = (
             f"has no effect with restartPolicy {NEVER}: the first pod that fails ends the job; write {ON_FAILURE} or "
             f"{EXIT_CODE}"
