@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trainmaster.controller.cli import main
+from trainmaster.devcluster.apiserver.admission.plugins.podsecurity import violations
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml
 
@@ -232,3 +233,18 @@ def test_accelerators_have_a_process_each(
     (node,) = jobset["spec"]["replicatedJobs"]
     env = node["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
     assert {"name": "PET_NPROC_PER_NODE", "value": str(processes)} in env
+
+
+@pytest.mark.parametrize("job", ["guide", "deepspeed-distributed", "mlx-distributed"])
+def test_a_namespace_that_enforces_restricted_admits_the_pods(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str
+) -> None:
+    """MPI runtimes comply as they are, others with the patch of the guide."""
+    guide = (Path(__file__).resolve().parents[4] / "docs/guides/runtime-patches.md").read_text()
+    (patched,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    file = tmp_path / "case.yaml"
+    file.write_text(patched if job == "guide" else TRAINJOB.replace("torch-distributed", job))
+    assert main(["render", "-f", str(file), "--only", "JobSet"]) == 0
+    jobset: JsonObject = load_yaml(capsys.readouterr().out.encode())
+    for each in jobset["spec"]["replicatedJobs"]:
+        assert [*violations(each["template"]["spec"]["template"]["spec"], "restricted")] == []
