@@ -213,28 +213,6 @@ def test_no_warning(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: st
     assert validate(capsys, file) == (0, [])
 
 
-@pytest.mark.parametrize(
-    ("resource", "processes"),
-    [
-        ("huawei.com/Ascend910", 4),
-        ("amd.com/gpu", "auto"),
-        ("google.com/tpu", 4),
-        ("habana.ai/gaudi", 4),
-        ("aws.amazon.com/neuron", 4),
-    ],
-)
-def test_accelerators_have_a_process_each(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], resource: str, processes: int | str
-) -> None:
-    file = tmp_path / "case.yaml"
-    file.write_text(TRAINJOB + f"  trainer: {{resourcesPerNode: {{limits: {{{resource}: 4}}}}}}\n")
-    assert main(["render", "-f", str(file), "--only", "JobSet"]) == 0
-    jobset: JsonObject = load_yaml(capsys.readouterr().out.encode())
-    (node,) = jobset["spec"]["replicatedJobs"]
-    env = node["template"]["spec"]["template"]["spec"]["containers"][0]["env"]
-    assert {"name": "PET_NPROC_PER_NODE", "value": str(processes)} in env
-
-
 @pytest.mark.parametrize("job", ["guide", "deepspeed-distributed", "mlx-distributed"])
 def test_a_namespace_that_enforces_restricted_admits_the_pods(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], job: str

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, scan_manifests
-from trainmaster.controller.cli.files.offline import check_schema
+from trainmaster.controller.cli.files.offline import MPI_OPERATOR, check_schema
 from trainmaster.controller.cli.options import CommandError, add_files_option, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
 from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
@@ -32,7 +32,6 @@ from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 FAILURE = 1
 
-_MPI_OPERATOR: Final = "kubeflow.org/v2beta1"
 _ODDITIES: Final = (AttributeError, KeyError, TypeError, ValueError)
 """What comes of reading something that has an odd shape: there may be no schema of its kind."""
 
@@ -125,7 +124,7 @@ def _unconvertible(manifest: Manifest, kinds: Iterable[str]) -> list[Note]:
     group, _, _ = manifest.api_version.partition("/")
     if group != JOBS_GROUP or not manifest.kind.endswith("Job"):
         return []
-    if manifest.api_version == _MPI_OPERATOR:
+    if manifest.api_version == MPI_OPERATOR:
         problem = (
             "printed as it is: it belongs to the MPI operator; as a TrainJob it would have a runtime of mlPolicy.mpi, "
             "with the image and the command of its launcher in spec.trainer"

@@ -54,9 +54,9 @@ _POSITION: Final = re.compile(r" at line \d+ column \d+$")
 _FRACTION: Final = 'must be of type integer,string: "number"'
 """What the API server says of `cpu: 0.5`."""
 
-_MPI_OPERATOR: Final = "kubeflow.org/v2beta1"
+MPI_OPERATOR: Final = "kubeflow.org/v2beta1"
 _OF_MPI_OPERATOR: Final = (
-    f"MPIJob of {_MPI_OPERATOR} belongs to the MPI operator, and is not checked: leave it to that operator, or write a "
+    f"MPIJob of {MPI_OPERATOR} belongs to the MPI operator, and is not checked: leave it to that operator, or write a "
     "TrainJob with a runtime of mlPolicy.mpi, which starts ranks by ssh as well"
 )
 
@@ -288,7 +288,7 @@ class OfflineValidation:
             )
         else:
             self.unvalidated.append(manifest)  # of another operator
-            if manifest.api_version == _MPI_OPERATOR:
+            if manifest.api_version == MPI_OPERATOR:
                 self.unchecked[_OF_MPI_OPERATOR] = None
             return
         self.validated.append(validated)
