@@ -116,6 +116,7 @@ def test_slices_of_gpus_count() -> None:
         ({"cpu": 8, "nvidia.com/gpu": 1}, 0),
         ({"google.com/tpu": "4"}, 4),
         ({"habana.ai/gaudi": 8}, 8),
+        ({"huawei.com/Ascend910": 8}, 8),
         ({"aws.amazon.com/neuron": 1, "aws.amazon.com/neuroncore": 2}, 2),
         ({"aws.amazon.com/neurondevice": 16}, 16),
     ],

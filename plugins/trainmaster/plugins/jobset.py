@@ -47,6 +47,9 @@ _LONGEST_LIMIT: Final = 6
 """Digits of a number of pods that may fail, which fits into the field of a Job."""
 
 _CACHE_SCHEME: Final = "cache://"
+_WORKSPACE: Final = "/workspace"
+"""Where the initializers of Kubeflow write, and what they fetched is read."""
+
 _MAIN_CONTAINERS: Final = frozenset(MAIN_CONTAINER_OF_ANCESTOR.values())
 
 
@@ -209,11 +212,14 @@ def _missing(info: Info, step: str, source: InitializerSource, section: str) -> 
         return f"must have container with name - {step} in the {step} job"
     mounted = [mount.get("name") for mount in container.get("volumeMounts") or []]
     if INITIALIZER_VOLUME not in mounted and not (source.storage_uri or "").startswith(_CACHE_SCHEME):
-        return f"must have volumeMount with name - {INITIALIZER_VOLUME} in container {step} of the {step} job"
+        return (
+            f"must have volumeMount with name - {INITIALIZER_VOLUME} in container {step} of the {step} job; give the "
+            f'pods of {step} and of node the same volume "{INITIALIZER_VOLUME}", mounted at {_WORKSPACE} in both'
+        )
     return None
 
 
-def _check_patch_targets(info: Info, job: TrainJob) -> Iterator[FieldError]:
+def _check_patch_targets(info: Info, job: TrainJob) -> Iterator[FieldError | FieldWarning]:
     """Check that runtime patches name what the runtime has, and leave alone what has a place of its own."""
     jobs = {
         replicated_job["name"]: replicated_job for replicated_job in info.runtime_template.get("replicatedJobs") or []
@@ -232,9 +238,28 @@ def _check_patch_targets(info: Info, job: TrainJob) -> Iterator[FieldError]:
             pods, runtime_pods = _pod_spec(patched), _pod_spec(target)
             yield from _check_containers("initContainer", pods, runtime_pods, patched["name"], below)
             yield from _check_containers("container", pods, runtime_pods, patched["name"], below)
+            yield from _lost_tolerations(pods, runtime_pods, f"{below}.tolerations")
             if any(each["name"] in _MAIN_CONTAINERS and each.get("env") for each in pods.get("containers") or []):
                 detail = f"must not have envs for the {DATASET_INITIALIZER}, {MODEL_INITIALIZER}, node containers"
                 yield FieldError("spec.runtimePatches", detail, value=all_patches)
+
+
+def _lost_tolerations(pods: JsonObject, runtime_pods: JsonObject, path: str) -> Iterator[FieldWarning]:
+    """Warn of tolerations of the runtime that a patch takes away, as one for the flavor of a queue may."""
+    patched = pods.get("tolerations")
+    lost = [each for each in runtime_pods.get("tolerations") or () if patched and each not in patched]
+    if lost:
+        detail = (
+            f"take the place of those of the runtime, so that its pods lose {', '.join(map(_toleration, lost))}; "
+            "repeat here what they need"
+        )
+        yield FieldWarning(path, detail)
+
+
+def _toleration(toleration: JsonObject) -> str:
+    """Write a toleration as `kubectl taint` writes the taint."""
+    value = f"={toleration['value']}" if toleration.get("value") else ""
+    return f"{toleration.get('key', 'any key')}{value}:{toleration.get('effect', 'any effect')}"
 
 
 def _check_containers(

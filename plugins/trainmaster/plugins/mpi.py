@@ -14,6 +14,7 @@ implementation finds it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
@@ -49,6 +50,8 @@ from trainmaster.runtime.podspec import upsert_env, upsert_volume_mounts, upsert
 from trainmaster.runtime.rendezvous import check_process_count, reserved_env, set_pods, unreachable
 
 _HOSTFILE_VOLUME: Final = "mpi-hostfile"
+_FORWARDED: Final = "OMPI_MCA_mca_base_env_list"
+"""The variable that names, for Open MPI, those that ranks get; mpirun refuses `-x` beside it."""
 
 
 class MPI:
@@ -110,6 +113,7 @@ class MPI:
             )
             yield FieldError("spec.trainer.numNodes", detail, value=nodes)
         yield from reserved_env(job, MPI_RESERVED_ENV.get(policy.mpi_implementation or OPEN_MPI, frozenset()))
+        yield from _unforwarded(info, policy, job)
         yield from unreachable(info, job)
 
     def _make_keys(self) -> Mapping[str, bytes]:
@@ -163,6 +167,31 @@ def _slots(info: Info, policy: MPIPolicy, job: TrainJob) -> int:
         return policy.num_proc_per_node
     # What the containers really get counts, whether it comes from the runtime or the TrainJob.
     return next((pods.gpus for pods in _hosts(info, policy) if pods.gpus), 1)
+
+
+def _unforwarded(info: Info, policy: MPIPolicy, job: TrainJob) -> Iterator[FieldWarning]:
+    """Warn of variables that ranks do not get: Open MPI starts them by ssh, and passes on what it is told to alone.
+
+    Hydra, of Intel MPI and MPICH, passes on what mpirun has.
+    """
+    trainer = job.spec.trainer
+    nodes = (trainer and trainer.num_nodes) or (info.ml_policy and info.ml_policy.num_nodes) or 1
+    if trainer is None or nodes == 1 or (policy.mpi_implementation or OPEN_MPI) != OPEN_MPI:
+        return
+    names = [variable["name"] for variable in trainer.env]
+    if _FORWARDED in names:
+        return
+    said = " ".join([*(trainer.command or ()), *(trainer.args or ())])
+    missing = [
+        name for name in names if not (name.startswith("OMPI_") or re.search(rf"-x\s+{re.escape(name)}\b", said))
+    ]
+    if missing:
+        flags = " ".join(f"-x {name}" for name in missing)
+        detail = (
+            "does not reach the ranks of other nodes, which mpirun starts by ssh: name each variable there, as in "
+            f"`mpirun {flags}`"
+        )
+        yield FieldWarning("spec.trainer.env", detail)
 
 
 def _mount_keys(pods: PodSet, policy: MPIPolicy, job: TrainJob) -> None:

@@ -104,6 +104,12 @@ class Torch:
         yield from reserved_env(job, TORCH_RESERVED_ENV)
         if torchtune.is_asked_for(job):
             yield from torchtune.validate(info, job, _processes_per_node(info, policy, job))
+        if job.spec.trainer and job.spec.trainer.args and not has_command(info, job):
+            detail = (
+                "nothing says what to run with them but the entrypoint of the image: no runtime starts torchrun by "
+                "itself; set spec.trainer.command, for instance to [torchrun]"
+            )
+            yield FieldWarning("spec.trainer.args", detail)
         yield from unreachable(info, job)
 
 

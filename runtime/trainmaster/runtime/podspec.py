@@ -7,11 +7,35 @@ to the ground, so that what a plugin adds in two places, or takes from the Train
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_FIELD_PATH
+from trainmaster.runtime.field_errors import FieldWarning
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
+
+_READ_ON_PODS: Final = (
+    "sidecar.istio.io/inject",
+    "linkerd.io/inject",
+    "kuma.io/sidecar-injection",
+    "vault.hashicorp.com/agent-inject",
+)
+"""Labels and annotations by which admission plugins of a cluster know what to add to a pod."""
+
+
+def warn_of_metadata(obj: JsonObject, *, instead: str) -> Iterator[FieldWarning]:
+    """Warn of labels and annotations of a job that are read on pods.
+
+    Args:
+        obj: The job.
+        instead: The field with the metadata of its pods.
+    """
+    metadata = obj.get("metadata") or {}
+    for field in ("labels", "annotations"):
+        for name in _READ_ON_PODS:
+            if name in (metadata.get(field) or {}):
+                detail = f"has no effect here: it is read on pods; write it in {instead}.{field}"
+                yield FieldWarning(f"metadata.{field}[{name}]", detail)
 
 
 def env_value(name: str, value: object) -> JsonObject:

@@ -18,6 +18,7 @@ _MIG_PREFIX: Final = "nvidia.com/mig-"
 _ACCELERATORS: Final = (
     "google.com/tpu",
     "habana.ai/gaudi",
+    "huawei.com/Ascend910",
     "aws.amazon.com/neuroncore",  # before the devices: each has several cores, and each core runs a process
     "aws.amazon.com/neurondevice",
     "aws.amazon.com/neuron",
@@ -62,7 +63,7 @@ def gpu_count(resources: JsonObject) -> int:
 
 
 def accelerator_count(resources: JsonObject) -> int:
-    """Count the accelerators that are no GPUs and run one process each (TPU, Gaudi, Neuron); 0 when there are none.
+    """Count the accelerators, other than GPUs, that run one process each (TPU, Gaudi, Ascend, Neuron); 0 without any.
 
     Raises:
         QuantityError: One of the amounts is no quantity.

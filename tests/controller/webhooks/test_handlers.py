@@ -51,6 +51,8 @@ async def test_a_runtime_that_no_cache_holds_is_asked_for_before_it_is_missing()
             "tell your administrator, for whom the log of the manager says what to grant"
         ),
     )
+    other = await judge(KnownServer(runtime_object()), trainjob_object(runtimeRef={"name": "rt"}))
+    assert other.message.endswith("; there is a TrainingRuntime of that name: write kind: TrainingRuntime")
     stored = KnownServer()
     await judge(stored, trainjob_object(suspend=True), trainjob_object())
     assert stored.asked == [], "what is stored is not held up"

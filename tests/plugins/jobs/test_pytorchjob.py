@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from support.job_kinds import environment, job, outcome, problems, replica, warnings
 
+from trainmaster.devcluster.apiserver.admission.plugins.podsecurity import violations
 from trainmaster.plugins.jobs.initcontainer import InitContainerOptions, InitContainers
 from trainmaster.plugins.jobs.pytorchjob import PyTorchJob
 from trainmaster.runtime.api.decoding import ApiTypeError
@@ -221,7 +222,7 @@ TEMPLATE = """
 
 def build(template: str | None = None, tries: int | None = None) -> list[JsonObject]:
     options = InitContainerOptions(init_container_template=template, init_container_max_tries=tries)
-    return InitContainers(options).build("demo-master-0")
+    return InitContainers(options).build("demo-master-0", {})
 
 
 def test_workers_of_a_master_wait_for_it_after_what_the_user_has_them_do() -> None:
@@ -234,6 +235,21 @@ def test_workers_of_a_master_wait_for_it_after_what_the_user_has_them_do() -> No
     assert waiting[1]["imagePullPolicy"] == "IfNotPresent"
     assert "initContainers" not in build_pod(given, "Master", 0)["spec"]
     assert "initContainers" not in build_pod(job(kind, {"Worker": 2}), "Worker", 1)["spec"]
+
+
+@pytest.mark.parametrize("of_pod", [True, False])
+def test_workers_that_meet_the_restricted_standard_still_do_when_they_wait(of_pod: bool) -> None:
+    user = {"runAsNonRoot": True, "runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}}
+    privileges = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    worker = replica(KIND, 1, securityContext=privileges if of_pod else {**user, **privileges})
+    if of_pod:
+        worker["template"]["spec"]["securityContext"] = user
+    spec = build_pod(job(KIND, {"Master": 1, "Worker": worker}), "Worker", 0)["spec"]
+    assert [*violations(spec, "restricted")] == []
+    (waiting,) = spec["initContainers"]
+    assert ("runAsUser" in waiting["securityContext"]) != of_pod
+    plain = build_pod(job(KIND, {"Master": 1, "Worker": 1}), "Worker", 0)["spec"]["initContainers"]
+    assert plain[0]["securityContext"] == privileges
 
 
 def run(script: str, tmp_path: Path, *, resolves_at: int, by: str) -> subprocess.CompletedProcess[str]:
@@ -283,7 +299,7 @@ def test_a_template_is_filled_in_for_each_pod_anew() -> None:
         {"name": "wait-b", "image": "registry.example/b:1", "args": ["demo-master-0"]},
     ]
     for _ in range(2):
-        built = containers.build("demo-master-0")
+        built = containers.build("demo-master-0", {})
         assert built == expected
         built[0]["command"].append("changed")
     assert build(TEMPLATE, tries=7)[0]["command"][2] == "echo demo-master-0 7"

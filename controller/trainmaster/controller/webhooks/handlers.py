@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
@@ -51,6 +52,7 @@ from trainmaster.runtime.jobs.interface import JobKind
 from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.validation import ValidationResult, default_trainjob, validate_runtime, validate_trainjob
+from trainmaster.runtime.validation.runtime_ref import of_other_kind
 from trainmaster.runtime.validation.unmarshal import unmarshal_type_error
 
 log = structlog.get_logger(__name__)
@@ -201,7 +203,11 @@ class AdmissionHandlers:
         """
         try:
             async with self._clock.timeout(LOOKUP_TIMEOUT), self._lookups:
-                return await with_live_runtime(job, listers, self._reader)
+                listers = await with_live_runtime(job, listers, self._reader)
+                if lacks_runtime(job, listers):
+                    with suppress(RuntimeDenied):  # the refusal points at it, if it can be seen
+                        listers = await with_live_runtime(of_other_kind(job), listers, self._reader)
+                return listers
         except KubeError as error:
             log.warning("a runtime that is not cached could not be asked for", error=str(error))
             return listers

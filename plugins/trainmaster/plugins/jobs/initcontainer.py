@@ -3,6 +3,9 @@
 A worker that starts before cannot find the master, and torch.distributed gives up sooner than images are pulled. Ours
 waits without end (V1-B22): how long a job may take is for its `activeDeadlineSeconds` to say.
 
+It needs no privilege and runs as the training container does, so that the Pod Security Standard `restricted` admits it
+in the pods of each job that complies itself.
+
 A template replaces it: YAML, a list of containers, in which `{{.MasterAddr}}`, `{{.InitContainerImage}}` and
 `{{.MaxTries}}` stand for what they say, as in the Training Operator V1.
 """
@@ -27,6 +30,9 @@ _RESOLVES: Final = f"getent hosts {_MASTER} 2>/dev/null || nslookup {_MASTER}"
 """getent asks as the programs of the image will; minimal images lack it, and have nslookup."""
 
 _WAIT: Final = f"until {_RESOLVES}; do echo waiting for master; sleep 2; done"
+
+_USER: Final = ("runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile")
+"""What `restricted` demands of a pod or else of each container: ours has it from the container that trains."""
 
 
 class InitContainerOptions(JobKindOptions):
@@ -61,14 +67,24 @@ class InitContainers:
     def __init__(self, options: InitContainerOptions) -> None:
         image, tries = options.init_container_image, options.init_container_max_tries
         template = options.init_container_template
+        self._is_default = template is None
         if template is None:
             self._containers = [_default(image, tries)]
         else:
             self._containers = _read(template, image, _TEMPLATES_TRIES if tries is None else tries)
 
-    def build(self, master: str) -> list[JsonObject]:
-        """Return them for a job, whose master has the given address."""
-        return [_replace(each, master) for each in self._containers]
+    def build(self, master: str, training: JsonObject) -> list[JsonObject]:
+        """Return them for a job, whose master has the given address.
+
+        Args:
+            master: The address.
+            training: The container that trains.
+        """
+        containers = [_replace(each, master) for each in self._containers]
+        if self._is_default:
+            users = training.get("securityContext") or {}
+            containers[0]["securityContext"] |= {field: users[field] for field in _USER if field in users}
+        return containers
 
 
 def _default(image: str, tries: int | None) -> JsonObject:
@@ -85,6 +101,7 @@ def _default(image: str, tries: int | None) -> JsonObject:
             "requests": {"cpu": "50m", "memory": "10Mi"},
         },
         "command": ["sh", "-c", command],
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
     }
 
 

@@ -115,7 +115,10 @@ class PyTorchJob(JobKind):
         spec = pod["spec"]
         append_env_of_all(spec, list(self._environment(job, replica_type, index)))
         if replica_type == WORKER and MASTER in job.replica_specs:
-            waiting = self._init_containers.build(self.pod_name(job, MASTER, 0))
+            training: JsonObject = next(
+                (each for each in spec["containers"] if each["name"] == self.container_name), {}
+            )
+            waiting = self._init_containers.build(self.pod_name(job, MASTER, 0), training)
             spec["initContainers"] = [*(spec.get("initContainers") or []), *waiting]
 
     def _environment(self, job: Job, replica_type: str, index: int) -> Iterator[JsonObject]:

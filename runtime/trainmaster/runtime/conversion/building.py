@@ -46,6 +46,13 @@ def build(job: JobConversion) -> list[JsonObject]:
     return [_runtime(job, name, replicated_jobs, trainer), _trainjob(job, name, trainer)]
 
 
+def _leader(job: JobConversion) -> Group:
+    """Return the nodes of the trainer: all pods of most jobs, the pods that lead of the others."""
+    return next((each for each in job.groups if each.is_trainer), None) or next(
+        each for each in job.groups if each.is_node
+    )
+
+
 def _check_name(job: JobConversion) -> None:
     longest = max((host.partition(".")[0] for host in job.hosts.values()), key=len)
     too_many = len(longest) + _POD_SUFFIX - _LONGEST_NAME
@@ -62,11 +69,8 @@ def _runtime(job: JobConversion, name: str, replicated_jobs: list[JsonObject], t
     successful = list(job.successful())
     if successful != [group.name for group in job.groups]:
         spec = {"successPolicy": {"operator": "All", "targetReplicatedJobs": successful}, **spec}
-    policy = job.ml_policy()
-    if trainer:
-        policy = {"numNodes": trainer["numNodes"], **policy}
-    runtime: JsonObject = {"mlPolicy": policy} if policy else {}
-    runtime["template"] = {"spec": spec}
+    nodes = trainer.get("numNodes", _leader(job).count)
+    runtime: JsonObject = {"mlPolicy": {"numNodes": nodes, **job.ml_policy()}, "template": {"spec": spec}}
     pod_specs = [each["template"]["spec"]["template"]["spec"] for each in replicated_jobs]
     scheduling = job.run_policy.scheduling
     set_gang(runtime, pod_specs, scheduling, scheduler=job.gang_scheduler, pods=job.total, notes=job.notes)
@@ -97,8 +101,10 @@ def _replicated_job(job: JobConversion, group: Group, trainer: JsonObject) -> Js
         _set_variables(job, container, env, of_trainer, f"{path}.containers[{place}].env")
     main = template["spec"]["containers"][group.main]
     spec = _job_spec(job, group, main["name"])
+    is_leader = group is _leader(job)
+    if is_leader:
+        _move_to_trainer(main, trainer, job.trainer_fields if group.is_trainer else ("resources",))
     if group.is_trainer:
-        _move_to_trainer(main, trainer, job.trainer_fields)
         trainer["numNodes"] = job.nodes
         if (processes := job.processes()) is not None:
             trainer["numProcPerNode"] = processes
@@ -109,7 +115,7 @@ def _replicated_job(job: JobConversion, group: Group, trainer: JsonObject) -> Js
         replicated_job["replicas"] = group.count
     if depends_on := job.depends_on(group):
         replicated_job["dependsOn"] = depends_on
-    metadata = {"metadata": {"labels": {ANCESTOR_LABEL: TRAINER_ANCESTOR}}} if group.is_trainer else {}
+    metadata = {"metadata": {"labels": {ANCESTOR_LABEL: TRAINER_ANCESTOR}}} if is_leader else {}
     replicated_job["template"] = {**metadata, "spec": {**spec, "template": template}}
     return replicated_job
 
@@ -148,11 +154,16 @@ def _set_variables(
 
 
 def _move_to_trainer(container: JsonObject, trainer: JsonObject, fields: Collection[str]) -> None:
-    """Let the TrainJob say what it can say about the container that trains, beside its variables."""
+    """Let the TrainJob say what it can say about the container that trains, beside its variables.
+
+    The runtime names the image, too: the Kubeflow SDK reads it there.
+    """
     for field, theirs in TRAINER_FIELDS.items():
         value = container.get(field)
         if field != "env" and field in fields and value and _fits(field, value):
-            trainer[theirs] = container.pop(field)
+            trainer[theirs] = value
+            if field != "image":
+                del container[field]
 
 
 def _fits(field: str, value: Any) -> bool:

@@ -66,15 +66,15 @@ _IMPLEMENTATIONS: Final = {"Intel": INTEL_MPI}
 EARLY_GROUP: Final = "kubeflow.org"
 _MANAGERS: Final = {f"{EARLY_GROUP}/trainjob-controller": MANAGED_BY_TRAINER}
 _STAY: Final = ("suspend", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-OLD_FIELDS: Final = (
-    "datasetConfig",
-    "modelConfig",
-    "labels",
-    "annotations",
-    "podSpecOverrides",
-    "podTemplateOverrides",
-)
-"""Fields of a TrainJob's spec that there are no more."""
+OLD_FIELDS: Final = {
+    "datasetConfig": "initializer.dataset",
+    "modelConfig": "initializer.model",
+    "labels": "runtimePatches",
+    "annotations": "runtimePatches",
+    "podSpecOverrides": "runtimePatches",
+    "podTemplateOverrides": "runtimePatches",
+}
+"""Fields of a TrainJob's spec that there are no more, and what has taken their place."""
 
 
 @dataclass(slots=True)
@@ -208,8 +208,8 @@ def convert_runtime(source: Source, notes: Notes, *, kind: str, early_names: boo
     if policy:
         spec["mlPolicy"] = policy
         frameworks = [name for name in policy if name != "numNodes"]
-        if frameworks and early_names:
-            metadata["labels"] = {FRAMEWORK_LABEL: frameworks[0], **metadata.get("labels", {})}
+        if early_names:  # the Kubeflow SDK reads no runtime without it
+            metadata["labels"] = {FRAMEWORK_LABEL: (*frameworks, "plain")[0], **metadata.get("labels", {})}
     for field in ("podGroupPolicy", "runPolicy"):
         if value := old.take(field, dict):
             spec[field] = value

@@ -3,7 +3,9 @@
 A V1 job brings the whole of its pods along; a TrainJob takes them from a runtime. So a job becomes both. Where all its
 pods are the same, they are the nodes of the trainer, and what users change from one job to the next (image, command,
 variables, resources, number of nodes) stands in the TrainJob. Where they differ, there is a ReplicatedJob for each
-kind of pod, and the TrainJob has nothing to say about them.
+kind of pod, and the TrainJob has nothing to say about them but the resources of those that lead. These are the trainer,
+since the Kubeflow SDK reads no runtime, and so lists no runtime or TrainJob of a namespace, without a trainer that has
+an image and, if it has limits, one of a device.
 
 `JobConversion` knows the job. Its subclasses say what a kind has of its own: its fields, which pods are the same, the
 variables that V1 gave them, and when the job has succeeded. `building` makes the objects.
@@ -145,6 +147,12 @@ class JobConversion:
         every = [each.name for each in self.groups]
         return [each.name for each in self.groups if each.replicas.type == leading] or every
 
+    @property
+    def leading(self) -> Replicas:
+        """The replicas that lead the job: the nodes of the trainer, where the pods are several groups."""
+        leading = self.job.kind.leading_type(self.job)
+        return next((each for each in self.present if each.type == leading), self.present[0])
+
     # What kinds use
 
     @property
@@ -180,7 +188,7 @@ class JobConversion:
             name=NODE if alone else replicas.word,
             members=[(replicas, range(replicas.count))],
             main=self.main_container(replicas),
-            is_node=alone,
+            is_node=replicas is self.leading,
             is_trainer=alone,
             is_spread=self.is_ranked and not alone,
         )

@@ -368,7 +368,7 @@ class PaddleJob(JobConversion):
         if first.count <= 1 and not others:
             return [self.group_of(first)]
         main = self.main_container(first)
-        groups = [Group(_MEETING, [(first, range(1))], main=main)]
+        groups = [Group(_MEETING, [(first, range(1))], main=main, is_node=True)]
         if first.count > 1:
             groups.append(
                 Group("worker" if first.type == WORKER else "server", [(first, range(1, first.count))], main=main)

@@ -208,7 +208,7 @@ class Validate(Protocol):
         """Return what is wrong with `job`, and what to warn of; `old` is the stored object when it is an update.
 
         `info` is the runtime with the patches of the TrainJob, before any plugin ran: its number of nodes is not yet
-        that of `job.spec.trainer.num_nodes`, which counts if it is set.
+        that of `job.spec.trainer.num_nodes`, which counts if it is set: `node_count(info, job)` tells it.
 
         One error is enough to refuse the TrainJob. Warnings are shown to its author in any case.
         """

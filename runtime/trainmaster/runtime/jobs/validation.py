@@ -36,6 +36,7 @@ from trainmaster.runtime.jobs.podtemplates import check_names, check_pods
 from trainmaster.runtime.jobs.types import ReplicaSpec
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.names import dns_label_1035
+from trainmaster.runtime.podspec import warn_of_metadata
 
 _MANAGERS: Final = (MANAGED_BY_TRAINING_OPERATOR, MANAGED_BY_MULTIKUEUE)
 _CLEAN_POD_POLICIES: Final = (CLEAN_ALL, CLEAN_RUNNING, CLEAN_NONE)
@@ -60,6 +61,7 @@ def validate_job(kind: JobKind, obj: JsonObject, old: JsonObject | None) -> Vali
             found = [*_check_object(job, old), *check_job(job, before)]
     except ApiTypeError as error:
         return ValidationResult(refusal=f"the {kind.kind} cannot be read: {'; '.join(error.problems)}")
+    found += warn_of_metadata(obj, instead=f"spec.{kind.replica_specs_field}[].template.metadata")
     if not any(isinstance(each, FieldError) for each in found):
         found += [*check_names(job), *check_pods(job)]
     return ValidationResult(
@@ -181,6 +183,12 @@ def _check_run_policy(job: Job) -> Iterator[FieldWarning]:
     ):
         if given is not None and given < least:
             yield FieldWarning(f"spec.runPolicy.{field}", f"{given} is less than {least}: {effect}")
+    if (policy.backoff_limit or 0) > 0 and all(each.restart_policy == NEVER for each in job.replica_specs.values()):
+        detail = (
+            f"has no effect with restartPolicy {NEVER}: the first pod that fails ends the job; write {ON_FAILURE} or "
+            f"{EXIT_CODE}"
+        )
+        yield FieldWarning("spec.runPolicy.backoffLimit", detail)
     members = policy.scheduling_policy.min_available
     if members is not None and members > total:
         detail = f"the job has {total} pods, so a gang scheduler waits for {members} for ever"

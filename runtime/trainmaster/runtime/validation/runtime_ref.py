@@ -9,7 +9,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainmaster.runtime.api import ApiTypeError, ClusterTrainingRuntime, RuntimeRef, TrainingRuntime, TrainJob
+from trainmaster.runtime.api import (
+    ApiTypeError,
+    ClusterTrainingRuntime,
+    ObjectUnreadable,
+    RuntimeRef,
+    TrainingRuntime,
+    TrainJob,
+)
 from trainmaster.runtime.api.constants import (
     API_VERSION,
     CLUSTER_TRAINING_RUNTIME_KIND,
@@ -56,6 +63,26 @@ def live_runtime(job: TrainJob, listers: Listers) -> JsonObject | None:
     return listers.get(*runtime_key(job))
 
 
+def of_other_kind(job: TrainJob) -> TrainJob:
+    """Return a TrainJob as if it named the runtime of the other kind that has this name."""
+    reference = job.spec.runtime_ref
+    kind = next(each for each in SUPPORTED if each != reference.kind)
+    spec = job.spec.model_copy(update={"runtime_ref": reference.model_copy(update={"kind": kind})})
+    return job.model_copy(update={"spec": spec})
+
+
+def other_kind_exists(job: TrainJob, listers: Listers) -> str:
+    """Say that there is a runtime of the other kind, as the end of a message; nothing if there is none."""
+    other = of_other_kind(job)
+    try:
+        if live_runtime(other, listers) is None:
+            return ""
+    except ObjectUnreadable:
+        pass  # it is there
+    kind = other.spec.runtime_ref.kind
+    return f"; there is a {kind} of that name: write kind: {kind}"
+
+
 def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stored: bool) -> Runtime:
     """Return the runtime that decides about a TrainJob.
 
@@ -74,7 +101,7 @@ def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stor
             if snapshot is not None and is_controlled_by(snapshot, job):
                 return decode_snapshot(snapshot, job)
         if live is None:
-            raise RuntimeUnusable(_not_found(job.spec.runtime_ref))
+            raise RuntimeUnusable(_not_found(job, listers))
         return parse_snapshot_text(encode_runtime(live), job)
     except (ApiTypeError, TemplateInvalid, SnapshotInvalid) as error:
         value = job.spec.runtime_ref.with_defaults()
@@ -83,13 +110,14 @@ def runtime_of(job: TrainJob, live: JsonObject | None, listers: Listers, *, stor
         ) from error
 
 
-def _not_found(reference: RuntimeRef) -> FieldError:
+def _not_found(job: TrainJob, listers: Listers) -> FieldError:
+    reference = job.spec.runtime_ref
     namespaced = reference.kind == TRAINING_RUNTIME_KIND
     what = "trainingRuntime" if namespaced else "clusterTrainingRuntime"
     return FieldError(
         # The original spells the path in two ways.
         "spec.runtimeRef" if namespaced else "spec.RuntimeRef",
         f'{reference.kind}.{GROUP} "{reference.name}" not found: specified {what} must be created before the TrainJob '
-        "is created",
+        f"is created{other_kind_exists(job, listers)}",
         value=reference.with_defaults(),
     )

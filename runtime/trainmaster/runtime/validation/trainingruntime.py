@@ -86,10 +86,11 @@ def _check_containers(replicated_job: JsonObject, ancestor: str, path: str) -> I
     """Check that a step of TrainJobs has the container that their settings go to."""
     pod_template = ((replicated_job.get("template") or {}).get("spec") or {}).get("template") or {}
     containers = (pod_template.get("spec") or {}).get("containers") or []
-    if MAIN_CONTAINER_OF_ANCESTOR[ancestor] not in [container["name"] for container in containers]:
+    name = MAIN_CONTAINER_OF_ANCESTOR[ancestor]
+    if name not in [container["name"] for container in containers]:
         yield FieldError(
             f"{path}.template.spec.template.spec.containers",
-            f"must contain the required container for the ancestor: {ancestor}",
+            f'must contain the required container for the ancestor: {ancestor}; call it "{name}"',
             value=[{**container, "resources": container.get("resources") or {}} for container in containers],
         )
 

@@ -16,7 +16,7 @@ come right is a warning.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from trainmaster.runtime.api import ApiTypeError, ObjectUnreadable, TrainJob, parse_trainjob
 from trainmaster.runtime.api.constants import (
@@ -34,6 +34,7 @@ from trainmaster.runtime.framework.models import CONFIG_PHASE
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.listers import Listers
 from trainmaster.runtime.names import domain_prefixed_path
+from trainmaster.runtime.podspec import warn_of_metadata
 from trainmaster.runtime.resolver import JobInvalid, PolicyUnserved, new_info, resolve
 from trainmaster.runtime.strategicpatch import MergeError
 from trainmaster.runtime.validation.jobset import validate_jobset
@@ -44,6 +45,10 @@ from trainmaster.runtime.validation.runtime_ref import (
     live_runtime,
     runtime_of,
     unsupported_runtime,
+)
+
+_POD_METADATA: Final = (
+    "spec.runtimePatches[].trainingRuntimeSpec.template.spec.replicatedJobs[].template.spec.template.metadata"
 )
 
 
@@ -176,7 +181,7 @@ def _check_resolution(
 def _warnings(obj: JsonObject, listers: Listers) -> list[str]:
     """Say what about a TrainJob will not work for ever."""
     reference = _mapping(_mapping(obj.get("spec")).get("runtimeRef"))
-    warnings = []
+    warnings = [str(warning) for warning in warn_of_metadata(obj, instead=_POD_METADATA)]
     if reference.get("apiGroup") == LEGACY_GROUP:
         warnings.append(f'spec.runtimeRef.apiGroup: "{LEGACY_GROUP}" is taken for "{GROUP}"; write that instead')
     job = _parsed(obj)

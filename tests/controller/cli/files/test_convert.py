@@ -215,7 +215,8 @@ def test_odd_shapes_are_told_in_one_line_each(
 def test_jobs_that_nobody_can_convert_are_told(tmp_path: Path, ran: Ran, capsys: pytest.CaptureFixture[str]) -> None:
     for api_version, kind, hint in (
         ("kubeflow.org/v1", "PytorchJob", '(did you mean "PyTorchJob of kubeflow.org/v1"?)'),
-        ("kubeflow.org/v2beta1", "MPIJob", '(did you mean "MPIJob of kubeflow.org/v1"?)'),
+        ("kubeflow.org/v1beta2", "TFJob", '(did you mean "TFJob of kubeflow.org/v1"?)'),
+        ("kubeflow.org/v2beta1", "MPIJob", None),
         ("kubeflow.org/v1", "Notebook", None),
         ("batch/v1", "Job", None),
     ):
@@ -226,5 +227,6 @@ def test_jobs_that_nobody_can_convert_are_told(tmp_path: Path, ran: Ran, capsys:
         assert f"printed as they are: {kind}" in printed.err
         told = f"lost: {kind} demo: kind: printed as it is: nobody knows what it would be as a TrainJob {hint}"
         assert (told in printed.err) == (hint is not None)
-        assert main(["convert", "-f", file, "--strict"]) == (0 if hint is None else 1)
+        assert ("it belongs to the MPI operator; as a TrainJob" in printed.err) == (kind == "MPIJob")
+        assert main(["convert", "-f", file, "--strict"]) == (1 if hint or kind == "MPIJob" else 0)
         capsys.readouterr()

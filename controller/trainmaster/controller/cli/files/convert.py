@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from trainmaster.controller.cli.files.manifests import Manifest, ManifestError, scan_manifests
-from trainmaster.controller.cli.files.offline import check_schema
+from trainmaster.controller.cli.files.offline import MPI_OPERATOR, check_schema
 from trainmaster.controller.cli.options import CommandError, add_files_option, reporting_errors
 from trainmaster.controller.cli.printers import counted, listed, print_objects, to_yaml
 from trainmaster.runtime.conversion.early_trainer import convert_early, is_early
@@ -124,6 +124,12 @@ def _unconvertible(manifest: Manifest, kinds: Iterable[str]) -> list[Note]:
     group, _, _ = manifest.api_version.partition("/")
     if group != JOBS_GROUP or not manifest.kind.endswith("Job"):
         return []
+    if manifest.api_version == MPI_OPERATOR:
+        problem = (
+            "printed as it is: it belongs to the MPI operator; as a TrainJob it would have a runtime of mlPolicy.mpi, "
+            "with the image and the command of its launcher in spec.trainer"
+        )
+        return [Note("apiVersion", problem, lost=True)]
     known = [f"{kind} of {API_VERSION}" for kind in kinds]
     hint = did_you_mean(f"{manifest.kind} of {manifest.api_version}", known)
     return [Note("kind", f"printed as it is: nobody knows what it would be as a TrainJob {hint}", lost=True)]

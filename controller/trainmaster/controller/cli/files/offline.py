@@ -27,6 +27,8 @@ from trainmaster.runtime.api.constants import (
     TRAINING_RUNTIME_KIND,
     TRAINJOB_KIND,
 )
+from trainmaster.runtime.conversion.early import OLD_FIELDS
+from trainmaster.runtime.conversion.early_trainer import EARLY_API_VERSION
 from trainmaster.runtime.field_errors import did_you_mean
 from trainmaster.runtime.framework import Framework
 from trainmaster.runtime.jobs.interface import JobKind
@@ -34,7 +36,7 @@ from trainmaster.runtime.jobs.validation import validate_job
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 from trainmaster.runtime.listers import IndexFunctions, index_functions, objects_by_index
 from trainmaster.runtime.validation import ValidationResult, validate_runtime, validate_trainjob
-from trainmaster.runtime.validation.runtime_ref import live_runtime
+from trainmaster.runtime.validation.runtime_ref import live_runtime, other_kind_exists
 from trainmaster.runtime.yamltext import load_yaml
 
 SCHEMAS_GROUP: Final = "trainmaster.schemas"
@@ -49,6 +51,14 @@ _KINDS: Final = (TRAINJOB_KIND, *_RUNTIMES, "OptimizationJob")
 _VALIDATION_LABEL: Final = "trainer.kubeflow.org/webhook-validation"
 _PATH: Final = re.compile(r"(?:metadata|spec)(?:\.[^\s:]+)?(?=: )")
 _POSITION: Final = re.compile(r" at line \d+ column \d+$")
+_FRACTION: Final = 'must be of type integer,string: "number"'
+"""What the API server says of `cpu: 0.5`."""
+
+MPI_OPERATOR: Final = "kubeflow.org/v2beta1"
+_OF_MPI_OPERATOR: Final = (
+    f"MPIJob of {MPI_OPERATOR} belongs to the MPI operator, and is not checked: leave it to that operator, or write a "
+    "TrainJob with a runtime of mlPolicy.mpi, which starts ranks by ssh as well"
+)
 
 
 class SchemaError(Protocol):
@@ -241,7 +251,9 @@ class OfflineValidation:
         ours = manifest.api_version.partition("/")[0] == GROUP
         validated = ValidatedManifest(manifest, obj)
         if not ours and manifest.kind in (TRAINJOB_KIND, *_RUNTIMES):
-            validated.add("apiVersion", f"{manifest.api_version} has no kind {manifest.kind}, but {API_VERSION} has")
+            hint = f"; {_convertible(manifest)}" if manifest.api_version == EARLY_API_VERSION else ""
+            problem = f"{manifest.api_version} has no kind {manifest.kind}, but {API_VERSION} has{hint}"
+            validated.add("apiVersion", problem)
             self.validated.append(validated)
             return
         job_kind = self._kind_of(manifest)
@@ -276,17 +288,18 @@ class OfflineValidation:
             )
         else:
             self.unvalidated.append(manifest)  # of another operator
+            if manifest.api_version == MPI_OPERATOR:
+                self.unchecked[_OF_MPI_OPERATOR] = None
             return
         self.validated.append(validated)
 
     def _check_schema(self, validated: ValidatedManifest, obj: JsonObject, errors: Sequence[SchemaError]) -> None:
         validated.object = obj
         for error in errors:
-            hint = f" {did_you_mean(error.path.rpartition('.')[2], error.known)}" if error.known else ""
             if error.severity == "warning":
                 self.unchecked[error.message] = None
             else:
-                validated.add(error.path, error.message + hint)
+                validated.add(error.path, error.message + _hint(validated.manifest, error))
 
     def _completed(self, manifest: Manifest) -> JsonObject:
         """Give an object what a cluster would, as far as others refer to it."""
@@ -341,10 +354,24 @@ class OfflineValidation:
             return True
         known = [name for _, kind, _, name in self._objects if kind == reference.kind]
         known += built_in_names() if reference.kind == CLUSTER_TRAINING_RUNTIME_KIND else []
-        hint = did_you_mean(reference.name, known)
-        text = f'no file has {reference.kind} "{reference.name}", and it is not built in {hint}; give its file, too'
+        hint = f"{did_you_mean(reference.name, known)}{other_kind_exists(job, self) or '; give its file, too'}"
+        text = f'no file has {reference.kind} "{reference.name}", and it is not built in {hint}'
         validated.add("spec.runtimeRef.name", text)
         return True
+
+
+def _hint(manifest: Manifest, error: SchemaError) -> str:
+    """Return what to write in the place of what a schema refuses, as the end of its message."""
+    _, _, field = error.path.rpartition(".")
+    if error.known and manifest.kind == TRAINJOB_KIND and error.path == f"spec.{field}" and field in OLD_FIELDS:
+        return f": {OLD_FIELDS[field]} has taken its place; {_convertible(manifest)}"
+    if error.known:
+        return f" {did_you_mean(field, error.known)}"
+    return '; write the number in quotes: "0.5"' if error.message.endswith(_FRACTION) else ""
+
+
+def _convertible(manifest: Manifest) -> str:
+    return f"`trainmaster convert -f {manifest.source.file}` prints it in today's form"
 
 
 def _add_result(validated: ValidatedManifest, result: ValidationResult, *, sound: bool) -> None:
