@@ -71,7 +71,7 @@ _BY_TEST = {
         "trainingOperator.enableScheme trainingOperator.gangSchedulerName trainingOperator.clusterDomain "
         "trainingOperator.options"
     ),
-    "reconciling/jobs/test_large_jobs.py::test_the_configuration_says_how_many_pods_a_job_may_have": (
+    "reconciling/jobs/test_odd_jobs.py::test_the_configuration_says_how_many_pods_a_job_may_have": (
         "trainingOperator.maxReplicas"
     ),
     "test_feature_gates.py::test_later_sources_win": "featureGates",
