@@ -97,7 +97,6 @@ class Load:
         await self._running.inject(
             {"type": "refuse", "code": 429, "retry_after": 1}, probability=0.1, user_agent=manager
         )
-        await self._running.inject({"type": "close-watch", "after": 20}, user_agent=manager, probability=0.5, times=6)
         await asyncio.sleep(_SLOW_FOR)
         await self._running.heal()
 
