@@ -16,9 +16,9 @@ import pytest_asyncio
 from support.admission import requests_to
 from support.commands import client_of, trainmaster
 from support.deployed import ACCOUNT, NAMESPACE, Deployed, deployed, rendered
-from support.loadbalancer import RATE, SteadyReviews
 from support.manifests import ROOT
 from support.stack import Stack
+from support.steadyreviews import RATE, SteadyReviews
 from support.training import RENDEZVOUS, python, runtime, trainjob
 
 from trainmaster.controller.kube.auth.loader import load_config
@@ -219,6 +219,7 @@ async def uids(cluster: Deployed, prefix: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.guarantee("M-7")
 async def test_a_rolling_update_of_both_replicas_under_fifty_reviews_a_second_refuses_none(
     cluster: Deployed, record_property: Callable[[str, object], None]
 ) -> None:
@@ -237,6 +238,7 @@ async def test_a_rolling_update_of_both_replicas_under_fifty_reviews_a_second_re
     record_property("measured", f"rolling update: {reviews.sent} reviews, none refused")
 
 
+@pytest.mark.guarantee("H-11")
 @pytest.mark.parametrize("lost", [["tls.crt", "tls.key"], ["ca.crt", "ca.key", "tls.crt", "tls.key"]])
 async def test_new_certificates_of_both_replicas_under_fifty_reviews_a_second_refuse_none(
     cluster: Deployed, lost: list[str], record_property: Callable[[str, object], None]

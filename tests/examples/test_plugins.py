@@ -38,8 +38,6 @@ JOBS = Resource("batch", "v1", "Job", "jobs", namespaced=True)
 NETWORK_POLICIES = Resource("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", namespaced=True)
 BUDGETS = Resource("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", namespaced=True)
 
-PAYS = {"acme.example/cost-centre": "robotics"}
-
 # In place of DeepSpeed: its launcher, as far as it can be seen from outside.
 LAUNCHER = """
 import argparse, base64, json, os, socket, sys, time

@@ -137,35 +137,6 @@ def test_custom_objects(custom: Any, namespace: str) -> None:
     assert custom.list_cluster_custom_object(**TRAINJOBS, limit=1)["kind"] == "TrainJobList"
 
 
-def test_long_lists_come_in_pages(core: Any, custom: Any, namespace: str) -> None:
-    for number in range(7):
-        core.create_namespaced_config_map(namespace, configmap(f"c{number}"))
-        custom.create_namespaced_custom_object(**TRAINJOBS, namespace=namespace, body=trainjob(f"t{number}"))
-    pages: list[list[str]] = []
-    token = None
-    while not pages or token:
-        page = core.list_namespaced_config_map(namespace, limit=3, _continue=token)
-        pages.append([item.metadata.name for item in page.items if item.metadata.name != "kube-root-ca.crt"])
-        token = page.metadata._continue
-    assert pages == [["c0", "c1", "c2"], ["c3", "c4", "c5"], ["c6"]]
-    names: list[str] = []
-    while not names or token:
-        part = custom.list_namespaced_custom_object(**TRAINJOBS, namespace=namespace, limit=4, _continue=token)
-        names += [item["metadata"]["name"] for item in part["items"]]
-        token = part["metadata"].get("continue")
-    assert names == [f"t{number}" for number in range(7)]
-
-    selected = core.list_namespaced_config_map(namespace, label_selector="made in (here)", limit=2)
-    assert selected.metadata.remaining_item_count is None  # not counted where a selector decides
-    named = core.list_namespaced_config_map(namespace, field_selector="metadata.name=c4").items
-    assert [item.metadata.name for item in named] == ["c4"]
-    with pytest.raises(client.ApiException) as malformed:
-        core.list_namespaced_config_map(namespace, _continue="nonsense")
-    assert malformed.value.status == 400
-    core.delete_collection_namespaced_config_map(namespace, label_selector="made=here")
-    assert {item.metadata.name for item in core.list_namespaced_config_map(namespace).items} <= {"kube-root-ca.crt"}
-
-
 def test_documents_with_several_kinds(api_client: Any, core: Any, namespace: str) -> None:
     job = {
         "apiVersion": "batch/v1",

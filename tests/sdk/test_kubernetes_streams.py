@@ -19,16 +19,11 @@ leaderelection = pytest.importorskip("kubernetes.leaderelection.leaderelection")
 configmaplock = pytest.importorskip("kubernetes.leaderelection.resourcelock.configmaplock")
 
 LEASE = 8
-OURS = {"label_selector": "made=here"}
 
 
 @pytest.fixture
 def core(api_client: Any) -> Any:
     return client.CoreV1Api(api_client)
-
-
-def configmap(name: str) -> dict[str, Any]:
-    return {"metadata": {"name": name, "labels": {"made": "here"}}}
 
 
 def pod(name: str, script: str) -> dict[str, Any]:
@@ -43,32 +38,6 @@ def wait_for_phase(core: Any, namespace: str, name: str, *phases: str) -> Any:
         if event["object"].status.phase in phases:
             return event["object"]
     raise AssertionError(f"{name} did not become {phases}")
-
-
-def test_a_watch_from_a_list_on_ends_after_its_timeout(core: Any, namespace: str) -> None:
-    core.create_namespaced_config_map(namespace, configmap("before"))
-    version = core.list_namespaced_config_map(namespace).metadata.resource_version
-    core.create_namespaced_config_map(namespace, configmap("a"))
-    core.patch_namespaced_config_map("a", namespace, {"data": {"k": "v"}})
-    core.delete_namespaced_config_map("a", namespace)
-
-    watcher = watch.Watch()
-    options = {**OURS, "resource_version": version, "timeout_seconds": 1}
-    seen = list(watcher.stream(core.list_namespaced_config_map, namespace, **options))
-    assert [(event["type"], event["object"].metadata.name) for event in seen] == [
-        ("ADDED", "a"),
-        ("MODIFIED", "a"),
-        ("DELETED", "a"),
-    ]
-    assert seen[1]["object"].data == {"k": "v"}
-    versions = [event["object"].metadata.resource_version for event in seen]
-    assert len(set(versions)) == 3
-    assert watcher.resource_version == versions[-1]
-
-    # What a second watch continues after, it does not get again.
-    options["resource_version"] = versions[1]
-    (again,) = watch.Watch().stream(core.list_namespaced_config_map, namespace, **options)
-    assert again["type"] == "DELETED"
 
 
 def test_a_watch_goes_on_over_many_requests_until_it_is_stopped(core: Any, namespace: str) -> None:
@@ -96,25 +65,6 @@ def test_a_watch_goes_on_over_many_requests_until_it_is_stopped(core: Any, names
             watcher.stop()
     assert added == ["early", "late"]
     assert next(requests) == 2
-
-
-def test_logs(core: Any, namespace: str) -> None:
-    core.create_namespaced_pod(namespace, pod("talks", "echo one; echo two >&2; printf three"))
-    done = wait_for_phase(core, namespace, "talks", "Succeeded")
-    (container,) = done.status.container_statuses
-    assert container.state.terminated.exit_code == 0
-
-    def read(**options: Any) -> str:
-        text: str = core.read_namespaced_pod_log("talks", namespace, **options)
-        return text
-
-    assert read() == "one\ntwo\nthree"
-    assert read(tail_lines=1) == "three"
-    assert read(limit_bytes=5) == "one\nt"
-    assert read(container="c", timestamps=True).splitlines()[0].endswith("Z one")
-    with pytest.raises(client.ApiException) as unknown:
-        read(container="other")
-    assert unknown.value.status == 400
 
 
 def test_a_log_is_followed_to_its_end(core: Any, namespace: str, tmp_path: Any) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine
 from contextvars import copy_context
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import pytest
-from support.sim.loop import PROCESS, START, Deadlock, Process, SimClock, Spinning, VirtualLoop
+from support.sim.loop import PROCESS, Deadlock, Process, SimClock, Spinning, VirtualLoop
 
 T = TypeVar("T")
 
@@ -27,22 +26,6 @@ def virtual_loop() -> VirtualLoop:
     return loop
 
 
-def test_time_jumps_to_the_next_timer() -> None:
-    async def sleepers() -> list[str]:
-        woken: list[str] = []
-
-        async def sleeper(seconds: float) -> None:
-            await asyncio.sleep(seconds)
-            woken.append(f"{seconds:g} at {virtual_loop().time():g}")
-
-        await asyncio.gather(sleeper(86400.0), sleeper(1.0), sleeper(3600.0))
-        return woken
-
-    woken, took = play(sleepers())
-    assert woken == ["1 at 1", "3600 at 3600", "86400 at 86400"]
-    assert took == pytest.approx(86400.0)
-
-
 def test_waiting_for_nothing_is_a_deadlock() -> None:
     with pytest.raises(Deadlock):
         play(asyncio.Event().wait())
@@ -55,30 +38,6 @@ def test_a_loop_that_lets_no_time_pass_is_noticed() -> None:
 
     with pytest.raises(Spinning):
         play(spin())
-
-
-def test_a_paused_program_stands_still_while_time_passes_for_the_others() -> None:
-    async def pausing() -> tuple[list[float], list[float]]:
-        loop, process = virtual_loop(), Process("paused")
-        ticks: list[float] = []
-        others: list[float] = []
-
-        async def tick(seen: list[float]) -> None:
-            for _ in range(4):
-                await asyncio.sleep(1.0)
-                seen.append(round(loop.time(), 3))
-
-        context = copy_context()
-        context.run(PROCESS.set, process)
-        tasks = [loop.create_task(tick(ticks), context=context), loop.create_task(tick(others))]
-        loop.call_later(1.5, loop.pause, process)
-        loop.call_later(10.0, loop.resume, process)
-        await asyncio.gather(*tasks)
-        return ticks, others
-
-    (ticks, others), _ = play(pausing())
-    assert ticks == [1.0, 10.0, 11.0, 12.0]
-    assert others == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_a_program_that_is_paused_in_the_middle_of_a_turn_does_nothing_more_in_it() -> None:
@@ -136,14 +95,3 @@ def test_a_machine_that_slept_finds_its_timers_as_far_away_as_before() -> None:
 
     woken, _ = play(sleeping())
     assert woken == pytest.approx((105.0, 5.0, 105.0))
-
-
-def test_the_wall_clock_may_be_wrong_without_moving_the_other() -> None:
-    async def read() -> None:
-        clock = SimClock(virtual_loop())
-        await clock.sleep(10.0)
-        clock.skew = -3600.0
-        assert clock.now() == START + timedelta(seconds=10.0 - 3600.0)
-        assert clock.monotonic() == pytest.approx(10.0)
-
-    play(read())

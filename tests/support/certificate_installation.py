@@ -111,7 +111,7 @@ class CertificateInstallation:
         services = self.stack.cluster.services
         services.register(namespace=self._namespace, name=SERVICE, address="127.0.0.1", local_port=webhooks)
         async with manager(self._access, configuration=configuration, clock=clock):
-            yield Probes(health, webhooks=webhooks, files=self._directory / name)
+            yield Probes(health, files=self._directory / name)
 
     async def versions(self) -> dict[str, str]:
         """The versions of everything that a manager could write."""
@@ -129,9 +129,8 @@ class CertificateInstallation:
 class Probes:
     """The probes and the files of one manager."""
 
-    def __init__(self, port: int, *, webhooks: int, files: Path) -> None:
+    def __init__(self, port: int, *, files: Path) -> None:
         self.port = port
-        self.webhooks = webhooks
         self.files = files
 
     async def ask(self) -> tuple[int, str]:

@@ -71,11 +71,6 @@ class FaultProxy:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
 
-    @property
-    def connections(self) -> int:
-        """How many connections are open."""
-        return len(self._open)
-
     def delay(self, seconds: float, direction: Direction | None = None) -> None:
         """Let bytes travel for this long from now on; zero ends it."""
         for each in _chosen(direction):

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import aiohttp
 import pytest
@@ -23,10 +24,11 @@ from trainmaster.controller.configuration import Configuration, Health, LeaderEl
 from trainmaster.controller.kube.events.recorder import EventRecorder
 from trainmaster.controller.kube.leaderelection.elector import LeaderElector
 from trainmaster.controller.kube.rest.resources import LEASES
+from trainmaster.controller.manager import manager
 from trainmaster.controller.manager.caches import Caches
 from trainmaster.controller.manager.manager import Manager
 from trainmaster.controller.manager.parts import Setup
-from trainmaster.controller.manager.runnables import LeaderElectionRunnables, RunnableFailed
+from trainmaster.controller.manager.runnables import LeaderElectionRunnables, RunnableFailed, drain
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.controller.server.server import Server
 from trainmaster.devcluster.listener import free_port
@@ -67,7 +69,7 @@ def depth() -> float:
     return sum(sample.value for sample in family.samples if sample.labels["controller"] == "trainjob_controller")
 
 
-@pytest.mark.guarantee("M-1", "M-2", "M-5")
+@pytest.mark.guarantee("M-1", "M-2", "M-5", "M-7")
 async def test_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
 
@@ -83,6 +85,8 @@ async def test_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.Mon
 
         monkeypatch.setattr(owner, method, wrapped)
 
+    drained = AsyncMock(wraps=drain)
+    monkeypatch.setattr(manager, "drain", drained)
     noted(Caches, "run", "caches", "caches end")
     noted(EventRecorder, "flush", "events are flushed", "events end")
     noted(LeaderElector, "_release", "lease is released", "lease free")
@@ -98,11 +102,13 @@ async def test_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Server, "listening", listening)
     stop = asyncio.Event()
-    manager = Manager(Setup(stack.access, served(), Framework(load_plugins())))
-    running = asyncio.create_task(manager.run(stop))
+    configuration = served().model_copy(update={"shutdown_delay_duration": "100ms"})
+    made = Manager(Setup(stack.access, configuration, Framework(load_plugins())))
+    running = asyncio.create_task(made.run(stop))
     await eventually(lambda: "controllers" in order)
     stop.set()
     await running
+    assert drained.call_args.kwargs["delay"] == 0.1
     assert order == [
         *("probes", "metrics", "caches", "controllers"),
         *("events are flushed", "events end", "controllers end", "lease is released", "lease free"),
@@ -110,7 +116,7 @@ async def test_the_order_of_start_and_stop(stack: Stack, monkeypatch: pytest.Mon
     ]
     assert (await lease(stack))["holderIdentity"] == ""
     with pytest.raises(RuntimeError, match="runs once"):
-        await manager.run(stop)
+        await made.run(stop)
 
 
 FAMILIES = (

@@ -71,7 +71,7 @@ _BY_TEST = {
         "trainingOperator.enableScheme trainingOperator.gangSchedulerName trainingOperator.clusterDomain "
         "trainingOperator.options"
     ),
-    "reconciling/jobs/test_large_jobs.py::test_the_configuration_says_how_many_pods_a_job_may_have": (
+    "reconciling/jobs/test_odd_jobs.py::test_the_configuration_says_how_many_pods_a_job_may_have": (
         "trainingOperator.maxReplicas"
     ),
     "test_feature_gates.py::test_later_sources_win": "featureGates",
@@ -83,9 +83,7 @@ _BY_TEST = {
         "history.maxRecords history.maxAge history.userAnnotation"
     ),
     "web/test_handlers.py::test_it_is_off_unless_switched_on_and_does_without_a_history": "web.enabled",
-    "../e2e/test_rolling_update.py::test_a_rolling_update_under_fifty_reviews_a_second_refuses_none": (
-        "shutdownDelayDuration"
-    ),
+    "manager/test_manager.py::test_the_order_of_start_and_stop": "shutdownDelayDuration",
 }
 PROVED = {option: test for test, options in _BY_TEST.items() for option in options.split()}
 """The test that proves an option, by its path in the file; those of this module add themselves."""

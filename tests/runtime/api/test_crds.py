@@ -27,18 +27,6 @@ from support.original_crds import (
     root_of,
 )
 
-ALLOWED_KEYWORDS = {
-    "additionalProperties", "anyOf", "default", "description", "enum", "format", "items", "maxItems", "maxLength",
-    "maximum", "minItems", "minLength", "minProperties", "minimum", "pattern", "properties", "required", "type",
-    "x-kubernetes-int-or-string", "x-kubernetes-list-map-keys", "x-kubernetes-list-type", "x-kubernetes-map-type",
-    "x-kubernetes-validations",
-}  # fmt: skip
-
-
-FREE_FORM = "x-kubernetes-preserve-unknown-fields"
-CONFIGS = ("spec.mlPolicy.custom.config", "spec.podGroupPolicy.custom.config")
-"""Where plugins say what may be in there, and nobody else."""
-
 
 @pytest.mark.nightly
 def test_files_are_generated() -> None:
@@ -47,45 +35,6 @@ def test_files_are_generated() -> None:
     command = [sys.executable, str(ROOT / "hack/generate_crds.py"), "--check"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_schema_is_structural(kind: str) -> None:
-    """An API server refuses a CRD, or never establishes it, that breaks one of these rules."""
-    for path, node in nodes(root_of(kind)):
-        assert node.keys() <= {*ALLOWED_KEYWORDS, *({FREE_FORM} if path in CONFIGS else ())}, path
-        if node.get("x-kubernetes-int-or-string"):
-            assert "type" not in node, path
-            assert node["anyOf"] == [{"type": "integer"}, {"type": "string"}], path
-        else:
-            assert node["type"] in {"object", "array", "string", "integer", "boolean"}, path
-            assert "anyOf" not in node, path
-        assert not ("properties" in node and "additionalProperties" in node), path
-        assert set(node.get("required", [])) <= set(node.get("properties", {})), path
-        assert ("items" in node) == (node.get("type") == "array"), path
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_lists_can_be_merged(kind: str) -> None:
-    """Keys of a list must always have a value, and elements of a set must be comparable."""
-    for path, node in nodes(root_of(kind)):
-        list_type = node.get("x-kubernetes-list-type")
-        keys = node.get("x-kubernetes-list-map-keys")
-        assert (list_type == "map") == bool(keys), path
-        if list_type == "set":
-            assert node["items"]["type"] in {"string", "integer"}, path
-        for key in keys or ():
-            items = node["items"]
-            assert key in items.get("required", ()) or "default" in items["properties"][key], f"{path}: {key}"
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_defaults_are_valid(kind: str) -> None:
-    types = {"string": str, "integer": int, "boolean": bool, "object": dict}
-    for path, node in nodes(root_of(kind)):
-        if "default" in node:
-            assert type(node["default"]) is types[node["type"]], path
-            assert node["default"] in node.get("enum", [node["default"]]), path
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -158,18 +107,6 @@ REPLICA_SPECS = {
 }
 ANNOTATIONS = 256 * 1024
 """What the annotations of an object may hold in all, one of which is the object itself when kubectl applies it."""
-
-
-@pytest.mark.parametrize("kind", JOB_KINDS)
-def test_nothing_is_refused_that_the_original_stores(kind: str) -> None:
-    """What is wrong beyond the types is for webhooks to say, which name the field in the original's words."""
-    limits = ("enum", "maximum", "maxItems", "maxLength", "minimum", "minItems", "minLength", "minProperties")
-    found = {(path, limit) for path, node in nodes(root_of(kind)) for limit in limits if limit in node}
-    assert found == set()
-    defaults = {path: node["default"] for path, node in nodes(root_of(kind)) if "default" in node}
-    assert {path: value for path, value in defaults.items() if ".template." not in path} == {
-        "spec.runPolicy.suspend": False
-    }
 
 
 @pytest.mark.parametrize("kind", JOB_KINDS)

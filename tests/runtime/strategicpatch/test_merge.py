@@ -154,22 +154,6 @@ def test_a_number_and_a_boolean_are_different_keys() -> None:
     assert sorted(str(element["id"]) for element in merged["list"]) == ["1", "True"]
 
 
-@pytest.mark.parametrize(
-    ("original", "patch", "expected"),
-    [
-        # Kubeflow Trainer's documented example of env: an override, then the new one, then the rest of the runtime.
-        ("AB", "AN", "ANB"),
-        ("AB", "NB", "NAB"),
-        ("AB", "BA", "BA"),
-        ("ABC", "CA", "BCA"),
-        ("ABCD", "CN", "ABCND"),
-        ("ABC", "", "ABC"),
-    ],
-)
-def test_order_follows_the_patch_and_keeps_the_rest_in_place(original: str, patch: str, expected: str) -> None:
-    assert "".join(containers(list(original), named(*patch))) == expected
-
-
 def test_replace_as_an_element_replaces_the_list() -> None:
     assert containers(["a", "b"], [*named("c", "a"), {"$patch": "replace"}, {"name": "b", "$patch": "delete"}]) == [
         "c",

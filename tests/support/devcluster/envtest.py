@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 from aiohttp import web
-from support.devcluster.fault_injection import FaultControl, FaultInjector
+from support.devcluster.fault_injection import FaultInjector
 from support.devcluster.faults import Faults
 
 from trainmaster.devcluster.apiserver.admission.webhook import LocalServices, WebhookDispatcher
@@ -71,13 +71,12 @@ async def start_environment(
     timing: ServerTiming | None = None,
     history: int = HISTORY,
     rbac: bool = False,
-    fault_control: bool = False,
     audit: AuditLog | None = None,
     routes: Iterable[web.AbstractRouteDef] = (),
 ) -> AsyncIterator[Environment]:
     """Serve an empty cluster with the usual namespaces over HTTPS; certificates and kubeconfig go to `directory`.
 
-    With `fault_control` clients can program its faults, too; `routes` are served besides the paths of Kubernetes.
+    `routes` are served besides the paths of Kubernetes.
     """
     store = Store(history=history)
     api = Api(store, builtin_registry())
@@ -103,7 +102,7 @@ async def start_environment(
         timing=timing,
         audit=audit,
         middlewares=[FaultInjector(faults).inject],
-        routes=[*routes, *(FaultControl(faults).routes() if fault_control else ())],
+        routes=routes,
         pre_shutdown_hooks=[faults.clear],
     )
     webhooks = WebhookDispatcher(api, services)

@@ -80,11 +80,8 @@ class FaultInjector:
         watching = request.method == "GET" and read_boolean(request.query, "watch")
         return FaultRequest(
             verb=verb_of(request.method, named=info.name is not None, watching=watching) or request.method.lower(),
-            group=info.group,
             resource=info.resource,
             subresource=info.subresource or "",
-            namespace=info.namespace or "",
-            name=info.name or "",
             user_agent=request.headers.get("User-Agent", ""),
         )
 

@@ -85,11 +85,8 @@ class FaultRequest:
     """What rules look at in a request."""
 
     verb: str
-    group: str
     resource: str
     subresource: str
-    namespace: str
-    name: str
     user_agent: str
 
 
@@ -100,16 +97,11 @@ class FaultRule:
     verb: str | None = None
     """One verb of Kubernetes, or several with commas between them: `create,update`."""
 
-    group: str | None = None
     resource: str | None = None
     """The plural."""
 
     subresource: str | None = None
     """Empty: requests without a subresource only."""
-
-    namespace: str | None = None
-    name: str | None = None
-    """As it stands in the URL: a creation has none there."""
 
     user_agent: str | None = None
     """A part of the client's User-Agent."""
@@ -127,16 +119,8 @@ class FaultRule:
         return (
             (self.verb is None or request.verb in self.verb.split(","))
             and (self.user_agent is None or self.user_agent in request.user_agent)
-            and all(
-                wanted is None or wanted == given
-                for wanted, given in (
-                    (self.group, request.group),
-                    (self.resource, request.resource),
-                    (self.subresource, request.subresource),
-                    (self.namespace, request.namespace),
-                    (self.name, request.name),
-                )
-            )
+            and (self.resource is None or self.resource == request.resource)
+            and (self.subresource is None or self.subresource == request.subresource)
         )
 
 

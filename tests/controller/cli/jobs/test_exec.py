@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 from support.commands import Finished, eventually, trainmaster
+from support.kubectl import Kubectl
 from support.team import Team
 
 pytestmark = pytest.mark.nightly
@@ -79,3 +81,13 @@ async def test_the_stack_of_every_rank(mine: Team, tmp_path: Path) -> None:
     done = await mine.cli("stack", "hangs", "--rank", "1")
     assert done.code == 0
     assert done.out.startswith("rank 1 (pod ")
+
+
+@pytest.mark.kubectl
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl on PATH")
+async def test_kubectl_does_the_same(mine: Team, tmp_path: Path) -> None:
+    await run_on_two_nodes(mine, "pods", "sleep 600", tmp_path)
+    kubectl = Kubectl(mine.kubeconfig, tmp_path)
+    pod = f"pod/{(await mine.pods('pods'))[0]['metadata']['name']}"
+    assert await kubectl("exec", "-i", "-n", mine.name, pod, "--", "cat", stdin="typed\n") == "typed\n"
+    assert "exit code 3" in await kubectl("exec", "-n", mine.name, pod, "--", "sh", "-c", "exit 3", code=3)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 import ssl
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -16,14 +14,13 @@ from aiohttp import web
 from cryptography.hazmat.primitives import serialization
 from support.authorities import Authority
 from support.kubeconfigs import write_kubeconfig
-from support.oddrequests import open_connections
 from support.series import value_of
 
 from trainmaster.controller.kube.auth import refresh
 from trainmaster.controller.kube.auth.loader import load_config
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
-from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConnected, TransportError
+from trainmaster.controller.kube.rest.errors import CertificateRejected, TransportError
 from trainmaster.controller.kube.rest.resources import PODS
 
 Serve: TypeAlias = Callable[[ssl.SSLContext], Awaitable[Any]]
@@ -270,60 +267,6 @@ async def test_unknown_certificate_is_accepted_only_on_demand(tmp_path: Path, se
         with pytest.raises(CertificateRejected):
             await client.get(PODS, "ns", "a")
     assert len(server.seen) == 1
-
-
-async def tunnel(target: str, asked: list[bytes], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Be a proxy that lets in who has the password, and leads everybody to one server."""
-    head = await reader.readuntil(b"\r\n\r\n")
-    asked.append(head)
-    if b"Proxy-Authorization: Basic bWU6c2VjcmV0\r\n" not in head:
-        writer.write(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-        writer.close()
-        return
-    writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
-    host, _, port = target.rpartition(":")
-    upstream = await asyncio.open_connection(host, int(port))
-
-    async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
-        while chunk := await source.read(2**16):
-            sink.write(chunk)
-        sink.close()
-
-    await asyncio.gather(pump(reader, upstream[1]), pump(upstream[0], writer))
-
-
-async def test_proxy_tunnels_to_the_server(tmp_path: Path, serve: Serve, clock: Any) -> None:
-    """TLS is between us and the server; the proxy learns the name of the server and its own password."""
-    authority = Authority()
-    server = await serve(authority.server_context(tmp_path))
-    (tmp_path / "ca.crt").write_bytes(authority.pem)
-    asked: list[bytes] = []
-    proxy = await asyncio.start_server(partial(tunnel, server.url.removeprefix("https://"), asked), "127.0.0.1", 0)
-    address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
-    async with proxy:
-        for password in ("secret", "wrong"):
-            path = write_kubeconfig(
-                tmp_path / "k",
-                "https://server:6443",
-                user={"token": "for-the-server"},
-                **{"certificate-authority": "ca.crt", "proxy-url": f"http://me:{password}@{address}"},
-            )
-            server.on("list", *[server.reply(200, POD)] * 2)
-            async with client_for(await load_config(kubeconfig=path, clock=clock), clock) as client:
-                if password == "secret":
-                    assert [await client.get(PODS, "ns", "a") for _ in range(2)] == [POD, POD]
-                    assert open_connections("request") == 1
-                    continue
-                with pytest.raises(NotConnected) as caught:
-                    await client.get(PODS, "ns", "a")
-                assert str(caught.value) == (
-                    f"GET https://server:6443/api/v1/namespaces/ns/pods/a: the proxy http://{address} refused to "
-                    "connect: 407 Proxy Authentication Required; check proxy-url, HTTPS_PROXY and NO_PROXY"
-                )
-    assert asked[0].startswith(b"CONNECT server:6443 HTTP/1.1\r\n")
-    assert b"for-the-server" not in b"".join(asked)
-    assert sum(b"bWU6c2VjcmV0" in head for head in asked) == 1
-    assert (len(server.seen), open_connections("request")) == (2, 0)
 
 
 @pytest.mark.guarantee("K-10")

@@ -60,27 +60,6 @@ async def test_second_candidate_waits_and_takes_over_after_a_release(api: LeaseS
     await end(second)
 
 
-@pytest.mark.guarantee("L-5", "L-9", "L-10")
-async def test_leader_that_is_cut_off_stops_before_another_starts(api: LeaseServer, virtual: VirtualClock) -> None:
-    first = Candidate(api, virtual, "a")
-    await virtual.advance(1)
-    second = Candidate(api, virtual, "b")
-    await virtual.advance(3)
-    first.client.cut = True
-    for _ in range(300):
-        await virtual.advance(0.1)
-        assert not (first.working and second.working)
-        if second.working:
-            break
-    assert second.working
-    with pytest.raises(LeaseLost, match="ns/lease"):
-        await first.task
-    with pytest.raises(NotLeading):
-        first.elector.guard()
-    assert api.spec["holderIdentity"] == "b"
-    await end(second)
-
-
 @pytest.mark.guarantee("L-4", "L-9")
 async def test_hanging_requests_lose_the_lease_in_time(api: LeaseServer, virtual: VirtualClock) -> None:
     """The deadline holds although no request ever ends."""

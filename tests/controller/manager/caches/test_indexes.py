@@ -256,29 +256,6 @@ async def test_a_needed_kind_that_is_not_served_is_named_with_what_to_do(cluster
 
 @pytest.mark.guarantee("E-7")
 @pytest.mark.defect("U17")
-async def test_without_jobset_it_is_not_ready_tells_whose_trainjobs_need_it_and_goes_on_when_it_comes(
-    cluster: Cluster, clock: VirtualClock
-) -> None:
-    """Nothing exists of a kind that is not served, so controllers may begin; the original exits."""
-    cluster.absent = {JOBSETS.name}
-    caches, queue = Caches(cluster, [JOBSET], clock=clock), Recorder(clock)
-    caches.add_trainjob_handlers(queue)
-    async with running(caches):
-        await cluster.send(TRAINJOBS, event("ADDED", trainjob_object()))
-        await cluster.fill()
-        (not_synced,) = caches.not_synced()
-        assert "install the CustomResourceDefinition jobsets.jobset.x-k8s.io" in not_synced
-        assert not await keep_waiting(caches)
-        queue.news()
-        cluster.absent = set()
-        await clock.advance(10.1)
-        await cluster.send(JOBSETS, bookmark(3, end=True))
-        assert caches.not_synced() == []
-        assert queue.news() == [("team/demo", -100)]
-
-
-@pytest.mark.guarantee("E-7")
-@pytest.mark.defect("U17")
 async def test_an_optional_kind_that_comes_goes_and_comes_again_holds_nobody_up_and_is_told_each_time_it_can_be_read(
     cluster: Cluster, clock: VirtualClock
 ) -> None:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from trainmaster.devcluster.apiserver.auth.authorizer import (
-    AlwaysAllowAuthorizer,
     Attributes,
     User,
     make_group_names,
@@ -231,10 +230,6 @@ async def test_refusals_in_the_words_of_the_real_server(access: Access, attribut
     with pytest.raises(StatusError) as refused:
         require(access.authorizer, ANN, attributes)
     assert (refused.value.code, refused.value.message) == (403, message)
-
-
-def test_a_cluster_without_enforcement_allows_everything() -> None:
-    require(AlwaysAllowAuthorizer(), User("nobody", ()), Attributes(verb="delete", resource="nodes"))
 
 
 @pytest.mark.parametrize(

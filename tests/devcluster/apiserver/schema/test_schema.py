@@ -1,4 +1,4 @@
-"""Pruning, defaulting and canonical forms by a structural schema."""
+"""Structural schemas: pruning, defaulting, canonical forms, and validation in the words of the API server."""
 
 from __future__ import annotations
 
@@ -189,3 +189,108 @@ def test_a_schema_that_is_not_structural(field: JsonObject, problem: str) -> Non
 )
 def test_a_schema_that_is_structural(field: JsonObject) -> None:
     assert _problems(field) == []
+
+
+def complaints(node: dict[str, Any], value: Any, path: str = "spec.x") -> list[str]:
+    return [str(error) for error in Schema.compile(node).validate(value, path)]
+
+
+@pytest.mark.parametrize(
+    ("node", "value", "complaint"),
+    [
+        ({"type": "string"}, None, 'spec.x: Invalid value: "null": spec.x in body must be of type string: "null"'),
+        ({"type": "integer"}, 1.5, 'spec.x: Invalid value: "number": spec.x in body must be of type integer: "number"'),
+        ({"type": "integer", "enum": [1]}, 2, 'spec.x: Unsupported value: 2: supported values: "1"'),
+        ({"type": "string", "maxLength": 2}, "abc", "spec.x: Too long: may not be more than 2 bytes"),
+        (
+            {"type": "number", "maximum": 0.5, "exclusiveMaximum": True},
+            0.5,
+            "spec.x: Invalid value: 0.5: spec.x in body should be less than 0.5",
+        ),
+        (
+            {"type": "array", "uniqueItems": True},
+            [1, 1],
+            'spec.x: Invalid value: "": spec.x in body shouldn\'t contain duplicates',
+        ),
+        (
+            {"type": "object", "minProperties": 1},
+            {},
+            "spec.x: Invalid value: 0: spec.x in body should have at least 1 properties",
+        ),
+        (
+            {"type": "integer", "format": "int32"},
+            2**31,
+            '<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.x',
+        ),
+        ({"not": {"type": "string"}}, "a", '<nil>: Invalid value: "": "spec.x" must not validate the schema (not)'),
+    ],
+)
+def test_one_complaint(node: dict[str, Any], value: Any, complaint: str) -> None:
+    assert complaints(node, value) == [complaint]
+
+
+def test_true_is_not_one() -> None:
+    assert complaints({"enum": [1]}, True) == ['spec.x: Unsupported value: true: supported values: "1"']
+
+
+def test_alternatives_report_at_the_root_and_what_the_nearest_one_misses() -> None:
+    node = {"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    head = '<nil>: Invalid value: "": "spec.x" must validate one and only one schema (oneOf).'
+    assert complaints(node, {}) == [f"{head} Found none valid", "spec.x.a: Required value"]
+    assert complaints(node, {"a": 1, "b": 1})[0] == f"{head} Found 2 valid alternatives"
+    node = {"type": "object", "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    assert complaints(node, {})[0] == '<nil>: Invalid value: "": "spec.x" must validate at least one schema (anyOf)'
+    node = {"type": "object", "allOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    assert complaints(node, {"a": 1}) == [
+        '<nil>: Invalid value: "": "spec.x" must validate all the schemas (allOf)',
+        "spec.x.b: Required value",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("^a$", "a\n", False),
+        (r"^\d+$", "٣", False),  # digits of other scripts are none in RE2
+        ("b", "abc", True),
+        ("^[[:alpha:]_]+$", "ab_", True),
+        ("^[[:alpha:]_]+$", "ab1", False),
+        (r"^\Qa.b\E$", "a.b", True),
+        (r"^\Qa.b\E$", "axb", False),
+        (r"^a\z", "a", True),
+        (r"^[$]$", "$", True),
+        (r"^[]$]+$", "]$", True),
+        (r"^\$$", "$", True),
+        (r"^(?<n>x)\x{41}$", "xA", True),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_re2(pattern: str, text: str, matches: bool) -> None:
+    assert (complaints({"type": "string", "pattern": pattern}, text) == []) is matches
+
+
+def test_a_pattern_that_cannot_be_read_matches_nothing_and_says_so() -> None:
+    (complaint,) = complaints({"type": "string", "pattern": "("}, "a")
+    assert "should match '(, but pattern is invalid:" in complaint
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("date", "2026-02-28", "2026-02-30"),
+        ("date-time", "2026-01-02t03:04:05z", "2026-01-02T25:04:05Z"),
+        ("byte", "YWJj", "not base64!"),
+        ("ipv4", "10.0.0.1", "10.0.0.256"),
+        ("ipv6", "::1", "10.0.0.1"),
+        ("cidr", "10.0.0.0/8", "10.0.0.1"),
+        ("duration", "1h30m", "soon"),
+        ("uuid", "123e4567-e89b-12d3-a456-426614174000", "123"),
+        ("mac", "00:1b:63:84:45:e6", "00:1b"),
+        ("uri", "https://example.com/x", "no uri"),
+        ("email", "a@example.com", "a.example.com"),
+        ("hostname", "a.example.com", "-a"),
+    ],
+)
+def test_formats(name: str, good: str, bad: str) -> None:
+    node = {"type": "string", "format": name}
+    assert complaints(node, good) == []
+    assert complaints(node, bad) == [f'spec.x: Invalid value: "{bad}": spec.x in body must be of type {name}: "{bad}"']

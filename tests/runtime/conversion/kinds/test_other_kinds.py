@@ -1,4 +1,7 @@
-"""XGBoostJobs, PaddleJobs, JAXJobs and TFJobs: which pods are the same, what they see, and when a job has ended."""
+"""XGBoostJobs, PaddleJobs, JAXJobs and TFJobs: which pods are the same, and when a job has ended.
+
+What their pods see is that of V1: `test_training_operator.py`.
+"""
 
 from __future__ import annotations
 
@@ -21,115 +24,53 @@ from support.conversions import (
 )
 
 from trainmaster.runtime.conversion.notes import Conversion, ConversionError
-
-
-def seen(conversion: Conversion, name: str) -> dict[str, str | None]:
-    return {host: environment(pod["containers"][0], fields).get(name) for host, pod, fields in pods(built(conversion))}
+from trainmaster.runtime.jsontree import JsonObject
 
 
 def test_xgboost_nodes_of_one_trainer() -> None:
     kind = "XGBoostJob"
     conversion = convert_job(job(kind, {"Master": replicas(kind), "Worker": replicas(kind, 2)}))
     assert runtime_of(conversion)["mlPolicy"] == {"numNodes": 3, "xgboost": {}}
-    assert set(seen(conversion, "WORKER_ADDRS").values()) == {"demo-node-0-1.demo,demo-node-0-2.demo"}
-    assert list(seen(conversion, "DMLC_TASK_ID").values()) == list(seen(conversion, "RANK").values()) == ["0", "1", "2"]
     assert job_spec(conversion)["successPolicy"] == {"rules": [{"succeededIndexes": "0"}]}
 
 
-def test_xgboost_with_a_master_of_its_own_kind() -> None:
+def test_permanent_exit_codes_are_those_of_the_container_that_trains() -> None:
     kind = "XGBoostJob"
     types = {"Master": replicas(kind, args=["m"]), "Worker": replicas(kind, 2, policy="ExitCode")}
-    conversion = convert_job(job(kind, types))
-    assert seen(conversion, "RANK") == {
-        "demo-master-0-0.demo": "0",
-        "demo-worker-0-0.demo": "1",
-        "demo-worker-1-0.demo": "2",
-    }
-    assert set(seen(conversion, "WORKER_ADDRS").values()) == {"demo-worker-0-0.demo,demo-worker-1-0.demo"}
-    assert runtime_of(conversion)["template"]["spec"]["successPolicy"]["targetReplicatedJobs"] == ["master"]
-    (rule,) = job_spec(conversion, "worker")["podFailurePolicy"]["rules"]
+    (rule,) = job_spec(convert_job(job(kind, types)), "worker")["podFailurePolicy"]["rules"]
     assert rule["onExitCodes"]["containerName"] == "xgboost"
 
 
-def test_paddle_workers_meet_at_the_first() -> None:
-    kind = "PaddleJob"
-    conversion = convert_job(job(kind, {"Worker": replicas(kind, 3)}, elasticPolicy={"minReplicas": 1}))
-    assert {name: each["template"]["spec"]["parallelism"] for name, each in groups_of(conversion).items()} == {
-        "master": 1,
-        "worker": 2,
-    }
-    assert seen(conversion, "PADDLE_MASTER") == {
-        "demo-master-0-0.demo": "POD_IP:36543",
-        "demo-worker-0-0.demo": "demo-master-0-0.demo:36543",
-        "demo-worker-0-1.demo": "demo-master-0-0.demo:36543",
-    }
-    # All of them have to succeed.
-    assert "successPolicy" not in runtime_of(conversion)["template"]["spec"]
+@pytest.mark.parametrize(
+    ("kind", "types", "groups", "targets"),
+    [
+        ("XGBoostJob", {"Master": 1, "Worker": 2}, ["master", "worker"], ["master"]),
+        ("PaddleJob", {"Worker": 3}, ["master", "worker"], None),  # all of them have to succeed
+        ("PaddleJob", {"Master": 2, "Worker": 2}, ["master", "server", "worker"], ["master", "server"]),
+        (
+            "TFJob",
+            {"Chief": 1, "PS": 1, "Worker": 2, "Evaluator": 1},
+            ["chief", "evaluator", "ps", "worker"],
+            ["chief"],
+        ),
+        ("TFJob", {"Worker": 2}, ["node"], None),
+    ],
+)
+def test_each_type_is_a_replicated_job_and_some_decide(
+    kind: str, types: dict[str, int], groups: list[str], targets: list[str] | None
+) -> None:
+    # Each type has its own arguments, so that it is none of the nodes of a trainer.
+    made = {type_: replicas(kind, count, args=[type_]) for type_, count in types.items()}
+    conversion = convert_job(job(kind, made))
+    assert sorted(groups_of(conversion)) == groups
+    policy = runtime_of(conversion)["template"]["spec"].get("successPolicy")
+    assert (policy and policy["targetReplicatedJobs"]) == targets
+
+
+def test_an_elastic_policy_of_paddle_is_told() -> None:
+    worker = {"Worker": replicas("PaddleJob", 3)}
+    conversion = convert_job(job("PaddleJob", worker, elasticPolicy={"minReplicas": 1}))
     assert "spec.elasticPolicy.minReplicas" in told(conversion)
-
-
-def test_paddle_with_servers() -> None:
-    kind = "PaddleJob"
-    conversion = convert_job(job(kind, {"Master": replicas(kind, 2), "Worker": replicas(kind, 2)}))
-    assert seen(conversion, "PADDLE_MASTER") == {
-        "demo-master-0-0.demo": "POD_IP:36543",
-        "demo-server-0-0.demo": "demo-master-0-0.demo:36543",
-        "demo-worker-0-0.demo": "demo-master-0-0.demo:36543",
-        "demo-worker-0-1.demo": "demo-master-0-0.demo:36543",
-    }
-    assert [value for value in seen(conversion, "PADDLE_SERVER_NUM").values() if value] == ["1", "1"]
-    assert [value for value in seen(conversion, "PADDLE_TRAINER_NUM").values() if value] == ["1", "1"]
-    targets = runtime_of(conversion)["template"]["spec"]["successPolicy"]["targetReplicatedJobs"]
-    assert targets == ["master", "server"]
-
-
-def test_jax_has_both_sets_of_variables() -> None:
-    worker = replicas("JAXJob", 2, ports=[{"name": "jaxjob-port", "containerPort": 7}])
-    conversion = convert_job(job("JAXJob", {"Worker": worker}))
-    assert seen(conversion, "COORDINATOR_ADDRESS")["demo-node-0-1.demo"] == "demo-node-0-0.demo"
-    assert seen(conversion, "COORDINATOR_PORT")["demo-node-0-1.demo"] == "7"
-    assert seen(conversion, "JAX_COORDINATOR_ADDRESS")["demo-node-0-1.demo"] == "demo-node-0-0.demo:29500"
-    assert "successPolicy" not in job_spec(conversion)
-
-
-def configs(conversion: Conversion) -> dict[str, Any]:
-    found = {}
-    for host, pod, fields in pods(built(conversion)):
-        text = environment(pod["containers"][0], fields).get("TF_CONFIG")
-        found[host] = None if text is None else json.loads(text)
-    return found
-
-
-def test_each_type_is_a_replicated_job() -> None:
-    types = {
-        "Chief": replicas("TFJob"),
-        "PS": replicas("TFJob"),
-        "Worker": replicas("TFJob", 2),
-        "Evaluator": replicas("TFJob"),
-    }
-    conversion = convert_job(job("TFJob", types))
-    cluster = {
-        "chief": ["demo-chief-0-0.demo:2222"],
-        "evaluator": ["demo-evaluator-0-0.demo:2222"],
-        "ps": ["demo-ps-0-0.demo:2222"],
-        "worker": ["demo-worker-0-0.demo:2222", "demo-worker-0-1.demo:2222"],
-    }
-    found = configs(conversion)
-    assert list(found) == [
-        address.removesuffix(":2222") for type_ in ("chief", "evaluator", "ps", "worker") for address in cluster[type_]
-    ]
-    assert found["demo-worker-0-1.demo"] == {
-        "cluster": cluster,
-        "task": {"type": "worker", "index": 1},
-        "environment": "cloud",
-    }
-    assert runtime_of(conversion)["template"]["spec"]["successPolicy"]["targetReplicatedJobs"] == ["chief"]
-
-
-def test_workers_alone_are_nodes_of_a_trainer() -> None:
-    conversion = convert_job(job("TFJob", {"Worker": replicas("TFJob", 2)}))
-    assert list(groups_of(conversion)) == ["node"]
-    assert configs(conversion)["demo-node-0-1.demo"]["task"] == {"type": "worker", "index": 1}
 
 
 @pytest.mark.parametrize(
@@ -140,34 +81,35 @@ def test_workers_alone_are_nodes_of_a_trainer() -> None:
         ({"successPolicy": "AllWorkers"}, None),
     ],
 )
-def test_without_a_chief_the_first_worker_decides_or_all_do(spec: dict[str, Any], policy: Any) -> None:
+def test_without_a_chief_the_first_worker_decides_or_all_do(spec: JsonObject, policy: Any) -> None:
     conversion = convert_job(job("TFJob", {"PS": replicas("TFJob"), "Worker": replicas("TFJob", 2)}, **spec))
     assert job_spec(conversion, "worker").get("successPolicy") == policy
     assert "successPolicy" not in job_spec(conversion, "ps")
     assert runtime_of(conversion)["template"]["spec"]["successPolicy"]["targetReplicatedJobs"] == ["worker"]
 
 
-def test_dynamic_workers_know_themselves_only() -> None:
-    types = {"PS": replicas("TFJob", 2), "Worker": replicas("TFJob", 2), "Evaluator": replicas("TFJob")}
-    conversion = convert_job(job("TFJob", types, enableDynamicWorker=True))
-    found = configs(conversion)
-    servers = ["demo-ps-0-0.demo:2222", "demo-ps-0-1.demo:2222"]
-    assert found["demo-worker-0-1.demo"] == {
-        "cluster": {"worker": {"1": "demo-worker-0-1.demo:2222"}, "ps": servers},
-        "task": {"type": "worker", "index": 1},
-    }
-    assert found["demo-ps-0-1.demo"]["cluster"] == {"worker": {}, "ps": servers[1:]}
-    assert found["demo-evaluator-0-0.demo"]["cluster"] == {"worker": {}, "ps": []}
-    assert lost(conversion) == ["spec.enableDynamicWorker"]
+def test_dynamic_workers_are_lost() -> None:
+    types = {"PS": replicas("TFJob", 2), "Worker": replicas("TFJob", 2)}
+    assert lost(convert_job(job("TFJob", types, enableDynamicWorker=True))) == ["spec.enableDynamicWorker"]
+
+
+def first_seen(conversion: Conversion) -> dict[str, str]:
+    _, pod, fields = next(pods(built(conversion)))
+    return environment(pod["containers"][0], fields)
 
 
 def test_a_port_of_ones_own() -> None:
     worker = replicas("TFJob", 2, ports=[{"name": "tfjob-port", "containerPort": 7}])
-    conversion = convert_job(job("TFJob", {"worker": worker, "ps": replicas("TFJob")}))
-    assert configs(conversion)["demo-ps-0-0.demo"]["cluster"] == {
+    seen = first_seen(convert_job(job("TFJob", {"worker": worker, "ps": replicas("TFJob")})))
+    assert json.loads(seen["TF_CONFIG"])["cluster"] == {
         "ps": ["demo-ps-0-0.demo:2222"],
         "worker": ["demo-worker-0-0.demo:7", "demo-worker-0-1.demo:7"],
     }
+    worker = replicas("JAXJob", 2, ports=[{"name": "jaxjob-port", "containerPort": 7}])
+    conversion = convert_job(job("JAXJob", {"Worker": worker}))
+    seen = first_seen(conversion)
+    assert (seen["COORDINATOR_PORT"], seen["JAX_COORDINATOR_ADDRESS"]) == ("7", "demo-node-0-0.demo:29500")
+    assert "successPolicy" not in job_spec(conversion)
 
 
 def test_odd_tfjobs_are_refused() -> None:

@@ -14,7 +14,7 @@ from support.authorities import Authority
 from support.oddrequests import OBJECT, open_connections
 
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import RestConfig
+from trainmaster.controller.kube.rest.config import RestConfig, Token
 from trainmaster.controller.kube.rest.errors import CertificateRejected, NotConnected, TransportError
 from trainmaster.controller.kube.rest.resources import PODS
 
@@ -75,7 +75,7 @@ def client(config: RestConfig, clock: Any) -> KubeClient:
 async def test_a_tunnel_leads_to_an_https_server(
     clock: Any, tmp_path: Path, serve: Serve, answer: bytes, *, tls: bool
 ) -> None:
-    """Also through a proxy that speaks TLS itself: TLS within TLS."""
+    """Also through a proxy that speaks TLS itself: TLS within TLS. It learns the server's name and its own password."""
     authority = Authority()
     context = authority.server_context(tmp_path)
     server = await serve(context)
@@ -83,7 +83,8 @@ async def test_a_tunnel_leads_to_an_https_server(
     server.on("watch", server.stream({"type": "ADDED", "object": OBJECT}, then="hang"))
     async with proxy(server.url, answer=answer, context=context if tls else None) as between:
         trusting = ssl.create_default_context(cadata=authority.pem.decode())
-        config = RestConfig(server="https://server:6443/", ssl_context=trusting, proxy=between.url)
+        token = Token("for-the-server")
+        config = RestConfig(server="https://server:6443/", ssl_context=trusting, proxy=between.url, credentials=token)
         async with client(config, clock) as sent:
             assert [await sent.get(PODS, "ns", "a") for _ in range(2)] == [OBJECT, OBJECT]
             async with sent.watch(PODS, resource_version="5", timeout_seconds=300) as events:

@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from support.apiserver import assert_refused, mistakes_of
 
-from trainmaster.devcluster.apiserver.errors import StatusError
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import JOBS
-from trainmaster.runtime.jsontree import JsonObject, copy_tree
+from trainmaster.runtime.jsontree import JsonObject
 
 CODES = {"operator": "In", "values": [1]}
 T0, T1 = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
@@ -58,10 +57,6 @@ def success(**rule: Any) -> JsonObject:
                 "must be less than or equal to 4 (the number of specified completions)"
             ),
         ),
-        (
-            {**failure(onExitCodes=CODES), "podReplacementPolicy": "TerminatingOrFailed"},
-            'spec.podReplacementPolicy: Unsupported value: "TerminatingOrFailed": supported values: "Failed"',
-        ),
     ],
 )
 async def test_a_job_with_a_senseless_policy_is_refused(api: Api, spec: JsonObject, complaint: str) -> None:
@@ -89,14 +84,6 @@ async def test_a_suspended_job_may_forget_its_start(api: Api) -> None:
     assert "startTime" not in (await write_status(api))["status"]
 
 
-async def test_where_pods_run_cannot_change_before_a_suspension_is_reported(api: Api) -> None:
-    await api.create(JOBS, manifest(suspend=True), namespace="default")
-    job = copy_tree(await write_status(api, startTime=T0))
-    job["spec"]["template"]["spec"]["nodeSelector"] = {"zone": "a"}
-    with pytest.raises(StatusError, match=r"spec\.template: Invalid value: .*: field is immutable"):
-        await api.update(JOBS, job)
-
-
 @pytest.mark.parametrize(
     ("spec", "mistakes"),
     [
@@ -104,22 +91,11 @@ async def test_where_pods_run_cannot_change_before_a_suspension_is_reported(api:
             {"completionMode": "NonIndexed", "backoffLimitPerIndex": 1, "maxFailedIndexes": 1},
             {("spec.backoffLimitPerIndex", "Invalid"), ("spec.maxFailedIndexes", "Invalid")},
         ),
-        ({"completions": -1}, {("spec.completions", "Invalid")}),
-        ({"completionMode": ""}, {("spec.completionMode", "NotSupported")}),
-        ({"podReplacementPolicy": ""}, {("spec.podReplacementPolicy", "NotSupported")}),
         ({"managedBy": "a.b/" + "c" * 60}, {("spec.managedBy", "TooLong")}),
         ({"managedBy": "A.b/c"}, {("spec.managedBy", "Invalid")}),
         (
-            {"selector": {"matchLabels": {"a": "b"}}},
-            {("spec.selector", "Invalid"), ("spec.template.metadata.labels", "Invalid")},
-        ),
-        (
             {"selector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}},
             {("spec.selector.matchExpressions[0].operator", "Invalid")},
-        ),
-        (
-            {"manualSelector": True, "selector": {"matchLabels": {"a": "b"}}},
-            {("spec.template.metadata.labels", "Invalid")},
         ),
     ],
 )
@@ -135,20 +111,3 @@ async def test_a_job_with_labels_of_its_own_gets_no_others(api: Api) -> None:
     own = manifest()
     own["metadata"]["labels"] = {"mine": "yes"}
     assert (await api.create(JOBS, own, namespace="default"))["metadata"]["labels"] == {"mine": "yes"}
-
-
-@pytest.mark.parametrize(
-    ("change", "mistakes"),
-    [
-        ({"podReplacementPolicy": "Failed", "backoffLimit": 3}, set()),
-        ({"managedBy": "a.b/c"}, {("spec.managedBy", "Invalid")}),
-        (success(succeededCount=1), {("spec.successPolicy", "Invalid")}),
-    ],
-)
-async def test_what_of_a_job_may_change(api: Api, change: JsonObject, mistakes: set[tuple[str, str]]) -> None:
-    job = copy_tree(await api.create(JOBS, manifest(), namespace="default"))
-    job["spec"] = {field: value for field, value in (job["spec"] | change).items() if value is not None}
-    if not mistakes:
-        await api.update(JOBS, job)
-        return
-    assert await mistakes_of(api.update(JOBS, job)) == mistakes

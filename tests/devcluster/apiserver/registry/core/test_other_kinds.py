@@ -47,7 +47,6 @@ async def create(api: Api, name: str = "s", *, dry_run: bool = False, **spec: An
         ({"clusterIPs": ["10.0.0.8"]}, {("spec.clusterIPs", "Invalid")}),
         ({"ipFamilies": ["IPv6"]}, {("spec.ipFamilies[0]", "Invalid")}),
         ({"ipFamilies": ["IPv4", "IPv4"]}, {("spec.ipFamilies[1]", "Duplicate"), ("spec.ipFamilyPolicy", "Invalid")}),
-        ({"ipFamilyPolicy": "Both"}, {("spec.ipFamilyPolicy", "NotSupported")}),
         ({"externalIPs": ["127.0.0.1"]}, {("spec.externalIPs[0]", "Invalid")}),
         ({"externalTrafficPolicy": "Local"}, {("spec.externalTrafficPolicy", "Invalid")}),
         ({"type": "NodePort", "externalTrafficPolicy": "Odd"}, {("spec.externalTrafficPolicy", "NotSupported")}),
@@ -59,8 +58,6 @@ async def create(api: Api, name: str = "s", *, dry_run: bool = False, **spec: An
             {"type": "LoadBalancer", "loadBalancerSourceRanges": ["10"]},
             {("spec.LoadBalancerSourceRanges[0]", "Invalid")},
         ),
-        ({"trafficDistribution": "Far"}, {("spec.trafficDistribution", "NotSupported")}),
-        ({"selector": {"a b": "c"}}, {("spec.selector", "Invalid")}),
     ],
 )
 async def test_what_a_real_server_refuses_is_refused(
@@ -200,10 +197,6 @@ def claim(size: str = "1Gi", **spec: Any) -> JsonObject:
         (claim(accessModes=["ReadWriteOncePod", "ReadOnlyMany"]), {("spec.accessModes", "Forbidden")}),
         (claim(dataSourceRef={"kind": "Odd", "name": "x"}), {("spec.dataSourceRef", "Invalid")}),
         (claim(dataSource={"kind": "PersistentVolumeClaim"}), {("spec.dataSource.name", "Required")}),
-        (
-            claim(selector={"matchExpressions": [{"key": "a", "operator": "In"}]}),
-            {("spec.selector.matchExpressions[0].values", "Required")},
-        ),
     ],
 )
 async def test_of_claims_what_a_real_server_refuses_is_refused(

@@ -112,23 +112,6 @@ def test_volumes_are_completed(source: Any, completed: Any) -> None:
     assert pod_spec(volumes=[{"name": "v", **source}])["volumes"] == [{"name": "v", **completed}]
 
 
-def test_what_says_nothing_is_left_out() -> None:
-    spec = pod_spec(
-        hostNetwork=False,
-        hostname="",
-        nodeSelector={},
-        volumes=[],
-        shareProcessNamespace=False,
-        automountServiceAccountToken=False,
-        priority=0,
-        containers=[container(env=[{"name": "A", "value": ""}], stdin=False, args=[], workingDir="")],
-    )
-    assert spec.keys().isdisjoint({"hostNetwork", "hostname", "nodeSelector", "volumes"})
-    assert (spec["shareProcessNamespace"], spec["automountServiceAccountToken"], spec["priority"]) == (False, False, 0)
-    assert spec["containers"][0]["env"] == [{"name": "A"}]
-    assert spec["containers"][0].keys().isdisjoint({"stdin", "args", "workingDir"})
-
-
 def test_what_a_pod_asks_for_as_a_whole_is_completed_by_its_containers() -> None:
     spec = pod_spec(resources={"limits": {"cpu": "4", "memory": "1Gi"}}, containers=[_asking(requests={"cpu": "1"})])
     assert spec["resources"]["requests"] == {"cpu": "1", "memory": "1Gi"}

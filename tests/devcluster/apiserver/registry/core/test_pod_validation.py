@@ -29,40 +29,21 @@ SPREAD: Any = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotS
         ({"ports": [{"containerPort": 0}]}, ["ports[0].containerPort Required"]),
         ({"ports": [{"containerPort": 1, "name": "-a"}]}, ["ports[0].name Invalid"]),
         ({"ports": [{"containerPort": 1, "name": "a--b"}]}, ["ports[0].name Invalid"]),
-        ({"env": [{"name": "A", "valueFrom": {}}]}, ["env[0].valueFrom Invalid"]),
         ({"envFrom": [{}]}, ["envFrom Invalid"]),
-        ({"envFrom": [{"configMapRef": {"name": "A B"}}]}, ["envFrom[0].configMapRef.name Invalid"]),
         ({"volumeMounts": [{"name": "v"}]}, ["volumeMounts[0].mountPath Required"]),
         ({"volumeMounts": [{**MOUNT, "subPath": "b/..c"}]}, []),
         ({"volumeMounts": [{**MOUNT, "name": "i", "subPath": "b"}]}, []),
         ({"volumeMounts": [MOUNT, {**MOUNT, "mountPath": "/b"}, MOUNT]}, ["volumeMounts[2].mountPath Invalid"]),
-        ({"livenessProbe": {"sleep": {"seconds": 1}}}, ["livenessProbe Required"]),
-        ({"readinessProbe": {**EXEC, "grpc": {"port": 0}}}, ["readinessProbe.grpc Forbidden"]),
         ({"startupProbe": {"tcpSocket": {"port": "a--b"}}}, ["startupProbe.tcpSocket.port Invalid"]),
         ({"readinessProbe": {**EXEC, "successThreshold": 3}}, []),
-        ({"startupProbe": {**EXEC, "successThreshold": 3}}, ["startupProbe.successThreshold Invalid"]),
         ({"lifecycle": {"preStop": {"sleep": {"seconds": 30}}}}, []),
-        ({"lifecycle": {"postStart": {"sleep": {"seconds": 1}, **EXEC}}}, ["lifecycle.postStart.sleep Forbidden"]),
         ({"resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1000m"}}}, []),
         ({"resources": {"requests": {"cpu": -1}}}, ["resources.requests[cpu] Invalid"]),
-        ({"resources": {"limits": {"nvidia.com/gpu": "0.5"}}}, ["resources.limits[nvidia.com/gpu] Invalid"] * 2),
     ],
 )
 def test_containers(fields: Any, found: list[str]) -> None:
     spec = VOLUMES if "volumeMounts" in fields else {}
-    assert [each.replace("requests[nvidia", "limits[nvidia") for each in wrong_in_container(spec, **fields)] == found
-
-
-def test_names_differ_over_all_kinds() -> None:
-    assert wrong(
-        initContainers=[container(), container(name="i"), container(name="i")],
-        ephemeralContainers=[container(name="i"), container(name="e"), container(name="e")],
-    ) == [
-        "ephemeralContainers[0].name Duplicate",
-        "ephemeralContainers[2].name Duplicate",
-        "initContainers[0].name Duplicate",
-        "initContainers[2].name Duplicate",
-    ]
+    assert wrong_in_container(spec, **fields) == found
 
 
 def test_what_runs_one_after_the_other_may_have_the_same_port_of_the_host() -> None:
@@ -81,13 +62,6 @@ def test_ports_are_those_of_the_host_in_its_network() -> None:
     other = [container(ports=[{"containerPort": 80, "hostPort": 81}])]
     assert wrong_in_template(hostNetwork=True, containers=other) == ["containers[0].ports[0].hostPort Invalid"]
     assert wrong(containers=other) == []
-
-
-def test_a_container_for_debugging_has_little() -> None:
-    debugging = container(name="e", resources={"limits": {"cpu": 1}}, livenessProbe=EXEC, restartPolicy="Always")
-    assert wrong(ephemeralContainers=[debugging]) == [
-        f"ephemeralContainers[0].{field} Forbidden" for field in ("livenessProbe", "resources", "restartPolicy")
-    ]
 
 
 @pytest.mark.parametrize(
@@ -135,8 +109,6 @@ def test_containers_before_the_others_count_by_the_greatest_and_sidecars_always(
     ("claim", "found"),
     [
         ({"resourceClaimName": "x"}, [".name Required"]),
-        ({"name": "A", "resourceClaimName": "x"}, [".name Invalid"]),
-        ({"name": "a", "resourceClaimName": "x", "resourceClaimTemplateName": "y"}, [" Invalid"]),
     ],
 )
 def test_a_claim_of_a_pod_has_a_name_and_one_source(claim: Any, found: list[str]) -> None:
@@ -149,13 +121,8 @@ def test_a_claim_of_a_pod_has_a_name_and_one_source(claim: Any, found: list[str]
         ({"emptyDir": {"medium": "anything"}}, []),
         ({"hostPath": {"path": "/a", "type": "DirectoryOrCreate"}}, []),
         ({"configMap": {"name": "A B"}}, []),
-        ({"configMap": {"name": "a", "items": [{"key": "k", "path": "../x"}]}}, ["configMap.items[0].path Invalid"]),
         ({"downwardAPI": {"items": [{"path": "a"}]}}, ["downwardAPI Required"]),
         ({"downwardAPI": {"items": [{"path": "a", "fieldRef": {"fieldPath": "metadata.labels['a']"}}]}}, []),
-        ({"csi": {}}, ["csi.driver Required"]),
-        ({"ephemeral": {}}, ["ephemeral.volumeClaimTemplate Required"]),
-        ({"projected": {"sources": [{"secret": {}}]}}, ["projected.sources[0].secret.name Required"]),
-        ({"secret": {}, "emptyDir": {}}, ["emptyDir Forbidden", "secret.secretName Required"]),
     ],
 )
 def test_volumes(source: Any, found: list[str]) -> None:
@@ -173,9 +140,7 @@ def test_names_of_volumes_differ() -> None:
     ("requirement", "found"),
     [
         ({"key": "a", "operator": "In", "values": ["b", ""]}, []),
-        ({"key": "a", "operator": "NotIn"}, [".values Required"]),
         ({"key": "a", "operator": "Lt", "values": ["1"]}, []),
-        ({"key": "a", "operator": "Lt"}, [".values Required"]),
         ({"key": "a", "operator": "In", "values": ["ok", "a b"]}, [".values[1] Invalid"]),
     ],
 )
@@ -208,7 +173,6 @@ def test_weights_are_from_1_to_100(weight: int, found: list[str]) -> None:
             {"topologySpreadConstraints": [SPREAD | {"maxSkew": -1, "topologyKey": ""}]},
             ["topologySpreadConstraints[0].maxSkew Invalid", "topologySpreadConstraints[0].topologyKey Required"],
         ),
-        ({"hostname": "a.b"}, ["hostname Invalid"]),
         ({"overhead": {"cpu": 1}}, []),
     ],
 )
@@ -235,20 +199,10 @@ GATES: Any = {"schedulingGates": [{"name": "a"}, {"name": "b"}]}
     ("before", "after", "found"),
     [
         ({}, {"containers": [container(image="img:2")]}, []),
-        ({"initContainers": [container(name="i")]}, {}, ["initContainers Forbidden"]),
         ({}, {"containers": [container(command=[], stdin=False)]}, []),
-        ({}, {"terminationGracePeriodSeconds": 1}, ["spec Forbidden"]),
-        ({"activeDeadlineSeconds": 5}, {"activeDeadlineSeconds": 6}, ["activeDeadlineSeconds Invalid"]),
         ({"tolerations": [{"key": "a", "operator": "Exists"}]}, {}, ["tolerations Forbidden"]),
         (GATES, GATES | {"nodeSelector": {"a": "b"}}, []),
-        ({}, {"nodeSelector": {"a": "b"}}, ["spec Forbidden"]),
     ],
 )
 def test_what_of_a_pod_may_change(before: Any, after: Any, found: list[str]) -> None:
     assert in_short(list(validate_pod_update(pod_spec(**after), pod_spec(**before)))) == found
-
-
-def test_a_refused_change_is_shown() -> None:
-    (error,) = validate_pod_update(pod_spec(hostname="new"), pod_spec(hostname="old"))
-    assert '-  "hostname": "old",' in error.detail.splitlines()
-    assert '+  "hostname": "new",' in error.detail.splitlines()

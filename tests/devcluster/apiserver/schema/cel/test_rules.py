@@ -79,14 +79,6 @@ def test_a_deferred_rule_says_once_that_the_library_is_missing() -> None:
     assert "rules in CEL cannot be evaluated: cel-expr-python is not installed" in warning
 
 
-def test_fields_may_be_added_and_removed() -> None:
-    """A rule with oldSelf needs two values to compare."""
-    compiled = rules(a={**TEXT, **FROZEN})
-    assert says(compiled, {"a": "1"}, {}) == []
-    assert says(compiled, {"a": "1"}, {"a": None}) == []
-    assert says(compiled, {}, {"a": "1"}) == []
-
-
 def test_objects_are_compared_deeply_and_not_printed() -> None:
     compiled = rules(spec=an_object(a={"type": "object", **FROZEN}))
     assert says(compiled, {"spec": {"a": {"b": {"c": 2}}}}, {"spec": {"a": {"b": {"c": 1}}}}) == [
