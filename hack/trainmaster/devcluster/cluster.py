@@ -63,10 +63,11 @@ from trainmaster.devcluster.kubelet.kubelet import Kubelet
 from trainmaster.devcluster.kubelet.network.mode import REWRITING, NamespacesUnavailable, Networking, choose_networking
 from trainmaster.devcluster.listener import HOST, candidate_ports, listen_on_first, url_of
 from trainmaster.devcluster.manager.built_in_runtimes import built_in_runtimes, install_runtimes
-from trainmaster.devcluster.manager.health import READY, ManagerHealth, ManagerStatus, manager_routes
+from trainmaster.devcluster.manager.health import READY, ManagerHealth, ManagerStatus
 from trainmaster.devcluster.manager.local_runtimes import LocalRuntimesController
 from trainmaster.devcluster.manager.process import ManagerProcess
 from trainmaster.devcluster.manager.public_configmap import publish_configmap
+from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, unregister_webhooks
 from trainmaster.devcluster.proxy import EndpointResolver, Proxier
 from trainmaster.devcluster.scheduler.scheduler import Scheduler

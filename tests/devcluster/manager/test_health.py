@@ -27,10 +27,10 @@ from trainmaster.devcluster.manager.health import (
     ManagerHealth,
     ManagerStatus,
     describe_exit,
-    manager_routes,
 )
 from trainmaster.devcluster.manager.process import last_error
 from trainmaster.devcluster.manager.public_configmap import TRAINER_VERSION, publish_configmap
+from trainmaster.devcluster.manager.routes import manager_routes
 from trainmaster.devcluster.manager.webhooks import ManagerWebhooks
 
 

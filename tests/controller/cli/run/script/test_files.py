@@ -58,7 +58,7 @@ def test_the_ignore_file_has_the_last_word(tmp_path: Path) -> None:
     assert sorted(collect(tmp_path).files) == [".env", "data/small.csv", "keep.txt", "sub/y.py", "train.py"]
 
 
-def test_only_regular_files_are_taken(tmp_path: Path) -> None:
+def test_only_regular_files_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "project"
     write(project, "train.py")
     write(tmp_path, "secret.txt")
@@ -66,7 +66,7 @@ def test_only_regular_files_are_taken(tmp_path: Path) -> None:
     (project / "up").symlink_to(tmp_path)
     os.mkfifo(project / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
-        os.chdir(project)  # names of sockets are short
+        monkeypatch.chdir(project)  # names of sockets are short
         server.bind("socket")
         found = collect(project)
     assert sorted(found.files) == ["train.py"]
