@@ -44,6 +44,7 @@ def top_job(
         namespace=namespace,
         name=name,
         state=state,
+        cause="",
         has_ended=has_ended,
         nodes=0 if has_ended else 2,
         wanted=2,

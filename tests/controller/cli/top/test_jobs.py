@@ -33,10 +33,10 @@ JOBS = (
     top_job("newer-failure", "Failed", age=9000, ended=50),
     top_job("runs", age=50, percentage=40),
     top_job("runs-longer", age=500, restarts=2, percentage=90),
-    top_job("waits", "Pending", age=30),
+    top_job("waits", "Waiting", age=30),
     top_job("waits-longer", "Created", kind="TFJob", age=300),
     top_job("held", "Suspended", trouble="Suspended"),
-    top_job("stuck", "Pending", trouble="Unschedulable", age=100),
+    top_job("stuck", "Waiting", trouble="Unschedulable", age=100),
     top_job("limps", restarts=1, trouble="ContainerFailed", age=200),
 )
 
@@ -64,7 +64,7 @@ def test_other_orders() -> None:
 
 
 def test_a_filter_looks_at_all_that_is_shown() -> None:
-    found = {"": len(JOBS), "failure": 3, "FAILURE outofmemory": 2, "tfjob": 1, "team/runs": 2, "pending": 2, "none": 0}
+    found = {"": len(JOBS), "failure": 3, "FAILURE outofmemory": 2, "tfjob": 1, "team/runs": 2, "waiting": 2, "none": 0}
     assert {text: len(matching(JOBS, text)) for text in found} == found
 
 

@@ -20,13 +20,14 @@ from trainmaster.controller.cli.options import CommandError, read_token
 from trainmaster.controller.cli.printers import complain, print_json
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.history.query import DEFAULT_LIMIT, InvalidQuery, read_since
-from trainmaster.controller.history.record import RESULTS, JobRecord
+from trainmaster.controller.history.record import RESULTS, SUCCEEDED, JobRecord
 from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.manager.roles import NAME
+from trainmaster.runtime.api.constants import COMPLETE
 from trainmaster.runtime.version import __version__
 
 _SERVICE: Final = f"kubeflow/{NAME}"
@@ -54,7 +55,7 @@ def command(commands: Any) -> None:
     )
     which.add_argument("-A", "--all-namespaces", action="store_true", help="those of all namespaces that you may see")
     which.add_argument("--runtime", help="made of this runtime")
-    which.add_argument("--result", choices=RESULTS, type=str.capitalize, help="that ended so")
+    which.add_argument("--result", choices=(COMPLETE, *RESULTS), type=str.capitalize, help="that ended so")
     which.add_argument(
         "--cause", choices=[str(each) for each in Cause], metavar="CAUSE", help="that ended for this cause: OutOfMemory"
     )
@@ -140,7 +141,7 @@ def _parameters(arguments: argparse.Namespace, namespace: str | None) -> dict[st
     wanted = {
         "namespace": namespace,
         "runtime": arguments.runtime,
-        "result": arguments.result,
+        "result": SUCCEEDED if arguments.result == COMPLETE else arguments.result,
         "cause": arguments.cause,
         "since": arguments.since,
         "limit": str(arguments.limit),

@@ -21,7 +21,7 @@ from typing import Final
 
 from trainmaster.controller.cli.jobs.log_sources import members, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import JobRow, job_row
+from trainmaster.controller.cli.jobs.rows import JobRow, has_words, job_row
 from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.explain.cause import Cause
@@ -144,13 +144,7 @@ def ordered(jobs: Iterable[TopJob], order: Order, now: datetime) -> list[TopJob]
 
 def matching(jobs: Sequence[TopJob], text: str) -> list[TopJob]:
     """Return the jobs in which all words of a text occur: in names, kind, state, or what stands in the way."""
-    words = text.lower().split()
-    return [job for job in jobs if all(word in _searched(job) for word in words)] if words else list(jobs)
-
-
-def _searched(job: TopJob) -> str:
-    trouble = "" if job.trouble is None else f"{job.trouble.cause} {job.trouble.text}"
-    return f"{job.row.namespace}/{job.row.name} {job.row.kind} {job.row.state} {trouble}".lower()
+    return [job for job in jobs if has_words(job.row, text, cause="" if job.trouble is None else str(job.trouble))]
 
 
 def _by_attention(job: TopJob, now: datetime) -> tuple[object, ...]:
@@ -178,6 +172,10 @@ class Trouble:
 
     text: str
     """One line."""
+
+    def __str__(self) -> str:
+        """Return both, as they are shown."""
+        return ": ".join(filter(None, (self.cause, self.text)))
 
 
 def may_be_troubled(job: Job, row: JobRow) -> bool:
@@ -288,7 +286,7 @@ class JobTable:
         while self._changed:
             key = next(iter(self._changed))
             del self._changed[key]
-            self._look(key)
+            self._look(key, now)
             if self._monotonic() - paused > _PAUSE_EVERY:
                 await asyncio.sleep(0)
                 paused = self._monotonic()
@@ -298,7 +296,7 @@ class JobTable:
             if self._monotonic() - began > _EXPLAIN_FOR:
                 break
 
-    def _look(self, key: Key) -> None:
+    def _look(self, key: Key, now: datetime) -> None:
         kind, name = key
         obj = self._jobs[kind].get(name) if kind in self._jobs else None
         self._explained_at.pop(key, None)
@@ -308,7 +306,7 @@ class JobTable:
             return
         job = Job(obj, kind)
         before = self._rows.get(key)
-        row = job_row(job, self._pods_of(job), self._jobset(job, name))
+        row = job_row(job, self._pods_of(job), self._jobset(job, name), now)
         wants_explanation = may_be_troubled(job, row)
         trouble = before.trouble if before is not None and wants_explanation else None
         self._rows[key] = TopJob(row, trouble, job.argument)

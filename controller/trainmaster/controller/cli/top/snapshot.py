@@ -168,7 +168,7 @@ def job_cells(job: TopJob, snapshot: Snapshot) -> tuple[str, ...]:
         UNKNOWN if remaining is None else clock(remaining),
         str(row.restarts),
         human_duration(row.age(snapshot.now)),
-        "" if trouble is None else ": ".join(each for each in (trouble.cause, trouble.text) if each),
+        "" if trouble is None else str(trouble),
     )
 
 

@@ -14,6 +14,7 @@ from trainmaster.controller.conditions import (
     BLOCKED,
     CONTAINER_FAILED,
     PLUGIN_SKIPPED,
+    PRECEDENCE,
     WAITING,
     find_condition,
     is_true,
@@ -40,10 +41,6 @@ from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _DIGEST: Final = "runtimeSnapshotDigest"
-
-_RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2, CONTAINER_FAILED: 3, WAITING: 4}
-"""What matters more: an end is final; a problem wants its owner, also while the job is suspended and would not show it.
-"""
 
 
 def next_status(
@@ -150,12 +147,15 @@ def finished(conditions: list[JsonObject]) -> bool:
 def _lead_with_what_matters(conditions: list[JsonObject]) -> None:
     """Move one condition to the front, if another one that matters less would be shown instead of it."""
     holding = [condition for condition in conditions if condition.get("status") == "True"]
-    if not holding:
-        return
-    leading = min(holding, key=lambda condition: _RANKS.get(condition.get("type", ""), len(_RANKS)))
-    if leading is not holding[0]:
+    leading = min(holding, key=_rank, default=None)
+    if leading is not None and leading is not holding[0]:
         conditions.remove(leading)
         conditions.insert(0, leading)
+
+
+def _rank(condition: JsonObject) -> int:
+    kind = condition.get("type")
+    return PRECEDENCE.index(kind) if kind in PRECEDENCE else len(PRECEDENCE)
 
 
 def _put(status: JsonObject, field: str, value: list[JsonObject]) -> None:
