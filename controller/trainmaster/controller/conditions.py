@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
-from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 BLOCKED: Final = "Blocked"
@@ -48,14 +46,6 @@ BUILD_REJECTED: Final = "BuildRejected"
 WAITING: Final = "Waiting"
 """True while a TrainJob that nothing blocks waits for pods that do not start, from half a minute on. The reason is the
 cause, as `trainmaster explain` names it.
-"""
-
-PRECEDENCE: Final = (
-    COMPLETE, SUCCEEDED, FAILED, BLOCKED, SUSPENDED, CONTAINER_FAILED, RESTARTING, WAITING, RUNNING, CREATED,
-    PLUGIN_SKIPPED,
-)  # fmt: skip
-"""The conditions of jobs of both APIs, the one that matters most first: an end is final, and a problem wants its owner,
-also while the job is suspended and would not show it. The first of them that holds is the state of a job.
 """
 
 TIME_TO_LIVE_EXPIRED: Final = "TimeToLiveExpired"

@@ -10,11 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainmaster.controller.conditions import CONTAINER_FAILED
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
 from trainmaster.controller.container_failures import restarts_of
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, TRAINJOB_KIND
-from trainmaster.runtime.jobs.constants import SUCCEEDED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED, TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
+
+PRECEDENCE: Final = (
+    COMPLETE, SUCCEEDED, FAILED, BLOCKED, SUSPENDED, CONTAINER_FAILED, RESTARTING, WAITING, RUNNING, CREATED,
+    PLUGIN_SKIPPED,
+)  # fmt: skip
+"""The conditions of jobs of both APIs, the one that matters most first: an end is final, and a problem wants its owner,
+also while the job is suspended and would not show it. The first of them that holds is the state of a job.
+"""
 
 ENDS: Final = (COMPLETE, SUCCEEDED, FAILED)
 """The conditions of a job that has ended."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Final
 
-from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, PRECEDENCE, WAITING
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
 from trainmaster.controller.explain.cause import Question
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.pods import (
@@ -24,7 +24,7 @@ from trainmaster.controller.explain.pods import (
     wanted_pods,
 )
 from trainmaster.controller.explain.view import JobView, condition_since
-from trainmaster.controller.job_fields import conditions_of, number
+from trainmaster.controller.job_fields import PRECEDENCE, conditions_of, number
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED, TRAINJOB_KIND
 from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject

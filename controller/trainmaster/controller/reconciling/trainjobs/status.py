@@ -14,13 +14,13 @@ from trainmaster.controller.conditions import (
     BLOCKED,
     CONTAINER_FAILED,
     PLUGIN_SKIPPED,
-    PRECEDENCE,
     WAITING,
     find_condition,
     is_true,
     remove_condition,
     set_condition,
 )
+from trainmaster.controller.job_fields import PRECEDENCE
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plan import Plan
