@@ -108,7 +108,7 @@ async def test_without_a_cluster_nothing_is_started(tmp_path: Path) -> None:
     done = await trainmaster("list", cwd=tmp_path)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        f"trainmaster: no cluster: $KUBECONFIG is not set, and no embedded one runs in {tmp_path}\n"
+        f"trainmaster: no cluster: $KUBECONFIG is not set, and no embedded one runs in {tmp_path}, or above\n"
         "trainmaster:   what next: name one with --kubeconfig, go to the directory in which one runs, or start one "
         "here: trainmaster cluster up --detach\n"
     )
@@ -168,3 +168,13 @@ async def test_several_are_deleted_and_one_that_is_missing_keeps_nobody(both: tu
     assert "deleted; it stays until who wrote its finalizers is done: example.com/queue" in done.err
     await team.client.patch(TRAINJOBS, team.name, "kept", {"metadata": {"finalizers": None}})
     assert [each["metadata"]["name"] for each in (await team.client.list(TRAINJOBS))["items"]] == ["mine"]
+    # All of a namespace go with --all, which nobody writes beside names; one word of the two has to be there.
+    for words in ((), ("mine", "--all")):
+        done = await team.cli("delete", *words, code=2)
+        assert done.err == (
+            "trainmaster: delete which jobs? name some, or write --all for those of the namespace; not both\n"
+        )
+    await team.submit_v1("PyTorchJob", "four", {"Worker": (1, ["true"])})
+    done = await team.cli("delete", "--all", code=0)
+    assert done.err.splitlines() == ["PyTorchJob research/four deleted", "TrainJob research/mine deleted"]
+    assert (await team.cli("delete", "--all", code=0)).err == "no jobs in namespace research\n"

@@ -65,7 +65,9 @@ def command(commands: Any) -> None:
     which.add_argument("--limit", type=_limit, default=DEFAULT_LIMIT, help=f"at most so many; default: {DEFAULT_LIMIT}")
     where = parser.add_argument_group("where the history is; default: the manager of the cluster")
     where.add_argument(
-        "--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one that runs here"
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster; default: $KUBECONFIG, else the embedded one of this directory, or above",
     )
     where.add_argument(
         "--service",
@@ -129,7 +131,7 @@ async def _source(arguments: argparse.Namespace, stack: AsyncExitStack) -> tuple
     config = await running_cluster(arguments.kubeconfig)
     if config is None:
         raise ConfigurationError(
-            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}\n"
+            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}, or above\n"
             "  what next: name one with --kubeconfig, or the file of a history with --file"
         )
     client = await stack.enter_async_context(KubeClient(config, user_agent=f"trainmaster-cli/{__version__}", tries=2))

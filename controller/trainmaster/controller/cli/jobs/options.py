@@ -37,7 +37,9 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add `-n` and `--kubeconfig`."""
     parser.add_argument("-n", "--namespace", help="of the jobs; default: that of the kubeconfig")
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one that runs here"
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster; default: $KUBECONFIG, else the embedded one of this directory, or above",
     )
 
 
@@ -69,7 +71,7 @@ async def _connected(work: Work, arguments: argparse.Namespace) -> int:
     config = await running_cluster(arguments.kubeconfig)
     if config is None:
         raise ConfigurationError(
-            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}\n"
+            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}, or above\n"
             "  what next: name one with --kubeconfig, go to the directory in which one runs, or start one here: "
             "trainmaster cluster up --detach"
         )
@@ -95,9 +97,9 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help=_NAME_OF_JOB)
 
 
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names some jobs."""
-    parser.add_argument("jobs", nargs="+", metavar="JOB", help=_NAME_OF_JOB)
+def add_jobs(parser: argparse.ArgumentParser, *, number: str = "+") -> None:
+    """Add the argument that names some jobs; `number` says how many, as argparse writes it."""
+    parser.add_argument("jobs", nargs=number, metavar="JOB", help=_NAME_OF_JOB)
 
 
 def for_each(act: Callable[[KubeClient, Job], Awaitable[None]]) -> Work:
