@@ -166,7 +166,8 @@ class JobFields:
         if not self.is_trainjob:
             return sum(number(each.get("restarts")) for each in self.replicas)
         told = "\n".join(self.conditions.get(each, {}).get("message", "") for each in (FAILED, CONTAINER_FAILED))
-        return max(number(mapping(jobset.get("status")).get("restarts")), restarts_of(pods, told))
+        noted = [number(mapping(each).get("restarts")) for each in (self.status, jobset.get("status"))]
+        return max(*noted, restarts_of(pods, told))
 
     def pod_sets(self, jobset: JsonObject) -> list[PodSet]:
         """Return what it asks for: a TrainJob by its JobSet, which has what its runtime says, or else by itself."""
