@@ -100,8 +100,8 @@ def test_a_condition_is_told_by_the_cause_that_explain_gives_it_or_as_it_is() ->
         ((FAILED,), "FailedJobs", FAILED[2]),
         ((("Failed", "OddReason", "too long\na story"),), "OddReason", "too long a story"),
         ((("Suspended", "Suspended", "TrainJob is suspended"),), "Suspended", "TrainJob is suspended"),
-        ((("Odd", "", ""),), "Odd", "Odd"),
-        ((("Odd", "R", "\x1b[2Jclear\x07 \tthe screen"),), "R", "clear the screen"),
+        ((("PluginSkipped", "", ""),), "PluginSkipped", "PluginSkipped"),
+        ((("PluginSkipped", "R", "\x1b[2Jclear\x07 \tthe screen"),), "R", "clear the screen"),
     ):
         assert trouble(job(*conditions)) == Trouble(cause, text)
     for known, named in (
@@ -198,7 +198,7 @@ async def test_of_many_all_are_shown_at_once_and_explained_little_by_little_the_
     cluster = Cluster(second_per_look=0.03)
     for number in range(30):
         cluster.put(f"failed-{number:02}", "Failed", ended=100 + number)
-    cluster.put("goes-on", "Odd")
+    cluster.put("goes-on", "PluginSkipped")
     await cluster.table.bring_up_to_date(NOW)
     assert len(cluster.rows) == 31
     assert cluster.explained[:3] == ["failed-00", "failed-01", "failed-02"]
@@ -212,12 +212,12 @@ async def test_of_many_all_are_shown_at_once_and_explained_little_by_little_the_
 
 async def test_what_is_known_of_a_job_is_shown_until_it_is_explained_anew() -> None:
     cluster = Cluster()
-    cluster.put("odd", "Odd")
+    cluster.put("odd", "PluginSkipped")
     await cluster.table.bring_up_to_date(NOW)
     cluster.second_per_look = 1.0
     for number in range(5):
-        cluster.put(f"later-{number}", "Odd")
-    cluster.put("odd", "Odd")
+        cluster.put(f"later-{number}", "PluginSkipped")
+    cluster.put("odd", "PluginSkipped")
     await cluster.table.bring_up_to_date(NOW)
     assert "odd" in cluster.explained
     cluster.put("odd", "Complete")

@@ -5,7 +5,7 @@ order they are shown.
   has not ended comes first, then what has failed last, and that only for a share of the time, so that thousands of jobs
   hold nobody up.
 - What `trainmaster explain` concludes of a job, its workload and its pods comes first; it looks at more when it is
-  asked for one job. What nobody explains is told by the conditions of the job, or by the pods that wait.
+  asked for one job. What nobody explains is told by the condition that is the state of the job.
 - What waits, and is not explained by anything yet, is asked about again: some causes are told by time alone.
 """
 
@@ -19,11 +19,9 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from trainmaster.controller.cli.jobs.log_sources import members, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.jobs.rows import JobRow, has_words, job_row
 from trainmaster.controller.cli.output import one_line
-from trainmaster.controller.container_failures import container_statuses
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.view import JobView
@@ -39,7 +37,6 @@ LATELY: Final = timedelta(hours=1)
 _GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
 """Types of conditions that stand in nobody's way."""
 
-_STARTING: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
 _LONGEST: Final = 500
 
 ASK_AGAIN: Final = 10.0
@@ -196,42 +193,18 @@ def trouble_of(job: Job, *, pods: Sequence[JsonObject], jobset: JsonObject | Non
         pods=[{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods],
         jobsets=None if jobset is None else [jobset],
     )
-    for finding in explain(view).findings:
+    explanation = explain(view)
+    for finding in explanation.findings:
         if finding.cause != Cause.UNKNOWN:
             first = finding.evidence[0]
             # The job is named beside it, and what is told of pods says of which rank.
             of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
             return Trouble(str(finding.cause), _one_line(f"{of}{first.text}"))
-    return _of_conditions(job) or (None if job.outcome or job.is_suspended else _of_pods(job, pods))
-
-
-def _of_conditions(job: Job) -> Trouble | None:
-    conditions = job.conditions
-    # That it has failed, or is suspended, says more than what was wrong before.
-    for kind in (FAILED, SUSPENDED, *conditions):
-        if kind in conditions and kind not in _GOOD:
-            told = conditions[kind]
-            reason, message = str(told.get("reason") or kind), str(told.get("message") or "")
-            return Trouble(reason, _one_line(message) or kind)
-    return None
-
-
-def _of_pods(job: Job, pods: Sequence[JsonObject]) -> Trouble | None:
-    for member in members(job, pods):
-        if _is_kept(member.pod):
-            return Trouble("", _one_line(f"{member.name}: {why_no_log(member.pod)}"))
-    return None
-
-
-def _is_kept(pod: JsonObject) -> bool:
-    """Whether something keeps a pod from starting; that its containers are being created is nothing."""
-    status = pod.get("status") or {}
-    if status.get("phase") not in {None, "Pending", "Running"}:
-        return False
-    if any(each["type"] == "PodScheduled" and each["status"] == "False" for each in status.get("conditions") or ()):
-        return True
-    waits = [(each.get("state") or {}).get("waiting") for each in container_statuses(pod)]
-    return any(waiting is not None and waiting.get("reason") not in _STARTING for waiting in waits)
+    state = explanation.state.word
+    told = job.conditions.get(state)
+    if told is None or state in _GOOD:
+        return None
+    return Trouble(told.get("reason") or state, _one_line(told.get("message") or state))
 
 
 def _one_line(text: str) -> str:
