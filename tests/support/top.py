@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainmaster.controller.cli.jobs.rows import JobRow
-from trainmaster.controller.cli.top.job_table import TopJob, Trouble
+from trainmaster.controller.cli.jobs.rows import JobRow, Trouble
+from trainmaster.controller.cli.top.job_table import TopJob
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import NodeUsage
 from trainmaster.controller.cli.top.snapshot import Snapshot

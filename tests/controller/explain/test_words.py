@@ -99,6 +99,20 @@ def test_what_has_ended_keeps_its_word_in_the_history() -> None:
     assert record_of(trainjob(condition("Failed"))).state == "Failed"
 
 
+def test_a_row_has_the_cause_that_explain_finds_in_the_pods_or_that_of_the_conditions() -> None:
+    waits = pending(message="0/1 nodes are available: 1 Insufficient cpu.")
+    unknown = Job(trainjob(), TRAINJOBS)
+    (looked,) = rows_of([unknown], pods=[waits], jobsets=[jobset(nodes=1)], now=moment(20))
+    (blind,) = rows_of([unknown], pods=None, jobsets=[], now=moment(20))
+    assert (looked.cause, blind.cause) == ("Unschedulable", "")
+    told = [
+        trainjob(condition("Failed", message="jobset failed"), FAILED),
+        trainjob(condition("Suspended"), suspend=True),
+    ]
+    rows = rows_of([Job(each, TRAINJOBS) for each in told], pods=[], jobsets=[], now=moment(9))
+    assert [row.cause for row in rows] == ["ContainerFailed", ""]
+
+
 LATER = TOLD.replace("attempt 0", "attempt 1, restart 2")
 
 

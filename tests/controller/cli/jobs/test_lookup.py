@@ -88,8 +88,9 @@ def test_a_job_whose_fields_have_other_shapes_is_listed_as_well(odd: object) -> 
     status = {"conditions": odd, "jobsStatus": odd, "replicaStatuses": odd, "trainerStatus": odd}
     spec = {"trainer": odd, "runPolicy": odd, "pytorchReplicaSpecs": odd}
     v1 = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
-    jobs = [Job({"metadata": metadata, "spec": spec, "status": status}, kind) for kind in (TRAINJOBS, v1)]
-    jobs += [Job({"metadata": metadata, "spec": odd, "status": odd}, kind) for kind in (TRAINJOBS, v1)]
+    kinds = [({"kind": kind.kind, "metadata": metadata}, kind) for kind in (TRAINJOBS, v1)]
+    jobs = [Job({**obj, "spec": spec, "status": status}, kind) for obj, kind in kinds]
+    jobs += [Job({**obj, "spec": odd, "status": odd}, kind) for obj, kind in kinds]
     now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
     lines = table(rows_of(jobs, pods=[], jobsets=[], now=now), now=now, namespaces=False)
     assert [line.split()[:3] for line in lines[1:]] == [[job.kind, "odd", "Waiting"] for job in jobs]

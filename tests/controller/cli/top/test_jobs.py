@@ -7,17 +7,16 @@ from typing import Any
 from support.top import NOW, ago, top_job
 
 from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.jobs.rows import Trouble, trouble_of
 from trainmaster.controller.cli.top.job_table import (
     ASK_AGAIN,
     Attention,
     JobTable,
     Order,
     TopJob,
-    Trouble,
     attention,
     matching,
     ordered,
-    trouble_of,
 )
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.kube.cache.store import Store

@@ -12,10 +12,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.history.sources import FileSource, Source, SourceError, by_url, of_cluster
 from trainmaster.controller.cli.history.tables import details, table
-from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED, report
+from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED, access_of, report
 from trainmaster.controller.cli.options import CommandError, read_token
 from trainmaster.controller.cli.printers import complain, print_json
 from trainmaster.controller.explain.cause import Cause
@@ -23,7 +22,6 @@ from trainmaster.controller.history.query import DEFAULT_LIMIT, InvalidQuery, re
 from trainmaster.controller.history.record import RESULTS, SUCCEEDED, JobRecord
 from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.manager.roles import NAME
@@ -128,12 +126,7 @@ async def _source(arguments: argparse.Namespace, stack: AsyncExitStack) -> tuple
         return FileSource(arguments.file), None
     if arguments.url is not None:
         return by_url(arguments.url, token=token, authority=arguments.certificate_authority), None
-    config = await running_cluster(arguments.kubeconfig)
-    if config is None:
-        raise ConfigurationError(
-            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}, or above\n"
-            "  what next: name one with --kubeconfig, or the file of a history with --file"
-        )
+    config = await access_of(arguments, other="name the file of a history with --file, ")
     client = await stack.enter_async_context(KubeClient(config, user_agent=f"trainmaster-cli/{__version__}", tries=2))
     source = await of_cluster(client, service=arguments.service, token=token)
     return source, str(config.namespace or "default")

@@ -23,8 +23,8 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "list",
-        description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. CAUSE is what the "
-        "conditions of a job tell; NODES tells how many are ready, of how many that are wanted; DURATION "
+        description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. CAUSE is what "
+        "`trainmaster explain` concludes from a job and its pods; NODES tells how many are ready, of how many that are wanted; DURATION "
         "is the time from the first start of a container to the end.",
         allow_abbrev=False,
     )

@@ -19,7 +19,7 @@ from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.printers import complain, invocation
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import ConfigurationError
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.runtime.version import __version__
@@ -67,14 +67,24 @@ def on_cluster(work: Work) -> Callable[[argparse.Namespace], int]:
     return run
 
 
-async def _connected(work: Work, arguments: argparse.Namespace) -> int:
+async def access_of(arguments: argparse.Namespace, *, other: str = "") -> RestConfig:
+    """Return the access to the cluster that is meant.
+
+    Raises:
+        ConfigurationError: There is none; `other` says what else there is to do.
+    """
     config = await running_cluster(arguments.kubeconfig)
     if config is None:
         raise ConfigurationError(
             f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}, or above\n"
-            "  what next: name one with --kubeconfig, go to the directory in which one runs, or start one here: "
-            "trainmaster cluster up --detach"
+            f"  what next: {other}name one with --kubeconfig, go to the directory in which one runs, or start one "
+            "here: trainmaster cluster up --detach"
         )
+    return config
+
+
+async def _connected(work: Work, arguments: argparse.Namespace) -> int:
+    config = await access_of(arguments)
     async with KubeClient(config, user_agent=f"trainmaster-cli/{__version__}", tries=_TRIES) as client:
         return await work(client, arguments)
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
 from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
 from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
-from trainmaster.runtime.api.constants import FAILED, SUSPENDED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
+from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 HEADER: Final = ("KIND", "NAME", "STATE", "CAUSE", "NODES", "RESTARTS", "AGE", "DURATION")
 UNKNOWN: Final = "-"
+
+_GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
+"""Types of conditions that stand in nobody's way."""
+
+_LONGEST: Final = 500
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -46,7 +54,7 @@ class JobRow:
     """One of `explain.state.WORDS`."""
 
     cause: str
-    """Why, as far as its conditions tell; empty if they tell nothing."""
+    """Why, as far as its conditions tell, or what else was looked at; empty if nothing tells."""
 
     has_ended: bool
     nodes: int
@@ -84,7 +92,7 @@ def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | No
 
     Args:
         job: The job.
-        pods: Of a TrainJob, those with its name in their labels; None if they may not be read.
+        pods: Of a TrainJob, those with its name in their labels; None if nobody has looked.
         jobset: What a TrainJob has become; None if there is none, or it is not known.
         now: The time.
     """
@@ -131,10 +139,63 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a job does not start, does not go on, or has failed."""
+
+    cause: str
+    """One of the causes of `trainmaster explain`, or the reason of a condition; empty if it has no name."""
+
+    text: str
+    """One line."""
+
+    def __str__(self) -> str:
+        """Return both, as they are shown."""
+        return ": ".join(filter(None, (self.cause, self.text)))
+
+
+def may_be_troubled(job: Job, row: JobRow) -> bool:
+    """Tell whether there may be something in the way of a job, so that it is worth while to ask what."""
+    if job.outcome is not None:
+        return job.outcome == FAILED
+    is_running = row.state == RUNNING and (row.wanted is None or row.nodes >= row.wanted)
+    return not is_running or any(kind not in _GOOD for kind in job.conditions)
+
+
+def trouble_of(
+    job: Job, *, pods: Sequence[JsonObject] | None, jobset: JsonObject | None, now: datetime
+) -> Trouble | None:
+    """Return what stands in the way of a job; None if nothing does, or nothing tells of it."""
+    if job.outcome is not None and job.outcome != FAILED:
+        return None
+    view = JobView(
+        job.object,
+        now=now,
+        pods=None if pods is None else [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods],
+        jobsets=None if jobset is None else [jobset],
+    )
+    explanation = explain(view)
+    for finding in explanation.findings:
+        if finding.cause != Cause.UNKNOWN:
+            first = finding.evidence[0]
+            # The job is named beside it, and what is told of pods says of which rank.
+            of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
+            return Trouble(str(finding.cause), _one_line(f"{of}{first.text}"))
+    state = explanation.state.word
+    told = job.conditions.get(state)
+    if told is None or state in _GOOD:
+        return None
+    return Trouble(told.get("reason") or state, _one_line(told.get("message") or state))
+
+
+def _one_line(text: str) -> str:
+    return one_line(text)[:_LONGEST]
+
+
 def rows_of(
     jobs: Iterable[Job], *, pods: Iterable[JsonObject] | None, jobsets: Iterable[JsonObject], now: datetime
 ) -> list[JobRow]:
-    """Return the rows of jobs, in their order.
+    """Return the rows of jobs, in their order, with the causes of those that go on as far as their pods tell.
 
     Args:
         jobs: The jobs.
@@ -147,10 +208,18 @@ def rows_of(
         labels = pod["metadata"].get("labels") or {}
         pods_by_job.setdefault((pod["metadata"]["namespace"], labels.get(JOBSET_LABEL, "")), []).append(pod)
     jobset_of = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobsets}
-    keys = [(job, (job.namespace, job.name)) for job in jobs]
-    return [
-        job_row(job, None if pods is None else pods_by_job.get(key, ()), jobset_of.get(key), now) for job, key in keys
-    ]
+    rows = []
+    for job in jobs:
+        key = (job.namespace, job.name)
+        # Pods of other jobs are not among these.
+        own = None if pods is None or not job.is_trainjob else pods_by_job.get(key, [])
+        jobset = jobset_of.get(key) if job.is_trainjob else None
+        row = job_row(job, own, jobset, now)
+        if not row.has_ended and may_be_troubled(job, row):
+            trouble = trouble_of(job, pods=own, jobset=jobset, now=now)
+            row = replace(row, cause="" if trouble is None or row.state == SUSPENDED else trouble.cause)
+        rows.append(row)
+    return rows
 
 
 def table(rows: Iterable[JobRow], *, now: datetime, namespaces: bool) -> list[str]:

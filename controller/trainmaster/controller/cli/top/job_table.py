@@ -20,24 +20,15 @@ from enum import IntEnum, StrEnum
 from typing import Final
 
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import JobRow, has_words, job_row
-from trainmaster.controller.cli.output import one_line
-from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.explanation import explain
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.cli.jobs.rows import JobRow, Trouble, has_words, job_row, may_be_troubled, trouble_of
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
-from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
+from trainmaster.runtime.jobs.constants import SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 LATELY: Final = timedelta(hours=1)
 """For so long a failure is news."""
-
-_GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
-"""Types of conditions that stand in nobody's way."""
-
-_LONGEST: Final = 500
 
 ASK_AGAIN: Final = 10.0
 """Seconds after which a job that waits is explained again."""
@@ -158,57 +149,6 @@ def _moment(text: str) -> float:
 def _progress(job: TopJob) -> int:
     progress = job.row.progress
     return -1 if progress is None or progress.percentage is None else progress.percentage
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a job does not start, does not go on, or has failed."""
-
-    cause: str
-    """One of the causes of `trainmaster explain`, or the reason of a condition; empty if it has no name."""
-
-    text: str
-    """One line."""
-
-    def __str__(self) -> str:
-        """Return both, as they are shown."""
-        return ": ".join(filter(None, (self.cause, self.text)))
-
-
-def may_be_troubled(job: Job, row: JobRow) -> bool:
-    """Tell whether there may be something in the way of a job, so that it is worth while to ask what."""
-    if job.outcome is not None:
-        return job.outcome == FAILED
-    is_running = row.state == RUNNING and (row.wanted is None or row.nodes >= row.wanted)
-    return not is_running or any(kind not in _GOOD for kind in job.conditions)
-
-
-def trouble_of(job: Job, *, pods: Sequence[JsonObject], jobset: JsonObject | None, now: datetime) -> Trouble | None:
-    """Return what stands in the way of a job; None if nothing does, or nothing tells of it."""
-    if job.outcome is not None and job.outcome != FAILED:
-        return None
-    view = JobView(
-        job.object,
-        now=now,
-        pods=[{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods],
-        jobsets=None if jobset is None else [jobset],
-    )
-    explanation = explain(view)
-    for finding in explanation.findings:
-        if finding.cause != Cause.UNKNOWN:
-            first = finding.evidence[0]
-            # The job is named beside it, and what is told of pods says of which rank.
-            of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
-            return Trouble(str(finding.cause), _one_line(f"{of}{first.text}"))
-    state = explanation.state.word
-    told = job.conditions.get(state)
-    if told is None or state in _GOOD:
-        return None
-    return Trouble(told.get("reason") or state, _one_line(told.get("message") or state))
-
-
-def _one_line(text: str) -> str:
-    return one_line(text)[:_LONGEST]
 
 
 class JobTable:
