@@ -13,7 +13,8 @@ import pytest
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED
 from trainmaster.controller.explain.cause import Cause, Question
-from trainmaster.controller.explain.state import State
+from trainmaster.controller.explain.state import WORDS
+from trainmaster.controller.job_fields import PRECEDENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests/controller/cli/explain/golden"
@@ -58,9 +59,10 @@ def test_every_exit_code_is_told() -> None:
     assert rows == [str(code) for code in (0, FAILURE, BAD_INPUT, INTERRUPTED)]
 
 
-def test_every_state_is_named() -> None:
-    (line,) = [line for line in GUIDE.splitlines() if line.startswith("| `state.name`")]
-    assert all(f"`{state}`" in line for state in State)
+def test_every_state_is_named_in_the_order_in_which_conditions_count() -> None:
+    states = (ROOT / "docs/concepts/life-of-a-job.md").read_text().partition("\n## States\n")[2].partition("\n## ")[0]
+    assert tuple(re.findall(r"^\| `(\w+)` \|", states, re.MULTILINE)) == PRECEDENCE
+    assert all(f"`{state}`" in states for state in WORDS)
 
 
 def test_the_excerpt_is_what_the_command_prints(

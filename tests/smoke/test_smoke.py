@@ -252,8 +252,8 @@ async def test_a_script_is_run_listed_and_its_logs_are_read(cli: Callable[..., A
     assert "TrainJob default/by-script created\n" in ran.err
     assert re.search(r"^TrainJob default/by-script: Complete after ", ran.err, re.MULTILINE)
     rows = [line.split() for line in (await cli("list")).out.splitlines()]
-    assert rows[0][:5] == ["KIND", "NAME", "STATE", "NODES", "RESTARTS"]
-    assert ["TrainJob", "by-script", "Complete", "2", "0"] in [row[:5] for row in rows]
+    assert rows[0][:6] == ["KIND", "NAME", "STATE", "CAUSE", "NODES", "RESTARTS"]
+    assert ["TrainJob", "by-script", "Complete", "-", "2", "0"] in [row[:6] for row in rows]
     assert sorted((await cli("logs", "by-script", "--all")).out.splitlines()) == [
         f"rank {rank} | rank {rank} --lr 0.1" for rank in range(2)
     ]

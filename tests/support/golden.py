@@ -50,6 +50,9 @@ SAME = "<same as in the step before>"
 
 MASKED = "<masked>"
 
+OURS = frozenset({"runtimeSnapshotDigest", "restarts"})
+"""Fields of the status of a TrainJob that the original does not have: SNAPSHOTS, RESTARTS of docs/differences.md."""
+
 SETTLED = 0.5
 """Virtual seconds without any change after which a cluster with an idle controller counts as settled."""
 
@@ -256,7 +259,7 @@ class Normaliser:
         if obj["kind"] == "ConfigMap" and obj["metadata"]["name"].endswith("-runtime-snapshot"):
             obj.pop("immutable", None)  # SNAPSHOTS of docs/differences.md
         elif obj["kind"] == "TrainJob" and "status" in obj:
-            status = {name: value for name, value in obj["status"].items() if name != "runtimeSnapshotDigest"}
+            status = {name: value for name, value in obj["status"].items() if name not in OURS}
             obj = {**obj, "status": status} if status else {name: obj[name] for name in obj.keys() - {"status"}}
         normalised: JsonObject = self.tree(obj)
         return normalised

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from trainmaster.controller.cli.jobs.rows import JobRow
-from trainmaster.controller.cli.top.job_table import TopJob, Trouble
+from trainmaster.controller.cli.jobs.rows import JobRow, Trouble
+from trainmaster.controller.cli.top.job_table import TopJob
 from trainmaster.controller.cli.top.managers import Manager, Managers
 from trainmaster.controller.cli.top.node_usage import NodeUsage
 from trainmaster.controller.cli.top.snapshot import Snapshot
@@ -44,6 +44,7 @@ def top_job(
         namespace=namespace,
         name=name,
         state=state,
+        cause="",
         has_ended=has_ended,
         nodes=0 if has_ended else 2,
         wanted=2,

@@ -44,6 +44,9 @@ LOST_A_PEER: Final = re.compile(
 it is stopped.
 """
 
+_ATTEMPT: Final = re.compile(r"(?:^|; )attempt (\d{1,6})(?:, restart (\d{1,6}))?: [^()\n]{1,300} \(pod ", re.MULTILINE)
+"""How conditions begin what they tell of an attempt (`diagnosis.conditions`); what programs say is further behind."""
+
 _CREATED: Final = (None, "", "ContainerCreating", "PodInitializing")
 OOM_KILLED: Final = "OOMKilled"
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
@@ -137,6 +140,27 @@ def restart_attempt(pod: JsonObject) -> int:
     """Return how often the whole workload had been started anew before this pod of it."""
     attempt = (pod["metadata"].get("labels") or {}).get(RESTART_ATTEMPT_LABEL, "0")
     return int(attempt) if attempt.isdecimal() else 0
+
+
+def restarts_of(pods: Iterable[JsonObject], told: str = "") -> int:
+    """Return how often the training was started again: as a whole, and in each attempt its node that was most often.
+
+    A crash of one node that ends the others too counts once.
+
+    Args:
+        pods: Those that are there; of a node that was replaced perhaps several.
+        told: What conditions say of failures, which stays when pods are gone.
+    """
+    runs: dict[int, dict[int, int]] = {}
+    for pod in pods:
+        if (rank := rank_of(pod)) is not None:
+            statuses = [each for each in container_statuses(pod) if each.get("name") == NODE]
+            of_attempt = runs.setdefault(restart_attempt(pod), {})
+            of_attempt[rank] = of_attempt.get(rank, 0) + 1 + sum(each.get("restartCount") or 0 for each in statuses)
+    restarts = {attempt: max(of_nodes.values()) - 1 for attempt, of_nodes in runs.items()}
+    for attempt, restart in _ATTEMPT.findall(told):
+        restarts[int(attempt)] = max(restarts.get(int(attempt), 0), int(restart or 0))
+    return max(restarts, default=0) + sum(restarts.values())
 
 
 def last_run(container: JsonObject) -> int:

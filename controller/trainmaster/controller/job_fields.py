@@ -6,16 +6,26 @@ cluster, Trainmaster's or another's, have let in: what has not the shape that it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, TRAINJOB_KIND
-from trainmaster.runtime.jobs.constants import SUCCEEDED
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
+from trainmaster.controller.container_failures import restarts_of
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED, TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 QUEUE_LABEL: Final = "kueue.x-k8s.io/queue-name"
 """A job that has it is suspended and resumed by Kueue."""
+
+PRECEDENCE: Final = (
+    COMPLETE, SUCCEEDED, FAILED, BLOCKED, SUSPENDED, CONTAINER_FAILED, RESTARTING, WAITING, RUNNING, CREATED,
+    PLUGIN_SKIPPED,
+)  # fmt: skip
+"""The conditions of jobs of both APIs, the one that matters most first: an end is final, and a problem wants its owner,
+also while the job is suspended and would not show it. The first of them that holds is the state of a job.
+"""
 
 ENDS: Final = (COMPLETE, SUCCEEDED, FAILED)
 """The conditions of a job that has ended."""
@@ -151,10 +161,16 @@ class JobFields:
             text(reported.get("lastUpdatedTime")),
         )
 
-    def restarts(self, jobset: JsonObject) -> int:
-        """Return how often it was restarted, as it and its JobSet tell; that is empty if there is none."""
-        of_replicas = sum(number(each.get("restarts")) for each in self.replicas)
-        return max(number(mapping(jobset.get("status")).get("restarts")), of_replicas)
+    def restarts(self, jobset: JsonObject, pods: Iterable[JsonObject] = ()) -> int:
+        """Return how often the training was started again, as the job, its JobSet (empty: none) and its pods tell.
+
+        Of jobs of `kubeflow.org/v1` the restarts of all pods count, where the job has a limit of them.
+        """
+        if not self.is_trainjob:
+            return sum(number(each.get("restarts")) for each in self.replicas)
+        told = "\n".join(self.conditions.get(each, {}).get("message", "") for each in (FAILED, CONTAINER_FAILED))
+        noted = [number(mapping(each).get("restarts")) for each in (self.status, jobset.get("status"))]
+        return max(*noted, restarts_of(pods, told))
 
     def pod_sets(self, jobset: JsonObject) -> list[PodSet]:
         """Return what it asks for: a TrainJob by its JobSet, which has what its runtime says, or else by itself."""

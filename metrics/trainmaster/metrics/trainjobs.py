@@ -73,7 +73,7 @@ SUSPENSION = Histogram(
     ("runtime",), buckets=_START_BUCKETS, registry=REGISTRY,
 )  # fmt: skip
 RESTARTS = Counter(
-    "trainmaster_trainjob_restarts_total", "Times that the JobSet of a TrainJob was restarted as a whole, by cause",
+    "trainmaster_trainjob_restarts_total", "Times that the training of a TrainJob was started again, by cause",
     ("cause", "exit_class", "runtime"), registry=REGISTRY,
 )  # fmt: skip
 FAILURES = Counter(

@@ -108,3 +108,25 @@ async def test_where_nothing_is_known_of_a_manager_none_is_watched(monkeypatch: 
     told: list[str] = []
     await cluster.watch_manager(cast("KubeClient", Answers((404, {}))), report=told.append)
     assert told == []
+
+
+def test_a_directory_below_has_the_cluster_of_the_nearest_one_above(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("TRAINMASTER_HOME", raising=False)
+    below = tmp_path / "project" / "scripts"
+    below.mkdir(parents=True)
+    for directory in (tmp_path, tmp_path / "project"):
+        home = directory / ".trainmaster"
+        home.mkdir()
+        for name in ("kubeconfig", "cluster.json"):
+            (home / name).touch()
+    monkeypatch.chdir(below)
+    assert cluster.state_directory(None) == tmp_path / "project" / ".trainmaster"
+    # What others left above, in a directory that everybody may write to, is not ours.
+    monkeypatch.setattr("os.getuid", lambda: -1)
+    assert cluster.state_directory(None) is None
+    # That of the directory itself, or one that is named, comes first.
+    monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / ".trainmaster"))
+    assert cluster.state_directory(None) == tmp_path / ".trainmaster"

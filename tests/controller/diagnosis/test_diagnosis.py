@@ -39,8 +39,10 @@ async def test_a_container_that_fails_and_is_restarted_in_place_is_told_at_once(
 async def test_when_all_ranks_are_ready_again_the_condition_is_gone() -> None:
     """A TrainJob with any condition is never running for the Kubeflow SDK."""
     world = await FailingWorld.failed()
+    assert "restarts" not in world.find("TrainJob")["status"]
     await world.report(active=1, ready=1)
     assert world.conditions == {}
+    assert world.find("TrainJob")["status"]["restarts"] == 1
     await world.clock.advance(SETTLING)
     await world.reconcile()
     assert world.conditions == {}
@@ -51,6 +53,9 @@ async def test_when_all_ranks_are_ready_again_the_condition_is_gone() -> None:
     await world.report(active=1)
     assert [line.partition(": ")[0] for line in world.told] == ["attempt 0", "attempt 0, restart 1"]
     assert len(world.events) == 2
+    assert world.find("TrainJob")["status"]["restarts"] == 1
+    await world.report(active=1, ready=1)
+    assert world.find("TrainJob")["status"]["restarts"] == 2
 
 
 async def test_the_message_of_the_end_has_the_first_failure_after_the_words_of_jobset() -> None:

@@ -245,6 +245,21 @@ def test_restarts_are_counted_when_their_cause_is_known(jobs: ObservedJobs) -> N
     assert jobs.counts(RESTARTS) == {("OutOfMemory", ""): 1, ("Unknown", ""): 3}, "or when the job is gone"
 
 
+def test_restarts_in_place_are_counted_as_well_and_those_of_the_jobset_once(jobs: ObservedJobs) -> None:
+    """The status counts them: after the failure that they follow, and when that is overcome."""
+    told = condition("ContainerFailed", "OutOfMemory", message="attempt 0: rank 0")
+    jobs.put_job()
+    jobs.put_jobset(ready=1)
+    jobs.put_job("demo", told)
+    assert jobs.counts(RESTARTS) == {}
+    jobs.put_job("demo", told, status={"restarts": 2})
+    jobs.put_job(status={"restarts": 3})
+    assert jobs.counts(RESTARTS) == {("OutOfMemory", ""): 3}
+    jobs.put_jobset(restarts=4, ready=1)
+    jobs.put_job(status={"restarts": 4})
+    assert jobs.counts(RESTARTS) == {("OutOfMemory", ""): 3, ("Unknown", ""): 1}
+
+
 def test_a_jobset_that_was_made_again_starts_to_count_anew(jobs: ObservedJobs) -> None:
     jobs.put_job()
     jobs.put_jobset(restarts=2, ready=1)

@@ -244,6 +244,7 @@ NEW: dict[str, dict[str, dict[str, Any]]] = {
         "spec.trainer.resourceClaimsPerNode[].containerNames[]": {"type": "string", "minLength": 1, "maxLength": 63},
         **{f"{POD_PATCH}.resourceClaims{path}": node for path, node in CLAIMS.items()},
         "spec.ttlSecondsAfterFinished": SECONDS,
+        "status.restarts": {"type": "integer", "format": "int32", "minimum": 0},
         "status.runtimeSnapshotDigest": {"type": "string", "minLength": 1, "maxLength": 128},
     },
     **dict.fromkeys(RUNTIME_KINDS, NEW_IN_RUNTIMES),

@@ -68,7 +68,20 @@ def state_directory(kubeconfig: str | None) -> Path | None:
 
 
 def _embedded() -> str:
-    return str(Path(os.environ.get(_HOME) or ".trainmaster") / "kubeconfig")
+    """Return the kubeconfig of the embedded cluster: of this directory, or else of the nearest one above that has one.
+
+    Directories of other people are not looked into.
+    """
+    name = Path(os.environ.get(_HOME) or ".trainmaster") / "kubeconfig"
+    above = [] if os.environ.get(_HOME) else [each / name for each in Path.cwd().parents]
+    return str(next((each for each in (name, *above) if _is_ours(each)), name))
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 async def _answering(path: str) -> RestConfig | None:

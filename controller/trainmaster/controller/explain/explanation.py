@@ -96,6 +96,8 @@ class Explanation:
     """The oldest first."""
 
     unread: Sequence[Unread]
+    restarts: int = 0
+    """How often the training was started again."""
 
 
 def explain(view: JobView) -> Explanation:
@@ -114,6 +116,7 @@ def explain(view: JobView) -> Explanation:
         failed_container=_failed_container(view),
         timeline=timeline(view),
         unread=view.unread,
+        restarts=view.restarts(next(iter(view.jobsets or ()), {}), view.pods or ()),
     )
 
 

@@ -20,6 +20,7 @@ from trainmaster.controller.container_failures import (
 )
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.view import JobView, role_of
+from trainmaster.controller.job_fields import mapping, number
 from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION
 from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
@@ -177,8 +178,7 @@ def _wanted_replicas(view: JobView) -> Iterator[tuple[str, int]]:
     for field, value in view.spec.items():
         if field.endswith("ReplicaSpecs") and isinstance(value, dict):
             for replica_type, spec in value.items():
-                replicas = (spec or {}).get("replicas")
-                yield replica_type.lower(), 1 if replicas is None else int(replicas)
+                yield replica_type.lower(), number(mapping(spec).get("replicas"), 1)
 
 
 def _wanted_of(jobset: JsonObject) -> Iterator[tuple[str, int]]:

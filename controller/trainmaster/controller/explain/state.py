@@ -1,4 +1,8 @@
-"""In which state a job is, in one word, from its conditions and its pods, since when, and a few words more. Pure."""
+"""In which state a job is, in one word, from its conditions and its pods, since when, and a few words more. Pure.
+
+The word that people read is the type of the condition that counts, as the column State of `kubectl get` has it. Only
+where no condition says anything the pods decide. Commands, the web page and the history have it from here.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, PLUGIN_SKIPPED, WAITING
 from trainmaster.controller.explain.cause import Question
 from trainmaster.controller.explain.findings import parse_time
 from trainmaster.controller.explain.pods import (
@@ -18,8 +24,9 @@ from trainmaster.controller.explain.pods import (
     wanted_pods,
 )
 from trainmaster.controller.explain.view import JobView, condition_since
-from trainmaster.runtime.api.constants import FAILED
-from trainmaster.runtime.jobs.constants import RESTARTING, RUNNING, SUSPENDED
+from trainmaster.controller.job_fields import PRECEDENCE, conditions_of, number
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED, TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import CREATED, RESTARTING, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -62,15 +69,40 @@ class JobState:
     """A state."""
 
     state: State
+    """By which one asks why."""
+
     since: datetime | None
     """Since when it is in it; None if nobody knows."""
 
     detail: str = ""
     """A few words more, for instance how many of its pods run."""
 
+    word: str = ""
+    """What people read: one of `WORDS`."""
+
+
+WORDS: Final = (
+    State.RUNNING.value, WAITING, CREATED, BLOCKED, CONTAINER_FAILED, RESTARTING, PLUGIN_SKIPPED, SUSPENDED,
+    State.TERMINATING.value, COMPLETE, SUCCEEDED, FAILED, State.DELETED.value,
+)  # fmt: skip
+"""All words for states of jobs of both APIs."""
+
 
 def state_of(view: JobView) -> JobState:
     """Return the state of a job."""
+    found = _state_of(view)
+    told = next((each for each in PRECEDENCE if each in view.conditions), None)
+    if told is None or found.state in (State.DELETED, State.TERMINATING):
+        return replace(found, word=found.state.value)
+    return replace(found, word=told)
+
+
+def word_of_end(kind: str, result: str) -> str:
+    """Return the word for the state of a job that is over, by its kind and the result that the history has."""
+    return COMPLETE if (kind, result) == (TRAINJOB_KIND, SUCCEEDED) else result
+
+
+def _state_of(view: JobView) -> JobState:
     if view.is_deleted:
         return JobState(State.DELETED, None)
     conditions = view.conditions
@@ -99,13 +131,13 @@ def _words_of(condition: JsonObject) -> str:
 
 
 def _active(view: JobView) -> JobState:
+    if view.pods is None:
+        return _by_conditions(view)
     pods = current_pods(view)
     good = [pod for pod in pods if is_running(pod) or has_succeeded(pod)]
     wanted = wanted_pods(view)
     total = max(len(pods), sum(wanted.values())) if wanted is not None else len(pods)
     detail = f"{len(good)} of {total} pods run" if total else "it has no pods yet"
-    if view.pods is None:
-        return _by_conditions(view)
     if view.has_more_pods and len(good) == len(pods):
         return replace(_by_conditions(view), detail=f"{len(pods)} pods run, and there are more")
     if pods and len(good) == total:
@@ -131,8 +163,9 @@ def _by_conditions(view: JobView) -> JobState:
     for condition_type, state in ((RESTARTING, State.RESTARTING), (RUNNING, State.RUNNING)):
         if condition_type in view.conditions:
             return JobState(state, condition_since(view.conditions[condition_type]))
-    ready = bool(view.parts) and all((each.get("ready") or 0) + (each.get("succeeded") or 0) > 0 for each in view.parts)
-    return JobState(State.RUNNING if ready else State.WAITING, None if ready else _waits_since(view))
+    ready = [number(each.get("ready")) + number(each.get("succeeded")) > 0 for each in view.parts]
+    runs = bool(ready) and all(ready)
+    return JobState(State.RUNNING if runs else State.WAITING, None if runs else _waits_since(view))
 
 
 def has_run(view: JobView, pods: Sequence[JsonObject]) -> bool:
@@ -154,7 +187,7 @@ def _last_failure(view: JobView) -> datetime | None:
 
 def _waits_since(view: JobView) -> datetime | None:
     """Return since when a job waits: its creation, or the end of its last suspension."""
-    for condition in view.status.get("conditions") or ():
-        if condition.get("type") == SUSPENDED and condition.get("status") == "False":
+    for condition in conditions_of(view.object):
+        if condition["type"] == SUSPENDED and condition["status"] == "False":
             return condition_since(condition) or view.created
     return view.created

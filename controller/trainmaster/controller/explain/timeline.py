@@ -21,7 +21,7 @@ from trainmaster.controller.container_failures import (
 from trainmaster.controller.explain.findings import Event, ObjectReference, parse_time, reference_to
 from trainmaster.controller.explain.pods import condition_of
 from trainmaster.controller.explain.view import JobView, role_of
-from trainmaster.controller.job_fields import ENDS
+from trainmaster.controller.job_fields import ENDS, conditions_of
 from trainmaster.runtime.api.constants import DEADLINE_EXCEEDED_REASON, FAILED
 from trainmaster.runtime.jobs.constants import RESTARTING, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
@@ -111,7 +111,7 @@ def _by_attempt(objects: Iterable[JsonObject]) -> list[tuple[int, list[JsonObjec
 
 
 def _conditions(view: JobView) -> Iterator[Moment]:
-    for condition in view.status.get("conditions") or ():
+    for condition in conditions_of(view.object):
         at, kind, holds = (
             parse_time(condition.get("lastTransitionTime")),
             condition.get("type"),

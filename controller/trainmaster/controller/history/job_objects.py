@@ -16,7 +16,6 @@ from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
 _EXIT_CODE: Final = re.compile(r"\bexit code:? (\d{1,3})\b")
-_RESTART: Final = re.compile(r"attempt (\d{1,6})(?:, restart (\d{1,6}))?: ")
 
 
 def record_of(
@@ -39,11 +38,6 @@ def record_of(
     pod_sets = fields.pod_sets(jobset)
     told = "\n".join(each.get("message", "") for each in conditions if each["type"] in (FAILED, CONTAINER_FAILED))
     exit_codes = _EXIT_CODE.findall(told)
-    restarts = max(
-        fields.restarts(jobset),
-        *(int(attempt) + int(restart or 0) for attempt, restart in _RESTART.findall(told)),
-        0,
-    )
     return bounded(
         JobRecord(
             uid=fields.uid,
@@ -62,7 +56,7 @@ def record_of(
             cause=(cause_of(fields.conditions) or "") if has_failed else "",
             message=end.get("message", ""),
             exit_code=int(exit_codes[0]) if exit_codes and has_failed else None,
-            restarts=restarts,
+            restarts=fields.restarts(jobset),
             samples=[*filter(None, [progress_of(job)])],
             suspensions=sum(each["type"] == v1.SUSPENDED and each["status"] == "True" for each in conditions),
             timeline=list(_timeline(metadata, conditions, started)),

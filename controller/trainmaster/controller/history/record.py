@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from trainmaster.controller.explain.state import word_of_end
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -117,6 +118,11 @@ class JobRecord:
     def has_ended(self) -> bool:
         """Whether it is part of the history; until then it is kept for what only those see who watch it."""
         return bool(self.result)
+
+    @property
+    def state(self) -> str:
+        """The word for its state, as everywhere; empty while it has not ended."""
+        return word_of_end(self.kind, self.result)
 
     @property
     def is_final(self) -> bool:

@@ -32,7 +32,7 @@ from trainmaster.controller.job_metrics.job_state import (
     reached,
     state_of,
 )
-from trainmaster.controller.job_metrics.trainjob_facts import UNKNOWN, TrainJobFacts, read_trainjob
+from trainmaster.controller.job_metrics.trainjob_facts import UNKNOWN, Failure, TrainJobFacts, read_trainjob
 from trainmaster.controller.job_metrics.workload_facts import (
     Demand,
     KnownWorkloads,
@@ -85,7 +85,7 @@ class _Job:
     """Whether it was created suspended, and has been ever since."""
 
     workload: str = ""
-    """The UID of the JobSet whose restarts are known."""
+    """The UID of the JobSet that is known."""
 
     restarts: int = 0
     uncounted_restarts: int = 0
@@ -144,13 +144,15 @@ class TrainJobObserver:
         if job is not None and job.known == facts:
             return
         is_known, workload = self._is_known(change), _owned(self._workloads.get(key), facts)
+        failure = facts.failure
         if job is None:
             job = self._jobs[key] = _Job(tuple(facts))
             if is_known:
                 job.reached = perhaps_reached(facts, workload)
         else:
+            failure = failure or job.facts.failure  # what has just been overcome is why it was started again
             job.known = tuple(facts)
-        self._update(key, job, facts, workload, is_known=is_known)
+        self._update(key, job, facts, workload, failure, is_known=is_known)
 
     def on_workload_event(self, change: Delta) -> None:
         """Handle an event of a JobSet."""
@@ -166,14 +168,21 @@ class TrainJobObserver:
             workload = _owned(facts, job_facts)
             if is_known and known is None:
                 job.reached |= perhaps_reached(job_facts, workload)
-            self._update(key, job, job_facts, workload, is_known=is_known)
+            self._update(key, job, job_facts, workload, job_facts.failure, is_known=is_known)
 
     def _is_known(self, change: Delta) -> bool:
         """Whether what an event shows was there before this process had to count it."""
         return not self._leads or change.initial
 
     def _update(
-        self, key: str, job: _Job, facts: TrainJobFacts, workload: WorkloadFacts | None, *, is_known: bool
+        self,
+        key: str,
+        job: _Job,
+        facts: TrainJobFacts,
+        workload: WorkloadFacts | None,
+        failure: Failure | None,
+        *,
+        is_known: bool,
     ) -> None:
         runtimes = self._metrics.runtimes
         # Only names of which something was built: a name that somebody misspelt takes no place.
@@ -185,10 +194,9 @@ class TrainJobObserver:
             self._observe(key, facts, workload, runtime, news)
         if facts.wants_suspend or facts.suspended or job.suspended_since is not None or job.never_resumed:
             self._follow_suspension(key, job, facts, runtime, is_known=is_known)
-        if workload is not None and (workload.restarts != job.restarts or workload.uid != job.workload):
-            self._follow_restarts(job, workload, is_known=is_known)
-        if job.uncounted_restarts and (facts.failure or facts.end or (workload is not None and workload.is_ready)):
-            self._count_restarts(key, job, facts, runtime)
+        self._follow_restarts(job, facts, workload, is_known=is_known)
+        if job.uncounted_restarts and (failure or facts.end or (workload is not None and workload.is_ready)):
+            self._count_restarts(key, job, facts, failure, runtime)
         self._recount(job, facts, workload, runtime)
 
     def _observe(
@@ -224,18 +232,21 @@ class TrainJobObserver:
             job.never_resumed = False  # it was resumed before anybody noted that it was suspended
 
     @staticmethod
-    def _follow_restarts(job: _Job, workload: WorkloadFacts, *, is_known: bool) -> None:
-        if job.workload != workload.uid:
-            job.workload, job.restarts = workload.uid, 0
-        more = workload.restarts - job.restarts
-        job.restarts = workload.restarts
-        if more > 0 and not is_known:
-            job.uncounted_restarts += more
+    def _follow_restarts(job: _Job, facts: TrainJobFacts, workload: WorkloadFacts | None, *, is_known: bool) -> None:
+        """Follow the count of the status, and of the JobSet, which is ahead of it; another JobSet counts anew."""
+        restarts = facts.restarts
+        if workload is not None:
+            if job.workload != workload.uid:
+                job.workload, job.restarts = workload.uid, min(job.restarts, restarts)
+            restarts = max(restarts, workload.restarts)
+        if restarts > job.restarts and not is_known:
+            job.uncounted_restarts += restarts - job.restarts
+        job.restarts = max(restarts, job.restarts)
 
-    def _count_restarts(self, key: str, job: _Job, facts: TrainJobFacts, runtime: str) -> None:
+    def _count_restarts(self, key: str, job: _Job, facts: TrainJobFacts, failure: Failure | None, runtime: str) -> None:
         """Count restarts by what is known of their cause; the pods tell of it a little later than the JobSet."""
-        exemplar, failure = self._exemplar(key, facts), facts.failure or UNKNOWN
-        families.count(families.RESTARTS, *failure, runtime, exemplar=exemplar, by=job.uncounted_restarts)
+        exemplar, cause = self._exemplar(key, facts), failure or UNKNOWN
+        families.count(families.RESTARTS, *cause, runtime, exemplar=exemplar, by=job.uncounted_restarts)
         job.uncounted_restarts = 0
 
     def _recount(self, job: _Job, facts: TrainJobFacts, workload: WorkloadFacts | None, runtime: str) -> None:
@@ -264,7 +275,7 @@ class TrainJobObserver:
     def _forget(self, key: str, job: _Job) -> None:
         if job.counted is not None:
             if job.uncounted_restarts:
-                self._count_restarts(key, job, job.facts, job.counted[2])
+                self._count_restarts(key, job, job.facts, job.facts.failure, job.counted[2])
             self._metrics.jobs.add(-1, *job.counted)
         self._ask(job, _NOTHING_ASKED)
         del self._jobs[key]

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.conditions import cause_of
-from trainmaster.controller.job_fields import QUEUE_LABEL
+from trainmaster.controller.job_fields import QUEUE_LABEL, number
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER, SUSPENDED
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -116,6 +116,9 @@ class TrainJobFacts(NamedTuple):
     progressed: str = ""
     """When it reported its progress last."""
 
+    restarts: int = 0
+    """How often its training was started again, as its status says."""
+
 
 def read_trainjob(raw: JsonObject) -> TrainJobFacts | None:
     """Return what counts of a TrainJob; None if it is another controller's."""
@@ -142,8 +145,9 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
     if not status:
         return TrainJobFacts(*told)
     has_jobs, progressed = bool(status.get("jobsStatus")), (status.get("trainerStatus") or {}).get("lastUpdatedTime")
+    restarts = number(status.get("restarts"))
     if not status.get("conditions"):
-        return TrainJobFacts(*told, has_jobs=has_jobs, progressed=progressed or "")
+        return TrainJobFacts(*told, has_jobs=has_jobs, progressed=progressed or "", restarts=restarts)
     conditions: dict[Any, JsonObject] = {each.get("type"): each for each in status["conditions"]}
     holding = {name: each for name, each in conditions.items() if each.get("status") == "True"}
     # The first end counts, and only one of them is ever set.
@@ -161,4 +165,5 @@ def _read(raw: JsonObject) -> TrainJobFacts | None:
         waiting=intern(holding.get(WAITING, {}).get("reason") or ""),
         has_jobs=has_jobs,
         progressed=progressed or "",
+        restarts=restarts,
     )

@@ -21,12 +21,13 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from trainmaster.controller.explain.state import WORDS
 from trainmaster.controller.history.handlers import MAX_NAMESPACES, NamespaceAccess, TooManyNamespaces
 from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.clock import Clock
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.server.filters import DelegatingAuth
-from trainmaster.controller.web.jobs import STATES, Jobs
+from trainmaster.controller.web.jobs import Jobs
 from trainmaster.controller.web.login import PATH, Login, Page, html, root_of
 from trainmaster.controller.web.pages import job_page, list_page, refusal_page
 
@@ -66,7 +67,7 @@ def add_web_handlers(app: web.Application, jobs: Jobs, auth: DelegatingAuth | No
     async def listing(request: web.Request) -> web.Response:
         namespace, state = request.query.get("namespace", ""), request.query.get("state", "")
         user = login.user(request)
-        if (state and state not in STATES) or len(namespace) > _LONGEST:
+        if (state and state not in WORDS) or len(namespace) > _LONGEST:
             return html(_absent("", f"There is no state {state!r}, or no such namespace.", user), status=400)
         notice, namespaces = "", list[str]()
         try:

@@ -12,20 +12,19 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from trainmaster.controller.conditions import BLOCKED, WAITING
 from trainmaster.controller.explain.explanation import explain
 from trainmaster.controller.explain.findings import Finding
+from trainmaster.controller.explain.state import state_of
 from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.history.job_objects import record_of
 from trainmaster.controller.history.query import Query
-from trainmaster.controller.history.record import DELETED, FAILED, SUCCEEDED, JobRecord, merged
+from trainmaster.controller.history.record import DELETED, RESULTS, SUCCEEDED, JobRecord, merged
 from trainmaster.controller.history.store import HistoryReader
-from trainmaster.controller.job_fields import JobFields, conditions_of
+from trainmaster.controller.job_fields import conditions_of
 from trainmaster.controller.kube.cache.informer import Informer
 from trainmaster.controller.kube.cache.store import split_key
 from trainmaster.controller.kube.clock import Clock
-from trainmaster.runtime.api.constants import SUSPENDED
-from trainmaster.runtime.jobs.constants import RESTARTING, RUNNING
+from trainmaster.runtime.api.constants import COMPLETE
 from trainmaster.runtime.jsontree import JsonObject, why_unreadable
 
 MOST_LIVE: Final = 1000
@@ -35,8 +34,6 @@ MOST_SHOWN: Final = 200
 _AT_ONCE: Final = 25
 _FINDINGS: Final = 3
 
-LIVE_STATES: Final = ("Running", "Waiting", SUSPENDED)
-STATES: Final = (*LIVE_STATES, SUCCEEDED, FAILED, DELETED)
 
 Workloads = Callable[[JsonObject], Iterable[JsonObject]]
 """Returns what a TrainJob became."""
@@ -48,7 +45,7 @@ class ShownJob:
 
     record: JobRecord
     state: str
-    """One of `STATES`."""
+    """One of `explain.state.WORDS`."""
 
     conditions: Sequence[JsonObject] = ()
     """As the cluster has them; of a job that is gone none."""
@@ -133,11 +130,12 @@ class Jobs:
             if job is not None and why_unreadable(job) is None:
                 shown = self._live(job, whole=False)
                 found[shown.record.uid] = shown
-        if self._reader is not None and recorded and state not in LIVE_STATES:
-            query = Query(namespaces=namespaces, result=state, limit=MOST_SHOWN + 1)
+        result = SUCCEEDED if state == COMPLETE else state
+        if self._reader is not None and recorded and result in ("", *RESULTS):
+            query = Query(namespaces=namespaces, result=result, limit=MOST_SHOWN + 1)
             for record in (await self._reader.find(query))[0]:
                 if record.uid not in found:
-                    found[record.uid] = ShownJob(record, record.result)
+                    found[record.uid] = ShownJob(record, record.state)
         chosen = [each for each in found.values() if not state or each.state == state]
         ongoing = [each for each in chosen if not each.record.has_ended]
         ended = [each for each in chosen if each.record.has_ended]
@@ -161,32 +159,19 @@ class Jobs:
             shown = self._live(live, whole=True)
             whole = shown.record if record is None else merged(record, shown.record)
             return replace(shown, record=whole)
-        return None if record is None else ShownJob(record, record.result or DELETED)
+        return None if record is None else ShownJob(record, record.state or DELETED)
 
     def _live(self, job: JsonObject, *, whole: bool) -> ShownJob:
         """Return a job of the cluster; what its workload tells only if all of it is wanted."""
         workloads = list(self._workloads(job)) if whole else []
         record = record_of(job, workloads, user_key=self._user_key)
-        conditions = conditions_of(job)
-        state = record.result or _state(JobFields(job))
+        view = JobView(job, now=self._clock.now(), jobsets=workloads or None)
+        state = state_of(view).word
         if not whole:
             return ShownJob(record, state, is_live=True)
-        findings: Sequence[Finding] = ()
-        if state != SUCCEEDED:
-            view = JobView(job, now=self._clock.now(), jobsets=workloads or None)
-            findings = explain(view).findings[:_FINDINGS]
-        return ShownJob(record, state, conditions, is_live=True, findings=findings)
+        findings = explain(view).findings[:_FINDINGS]
+        return ShownJob(record, state, conditions_of(job), is_live=True, findings=findings)
 
 
 def _keys(informer: Informer) -> list[str]:
     return informer.store.keys() if informer.has_synced else []
-
-
-def _state(job: JobFields) -> str:
-    held = job.conditions.keys()
-    if SUSPENDED in held:
-        return SUSPENDED
-    runs = any(each.get("active") or each.get("ready") for each in job.parts)
-    if held & {RUNNING, RESTARTING} or (runs and not held & {BLOCKED, WAITING}):
-        return "Running"
-    return "Waiting"

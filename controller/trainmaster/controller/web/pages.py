@@ -12,10 +12,11 @@ from urllib.parse import quote, urlencode
 
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.findings import Finding
+from trainmaster.controller.explain.state import WORDS
 from trainmaster.controller.history.record import JobRecord
 from trainmaster.controller.web.charts import charts
 from trainmaster.controller.web.html import Child, Markup, tag
-from trainmaster.controller.web.jobs import MOST_SHOWN, STATES, Listing, ShownJob
+from trainmaster.controller.web.jobs import MOST_SHOWN, Listing, ShownJob
 
 TITLE: Final = "Trainmaster"
 _EVIDENCE: Final = 5
@@ -72,7 +73,7 @@ def list_page(
         user: Whose session it is; None where nobody has to say who they are.
         notice: What cannot be shown, and why.
     """
-    counts = {each: sum(job.state == each for job in listing.jobs) for each in STATES}
+    counts = {each: sum(job.state == each for job in listing.jobs) for each in WORDS}
     summary = [
         tag("a", tag("strong", number), f" {each}", href=_query(namespace, each), class_=f"tile {each.lower()}")
         for each, number in counts.items()
@@ -124,7 +125,7 @@ def _filters(namespaces: Sequence[str], namespace: str, state: str) -> Markup:
     return tag(
         "form",
         choice("namespace", "Namespace", namespaces, namespace),
-        choice("state", "State", STATES, state),
+        choice("state", "State", WORDS, state),
         tag("button", "Show"),
         method="get",
         class_="filters",

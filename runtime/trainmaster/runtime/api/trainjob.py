@@ -298,6 +298,12 @@ class TrainJobStatus(ApiModel):
 
     trainer_status: TrainerStatus | None = None
 
+    restarts: Annotated[int | None, Schema(minimum=0)] = None
+    """How often the training was started again: as a whole, and in each attempt its node that was most often.
+
+    A crash of one node that ends the others counts once.
+    """
+
     runtime_snapshot_digest: Annotated[str, Schema(minLength=1, maxLength=128, default=None)] = ""
     """Digest of the runtime snapshot that the job is built from; another one is not used.
 

@@ -80,9 +80,9 @@ async def test_jobs_are_listed_the_last_end_first(file: Path) -> None:
     found = await history(file)
     assert (found.code, found.err) == (0, "")
     assert rows(found.out) == [
-        ["NAMESPACE", "KIND", "NAME", "RESULT", "CAUSE", "RUNTIME", "ENDED", "DURATION"],
+        ["NAMESPACE", "KIND", "NAME", "STATE", "CAUSE", "RUNTIME", "ENDED", "DURATION"],
         ["team-a", "TrainJob", "bert", "Failed", "OutOfMemory", "torch-distributed", "9h", "ago", "120m"],
-        ["team-a", "TrainJob", "mnist", "Succeeded", "-", "jax", "30h", "ago", "-"],
+        ["team-a", "TrainJob", "mnist", "Complete", "-", "jax", "30h", "ago", "-"],
         ["team-b", "TrainJob", "gone", "Deleted", "Unschedulable", "torch-distributed", "8d", "ago", "-"],
     ]
     # More columns are shown where they are asked for.
@@ -97,6 +97,7 @@ async def test_jobs_are_chosen_by_what_they_are(file: Path) -> None:
         (("-n", "team-b"), ["gone"]),
         (("--runtime", "jax"), ["mnist"]),
         (("--result", "failed"), ["bert"]),
+        (("--result", "complete"), ["mnist"]),
         (("--cause", "Unschedulable"), ["gone"]),
         (("--since", "2d"), ["bert", "mnist"]),
         (("--limit", "1"), ["bert"]),
@@ -112,7 +113,7 @@ async def test_all_that_is_recorded_of_a_job_is_told_and_nothing_that_a_terminal
     assert found.out.splitlines()[:6] == [
         "Job:          TrainJob team-a/bert",
         "UID:          0b6e64ad-9f0f-4a3e-8c5e-0123456789ab",
-        "Result:       Failed (OutOfMemory)",
+        "State:        Failed (OutOfMemory)",
         "Message:      rank 3 (pod bert-node-0-3) failed with exit code 137",
         "              second line",
         "Exit code:    137",

@@ -35,20 +35,20 @@ async def test_jobs_of_both_apis_are_in_one_table(mine: Team, tmp_path: Path) ->
         listed = rows((await mine.cli("list")).out)
         return (
             listed
-            if ["TrainJob", "busy", "Running", "2/2"] in [row[:4] for row in listed] and "Succeeded" in str(listed)
+            if ["TrainJob", "busy", "Running", "-", "2/2"] in [row[:5] for row in listed] and "Succeeded" in str(listed)
             else []
         )
 
     header, *listed = await until(settled)
     gate.touch()
-    assert header == ["KIND", "NAME", "STATE", "NODES", "RESTARTS", "AGE", "DURATION"]
-    assert [row[:5] for row in listed] == [
-        ["TrainJob", "busy", "Running", "2/2", "0"],
-        ["TrainJob", "done", "Complete", "2", "0"],
-        ["TrainJob", "held", "Suspended", "0/1", "0"],
-        ["PyTorchJob", "older", "Succeeded", "3", "0"],
+    assert header == ["KIND", "NAME", "STATE", "CAUSE", "NODES", "RESTARTS", "AGE", "DURATION"]
+    assert [row[:6] for row in listed] == [
+        ["TrainJob", "busy", "Running", "-", "2/2", "0"],
+        ["TrainJob", "done", "Complete", "-", "2", "0"],
+        ["TrainJob", "held", "Suspended", "-", "0/1", "0"],
+        ["PyTorchJob", "older", "Succeeded", "-", "3", "0"],
     ]
-    assert [row[6] == "-" for row in listed] == [False, False, True, False]
+    assert [row[7] == "-" for row in listed] == [False, False, True, False]
 
     everywhere = rows((await mine.cli("list", "-A")).out)
     assert everywhere[0][0] == "NAMESPACE"
@@ -72,7 +72,7 @@ async def test_restarts_are_counted(mine: Team, tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     await mine.submit("stubborn", f"echo x >> {runs}; [ $(wc -l < {runs}) = 3 ]", on=IN_PLACE)
     await mine.condition("stubborn", "Complete")
-    assert rows((await mine.cli("list")).out)[1][:5] == ["TrainJob", "stubborn", "Complete", "1", "2"]
+    assert rows((await mine.cli("list")).out)[1][:6] == ["TrainJob", "stubborn", "Complete", "-", "1", "2"]
 
 
 async def test_an_empty_namespace_and_what_may_not_be_read_are_told(quiet: tuple[Team, FaultyCluster]) -> None:
@@ -81,13 +81,20 @@ async def test_an_empty_namespace_and_what_may_not_be_read_are_told(quiet: tuple
     done = await team.cli("list")
     assert (done.code, done.out) == (0, "")
     assert done.err == "no jobs in namespace research; -A shows those of all namespaces\n"
-    # Without pods and workloads the table is poorer; without TrainJobs there is none.
+    # What is chosen by words may be none of those that are there.
     await team.submit("alone", "true", nodes=3)
+    assert rows((await team.cli("list", "--filter", "WAITING alone")).out)[1][:3] == ["TrainJob", "alone", "Waiting"]
+    assert (await team.cli("list", "--filter", "waiting", "-o", "name")).out == "trainjob.trainer.kubeflow.org/alone\n"
+    done = await team.cli("list", "--filter", "failed")
+    assert (done.out, done.err.partition(";")[0]) == (
+        "", "no jobs in namespace research with all of 'failed' in name, kind, state or cause"
+    )  # fmt: skip
+    # Without pods and workloads the table is poorer; without TrainJobs there is none.
     refusal = Refuse(403, message='pods is forbidden: User "eve" cannot list resource "pods"')
     with cluster.faults.add(refusal, verb="list", resource="pods"):
         done = await team.cli("list")
     assert done.code == 0
-    assert rows(done.out)[1][:5] == ["TrainJob", "alone", "Pending", "0/3", "0"]
+    assert rows(done.out)[1][:6] == ["TrainJob", "alone", "Waiting", "-", "0/3", "0"]
     assert done.err.startswith("warning: pods cannot be read, so that nodes and times are unknown: 403 Forbidden: pods")
     refusal = Refuse(403, message='trainjobs is forbidden: User "eve" cannot list resource "trainjobs"')
     with cluster.faults.add(refusal, verb="list", resource="trainjobs"):
@@ -101,7 +108,7 @@ async def test_without_a_cluster_nothing_is_started(tmp_path: Path) -> None:
     done = await trainmaster("list", cwd=tmp_path)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        f"trainmaster: no cluster: $KUBECONFIG is not set, and no embedded one runs in {tmp_path}\n"
+        f"trainmaster: no cluster: $KUBECONFIG is not set, and no embedded one runs in {tmp_path}, or above\n"
         "trainmaster:   what next: name one with --kubeconfig, go to the directory in which one runs, or start one "
         "here: trainmaster cluster up --detach\n"
     )
@@ -161,3 +168,13 @@ async def test_several_are_deleted_and_one_that_is_missing_keeps_nobody(both: tu
     assert "deleted; it stays until who wrote its finalizers is done: example.com/queue" in done.err
     await team.client.patch(TRAINJOBS, team.name, "kept", {"metadata": {"finalizers": None}})
     assert [each["metadata"]["name"] for each in (await team.client.list(TRAINJOBS))["items"]] == ["mine"]
+    # All of a namespace go with --all, which nobody writes beside names; one word of the two has to be there.
+    for words in ((), ("mine", "--all")):
+        done = await team.cli("delete", *words, code=2)
+        assert done.err == (
+            "trainmaster: delete which jobs? name some, or write --all for those of the namespace; not both\n"
+        )
+    await team.submit_v1("PyTorchJob", "four", {"Worker": (1, ["true"])})
+    done = await team.cli("delete", "--all", code=0)
+    assert done.err.splitlines() == ["PyTorchJob research/four deleted", "TrainJob research/mine deleted"]
+    assert (await team.cli("delete", "--all", code=0)).err == "no jobs in namespace research\n"

@@ -11,7 +11,7 @@ from support.stack import api_server
 from support.team import Team
 
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
-from trainmaster.controller.cli.jobs.rows import human_duration, table
+from trainmaster.controller.cli.jobs.rows import human_duration, rows_of, table
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.resources import NAMESPACES, Resource
@@ -77,8 +77,8 @@ def test_a_job_that_says_nothing_is_listed_as_well() -> None:
     job = Job({"metadata": metadata}, Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True))
     now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
     assert not job.is_suspended
-    lines = table([job], pods=[], jobsets=[], now=now, namespaces=True)
-    assert lines[1].split() == ["team", "PyTorchJob", "bare", "Pending", "0/0", "0", "60s", "-"]
+    lines = table(rows_of([job], pods=[], jobsets=[], now=now), now=now, namespaces=True)
+    assert lines[1].split() == ["team", "PyTorchJob", "bare", "Waiting", "-", "0/0", "0", "60s", "-"]
 
 
 @pytest.mark.parametrize("odd", [None, "odd", 7, ["odd"], {"Worker": "odd"}, {"Worker": {"replicas": None}}])
@@ -88,7 +88,9 @@ def test_a_job_whose_fields_have_other_shapes_is_listed_as_well(odd: object) -> 
     status = {"conditions": odd, "jobsStatus": odd, "replicaStatuses": odd, "trainerStatus": odd}
     spec = {"trainer": odd, "runPolicy": odd, "pytorchReplicaSpecs": odd}
     v1 = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
-    jobs = [Job({"metadata": metadata, "spec": spec, "status": status}, kind) for kind in (TRAINJOBS, v1)]
-    jobs += [Job({"metadata": metadata, "spec": odd, "status": odd}, kind) for kind in (TRAINJOBS, v1)]
-    lines = table(jobs, pods=[], jobsets=[], now=datetime(2026, 1, 1, 0, 1, tzinfo=UTC), namespaces=False)
-    assert [line.split()[:3] for line in lines[1:]] == [[job.kind, "odd", "Pending"] for job in jobs]
+    kinds = [({"kind": kind.kind, "metadata": metadata}, kind) for kind in (TRAINJOBS, v1)]
+    jobs = [Job({**obj, "spec": spec, "status": status}, kind) for obj, kind in kinds]
+    jobs += [Job({**obj, "spec": odd, "status": odd}, kind) for obj, kind in kinds]
+    now = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+    lines = table(rows_of(jobs, pods=[], jobsets=[], now=now), now=now, namespaces=False)
+    assert [line.split()[:3] for line in lines[1:]] == [[job.kind, "odd", "Waiting"] for job in jobs]

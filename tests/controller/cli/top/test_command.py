@@ -35,17 +35,17 @@ async def test_once_and_for_programs(both: tuple[Team, FaultyCluster]) -> None:
         assert "nodes    not known" in lines
         assert any(line.startswith("not read: nodes: no permission to list it; grant") for line in lines)
         assert any(line.startswith("not read: pytorchjobs.kubeflow.org: no permission") for line in lines)
-        assert lines[-1].split()[:4] == ["TrainJob", "mnist", "Pending", "0/2"]
+        assert lines[-1].split()[:4] == ["TrainJob", "mnist", "Waiting", "0/2"]
 
     await team.submit("llama", "true")
     by_name = json.loads((await team.cli("top", "-o", "json", "--sort", "name")).out)
     assert [job["name"] for job in by_name["jobs"]] == ["llama", "mnist"]
-    told = json.loads((await team.cli("top", "-A", "-o", "json", "--filter", "MNI waiting")).out)
+    told = json.loads((await team.cli("top", "-A", "-o", "json", "--filter", "MNI running")).out)
     assert told["jobs"] == []  # words are looked for in states, which this one is not
-    told = json.loads((await team.cli("top", "-A", "-o", "json", "--filter", "MNI pending")).out)
+    told = json.loads((await team.cli("top", "-A", "-o", "json", "--filter", "MNI waiting")).out)
     assert told["namespace"] is None
     (job,) = told["jobs"]
-    assert (job["name"], job["state"], job["attention"], job["wantedNodes"]) == ("mnist", "Pending", "waiting", 2)
+    assert (job["name"], job["state"], job["attention"], job["wantedNodes"]) == ("mnist", "Waiting", "waiting", 2)
     assert told["nodes"] == []
     assert told["unread"] == []
     assert told["managersNote"].startswith("none is installed")
@@ -81,8 +81,6 @@ async def test_an_embedded_cluster_tells_of_its_manager(cluster_home: Path, tmp_
     told = json.loads((await trainmaster("top", "-o", "json", "--kubeconfig", str(kubeconfig), cwd=tmp_path)).out)
     (manager,) = told["managers"]
     assert (manager["name"], manager["ready"], manager["leads"]) == ("embedded", True, True)
-    assert manager["metricsUnreadable"] == ""
-    assert manager["reconciles"] >= 0
     (node,) = told["nodes"]
     assert node["status"] == "Ready"
 
@@ -99,7 +97,7 @@ async def test_on_a_terminal_it_is_a_screen_that_follows_the_cluster(both: tuple
 
             await until(seen)
 
-        await shows("mnist  Pending")
+        await shows("mnist  Waiting")
         status = {"progressPercentage": 40, "estimatedRemainingSeconds": 90, "lastUpdatedTime": "2026-01-01T00:00:00Z"}
         await team.client.patch(
             TRAINJOBS, team.name, "mnist", {"status": {"trainerStatus": status}}, subresource="status"

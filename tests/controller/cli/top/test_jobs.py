@@ -7,17 +7,16 @@ from typing import Any
 from support.top import NOW, ago, top_job
 
 from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.jobs.rows import Trouble, trouble_of
 from trainmaster.controller.cli.top.job_table import (
     ASK_AGAIN,
     Attention,
     JobTable,
     Order,
     TopJob,
-    Trouble,
     attention,
     matching,
     ordered,
-    trouble_of,
 )
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.kube.cache.store import Store
@@ -33,10 +32,10 @@ JOBS = (
     top_job("newer-failure", "Failed", age=9000, ended=50),
     top_job("runs", age=50, percentage=40),
     top_job("runs-longer", age=500, restarts=2, percentage=90),
-    top_job("waits", "Pending", age=30),
+    top_job("waits", "Waiting", age=30),
     top_job("waits-longer", "Created", kind="TFJob", age=300),
     top_job("held", "Suspended", trouble="Suspended"),
-    top_job("stuck", "Pending", trouble="Unschedulable", age=100),
+    top_job("stuck", "Waiting", trouble="Unschedulable", age=100),
     top_job("limps", restarts=1, trouble="ContainerFailed", age=200),
 )
 
@@ -64,7 +63,7 @@ def test_other_orders() -> None:
 
 
 def test_a_filter_looks_at_all_that_is_shown() -> None:
-    found = {"": len(JOBS), "failure": 3, "FAILURE outofmemory": 2, "tfjob": 1, "team/runs": 2, "pending": 2, "none": 0}
+    found = {"": len(JOBS), "failure": 3, "FAILURE outofmemory": 2, "tfjob": 1, "team/runs": 2, "waiting": 2, "none": 0}
     assert {text: len(matching(JOBS, text)) for text in found} == found
 
 
@@ -100,8 +99,8 @@ def test_a_condition_is_told_by_the_cause_that_explain_gives_it_or_as_it_is() ->
         ((FAILED,), "FailedJobs", FAILED[2]),
         ((("Failed", "OddReason", "too long\na story"),), "OddReason", "too long a story"),
         ((("Suspended", "Suspended", "TrainJob is suspended"),), "Suspended", "TrainJob is suspended"),
-        ((("Odd", "", ""),), "Odd", "Odd"),
-        ((("Odd", "R", "\x1b[2Jclear\x07 \tthe screen"),), "R", "clear the screen"),
+        ((("PluginSkipped", "", ""),), "PluginSkipped", "PluginSkipped"),
+        ((("PluginSkipped", "R", "\x1b[2Jclear\x07 \tthe screen"),), "R", "clear the screen"),
     ):
         assert trouble(job(*conditions)) == Trouble(cause, text)
     for known, named in (
@@ -198,7 +197,7 @@ async def test_of_many_all_are_shown_at_once_and_explained_little_by_little_the_
     cluster = Cluster(second_per_look=0.03)
     for number in range(30):
         cluster.put(f"failed-{number:02}", "Failed", ended=100 + number)
-    cluster.put("goes-on", "Odd")
+    cluster.put("goes-on", "PluginSkipped")
     await cluster.table.bring_up_to_date(NOW)
     assert len(cluster.rows) == 31
     assert cluster.explained[:3] == ["failed-00", "failed-01", "failed-02"]
@@ -212,12 +211,12 @@ async def test_of_many_all_are_shown_at_once_and_explained_little_by_little_the_
 
 async def test_what_is_known_of_a_job_is_shown_until_it_is_explained_anew() -> None:
     cluster = Cluster()
-    cluster.put("odd", "Odd")
+    cluster.put("odd", "PluginSkipped")
     await cluster.table.bring_up_to_date(NOW)
     cluster.second_per_look = 1.0
     for number in range(5):
-        cluster.put(f"later-{number}", "Odd")
-    cluster.put("odd", "Odd")
+        cluster.put(f"later-{number}", "PluginSkipped")
+    cluster.put("odd", "PluginSkipped")
     await cluster.table.bring_up_to_date(NOW)
     assert "odd" in cluster.explained
     cluster.put("odd", "Complete")

@@ -20,7 +20,7 @@ import asyncio, sys
 from support.top import snapshot, top_job
 from trainmaster.controller.cli.top.live import LiveView
 
-JOBS = [top_job("mnist"), top_job("stuck", "Pending", trouble="Unschedulable")]
+JOBS = [top_job("mnist"), top_job("stuck", "Waiting", trouble="Unschedulable")]
 JOBS += [top_job(f"job-{number}") for number in range(30)]
 looks = 0
 
@@ -28,7 +28,7 @@ async def look():
     global looks
     looks += 1
     if "hostile" in sys.argv:
-        JOBS[1:] = [top_job("odd\\x9b2J", "Pending\\x1b[2J", trouble="Trouble\\x1b]0;PWN\\x07\\u202e")]
+        JOBS[1:] = [top_job("odd\\x9b2J", "Waiting\\x1b[2J", trouble="Trouble\\x1b]0;PWN\\x07\\u202e")]
     if "crash" in sys.argv and looks > 2:
         raise RuntimeError("a defect")
     print("a line on standard error", file=sys.stderr)

@@ -1,153 +1,14 @@
-"""The replicas of the manager with their metrics, and the nodes with what is asked of them."""
+"""The replicas of the manager, and the nodes with what is asked of them."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 from support.top import NOW, ago, node, node_object, pod_on
 
-from trainmaster.controller.cli.top.managers import (
-    INTERVAL,
-    REFUSED_FOR,
-    ManagerMetrics,
-    ManagerReader,
-    managers_of,
-    parse,
-    read_pod,
-    read_url,
-)
+from trainmaster.controller.cli.top.managers import managers_of
 from trainmaster.controller.cli.top.node_usage import PodRequests, node_usage, total, trimmed_pod
-from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import RestConfig
 from trainmaster.runtime.jsontree import JsonObject
-
-TEXT = """\
-# HELP workqueue_depth Keys
-# TYPE workqueue_depth gauge
-workqueue_depth{controller="trainjob_controller",name="trainjob_controller",priority="0"} 2.0
-workqueue_depth{controller="trainjob_controller",name="trainjob_controller",priority="-100"} 40.0
-# TYPE controller_runtime_reconcile_total counter
-controller_runtime_reconcile_total{controller="trainjob_controller",result="error"} 3.0
-controller_runtime_reconcile_total{controller="trainjob_controller",result="success"} 97.0
-# TYPE controller_runtime_reconcile_errors_total counter
-controller_runtime_reconcile_errors_total{controller="trainjob_controller"} 3.0
-controller_runtime_reconcile_errors_created 5.0
-process_cpu_seconds_total 1.0
-"""
-METRICS = ManagerMetrics(queue_depth=42, reconciles=100, reconcile_errors=3)
-
-
-def status(reason: str, code: int, message: str) -> web.Response:
-    body = {"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message}
-    return web.json_response(body, status=code)
-
-
-class Proxies:
-    """An API server that has proxies to pods and nothing else."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, web.Response] = {}
-        """By scheme, name and port, as paths have them."""
-
-        self.asked: list[str] = []
-
-    async def handle(self, request: web.Request) -> web.Response:
-        self.asked.append(pod := request.match_info["pod"])
-        return self.answers.get(pod) or web.Response(status=502, text="tls: first record does not look like TLS")
-
-
-@pytest.fixture
-async def proxies() -> AsyncIterator[tuple[Proxies, KubeClient]]:
-    made = Proxies()
-    app = web.Application()
-    app.add_routes([web.get("/api/v1/namespaces/kubeflow-system/pods/{pod}/proxy/metrics", made.handle)])
-    async with TestServer(app) as server:
-        config = RestConfig(server=str(server.make_url("/")).rstrip("/"))
-        async with KubeClient(config, user_agent="test", tries=1) as client:
-            yield made, client
-
-
-def pod(**port: Any) -> JsonObject:
-    ports = [{"name": "health", "containerPort": 8081}, *([port] if port else [])]
-    return {
-        "metadata": {"name": "manager-1", "namespace": "kubeflow-system"},
-        "spec": {"containers": [{"name": "manager", "ports": ports}]},
-    }
-
-
-async def test_the_port_that_is_named_so_is_asked_or_one_without_tls(proxies: tuple[Proxies, KubeClient]) -> None:
-    server, client = proxies
-    server.answers["https:manager-1:8444"] = web.Response(text=TEXT)
-    assert await read_pod(client, pod(name="metrics", containerPort=8444)) == METRICS
-    assert server.asked == ["https:manager-1:8444"]
-    server.asked.clear()
-    server.answers["http:manager-1:8080"] = web.Response(text=TEXT)
-    assert await read_pod(client, pod()) == METRICS
-    assert server.asked == ["https:manager-1:8443", "http:manager-1:8080"]
-
-
-async def test_a_refusal_is_told_with_what_is_missing(proxies: tuple[Proxies, KubeClient]) -> None:
-    server, client = proxies
-    for answer, told in (
-        (status("Forbidden", 403, "no"), "grant the verb get on pods/proxy in namespace kubeflow-system"),
-        (web.Response(status=401, text="Unauthorized\n"), "the manager asks who reads them (metrics.auth)"),
-        (web.Response(status=403, text="Authorization denied"), "the manager asks who reads them"),
-    ):
-        server.asked.clear()
-        server.answers["https:manager-1:8443"] = answer
-        assert told in str(await read_pod(client, pod()))
-        assert server.asked == ["https:manager-1:8443"]
-
-
-async def test_what_else_may_come_is_told(proxies: tuple[Proxies, KubeClient]) -> None:
-    server, client = proxies
-    server.answers["http:manager-1:8080"] = status("NotImplemented", 501, "no proxy")
-    assert await read_pod(client, pod()) == "no proxy"
-    server.answers["http:manager-1:8080"] = web.Response(text="<html>a login page</html>")
-    assert await read_pod(client, pod()) == "it has no metrics of a controller"
-    server.answers.clear()
-    assert "does not look like TLS" in str(await read_pod(client, pod()))
-    # A text that is cut is told.
-    assert str(parse('workqueue_depth{controller="trainjob')).startswith("its metrics cannot be read")
-
-
-async def test_who_refuses_is_not_asked_all_the_time(proxies: tuple[Proxies, KubeClient]) -> None:
-    server, client = proxies
-    now = 0.0
-    reader = ManagerReader(client, monotonic=lambda: now)
-    running = {**pod(), "status": {"phase": "Running"}}
-    server.answers["https:manager-1:8443"] = web.Response(status=401)
-    for _ in range(10):
-        await reader.read([running])
-        now += INTERVAL
-    assert "metrics.auth" in str(reader.metrics["kubeflow-system", "manager-1"])
-    assert len(server.asked) == 1
-    server.answers["https:manager-1:8443"] = web.Response(text=TEXT)
-    now += REFUSED_FOR
-    await reader.read([running])
-    assert reader.metrics == {("kubeflow-system", "manager-1"): METRICS}
-    await reader.read([])
-    assert reader.metrics == {}
-    assert reader.embedded is None
-
-
-async def test_the_manager_of_an_embedded_cluster_is_read_where_it_says_if_that_is_here() -> None:
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(text=TEXT)
-
-    app = web.Application()
-    app.add_routes([web.get("/metrics", metrics)])
-    async with TestServer(app) as server:
-        assert await read_url(str(server.make_url("/metrics"))) == METRICS
-        assert "answers 404" in str(await read_url(str(server.make_url("/elsewhere"))))
-        url = str(server.make_url("/metrics"))
-    assert "127.0.0.1" in str(await read_url(url))
-    # A url of another machine is not asked. Who answers for a cluster must not send this machine anywhere.
-    assert await read_url("http://10.0.0.1:8080/metrics") == "they are on another machine"
 
 
 def replica(name: str, *, ready: bool = True, **status: Any) -> JsonObject:
@@ -168,46 +29,43 @@ def test_the_pod_that_holds_the_lease_leads_and_comes_first_and_an_embedded_one_
         [replica("manager-a"), replica("manager-b")],
         [lease("manager-b_0b5f")],
         now=NOW,
-        metrics={("kubeflow-system", "manager-b"): METRICS, ("kubeflow-system", "manager-a"): "no permission"},
     )
     assert [(each.name, each.leads, each.is_ready) for each in found.replicas] == [
         ("manager-b", True, True),
         ("manager-a", False, True),
     ]
-    assert (found.replicas[0].metrics, found.replicas[0].unreadable) == (METRICS, "")
-    assert (found.replicas[1].metrics, found.replicas[1].unreadable) == (None, "no permission")
     assert found.note == ""
     # The manager of an embedded cluster is one without a pod.
     ready = {"phase": "ready", "message": "", "ends": 0}
-    (shown,) = managers_of([], [], now=NOW, embedded=ready, metrics={("", "embedded"): METRICS}).replicas
-    assert (shown.name, shown.is_ready, shown.leads, shown.metrics) == ("embedded", True, True, METRICS)
+    (shown,) = managers_of([], [], now=NOW, embedded=ready).replicas
+    assert (shown.name, shown.is_ready, shown.leads) == ("embedded", True, True)
     crashing = {"phase": "crashing", "message": "no such file", "ends": 3}
-    (shown,) = managers_of([], [], now=NOW, embedded=crashing, metrics={}).replicas
+    (shown,) = managers_of([], [], now=NOW, embedded=crashing).replicas
     assert (shown.is_ready, shown.problem, shown.restarts) == (False, "crashing: no such file", 3)
 
 
 def test_who_leads_is_told_by_the_lease() -> None:
     # A name that begins as that of another pod is not it.
-    found = managers_of([replica("manager"), replica("manager-2")], [lease("manager-2_0b5f")], now=NOW, metrics={})
+    found = managers_of([replica("manager"), replica("manager-2")], [lease("manager-2_0b5f")], now=NOW)
     assert [each.name for each in found.replicas if each.leads] == ["manager-2"]
     # A lease that nobody renews is nobodys.
-    found = managers_of([replica("manager-a")], [lease("manager-a_0b5f", renewed=60)], now=NOW, metrics={})
+    found = managers_of([replica("manager-a")], [lease("manager-a_0b5f", renewed=60)], now=NOW)
     assert not found.replicas[0].leads
     assert found.note.startswith("none leads")
     # Who may not read leases does not say that none leads.
-    assert managers_of([replica("manager-a")], None, now=NOW, metrics={}).note == ""
+    assert managers_of([replica("manager-a")], None, now=NOW).note == ""
     # A manager that is no pod here is told of.
-    elsewhere = managers_of([], [lease("laptop_1", namespace="kubeflow")], now=NOW, metrics={})
+    elsewhere = managers_of([], [lease("laptop_1", namespace="kubeflow")], now=NOW)
     assert elsewhere.note == "no pod of a manager is known; laptop_1 in kubeflow leads"
-    both = managers_of([replica("manager-a")], [lease("laptop_1")], now=NOW, metrics={})
+    both = managers_of([replica("manager-a")], [lease("laptop_1")], now=NOW)
     assert both.note == "laptop_1 in kubeflow-system leads"
-    assert managers_of([], [], now=NOW, metrics={}).note.startswith("none is installed")
+    assert managers_of([], [], now=NOW).note.startswith("none is installed")
 
 
 def test_why_a_replica_is_not_ready() -> None:
     container = {"name": "manager", "restartCount": 7, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
     crashing = replica("a", ready=False, containerStatuses=[container])
-    found = managers_of([crashing, replica("b", ready=False)], [], now=NOW, metrics={})
+    found = managers_of([crashing, replica("b", ready=False)], [], now=NOW)
     assert [(each.problem, each.restarts) for each in found.replicas] == [
         ("CrashLoopBackOff", 7),
         ("containers with unready status", 0),
@@ -215,7 +73,7 @@ def test_why_a_replica_is_not_ready() -> None:
     # A pod that ends is no replica any more.
     ending = replica("a")
     ending["metadata"]["deletionTimestamp"] = ago(1)
-    assert managers_of([ending], [], now=NOW, metrics={}).replicas == []
+    assert managers_of([ending], [], now=NOW).replicas == []
 
 
 def test_requests_are_those_of_the_pods_that_are_on_a_node_now() -> None:

@@ -167,7 +167,7 @@ def test_a_job_that_completes_says_nothing_of_what_it_has_overcome() -> None:
     assert follow(before) == before, "while nothing is known of failures, what was told stays"
     report = StatusReport(conditions=[COMPLETE])
     status = follow(before, report=report, first_failures=failures("attempt 0: NaN", is_open=False))
-    assert status == {"conditions": [COMPLETE]}
+    assert status == {"conditions": [COMPLETE], "restarts": 1}
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,9 @@ from typing import Final
 
 from trainmaster.controller.cli.follow.failures import excerpt
 from trainmaster.controller.cli.jobs.rows import human_duration
+from trainmaster.controller.cli.printers import counted
 from trainmaster.controller.cli.probes import POD_LOGS
+from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.controller.container_failures import meaning_of
 from trainmaster.controller.explain.causes.limits import seconds_to_live
 from trainmaster.controller.explain.explanation import PATIENCE, Explanation, FailedContainer
@@ -25,6 +27,8 @@ _LONGEST: Final = 1000
 """Characters of a piece of evidence."""
 
 _FINE: Final = frozenset({State.RUNNING, State.COMPLETE})
+_TROUBLED: Final = frozenset({BLOCKED, CONTAINER_FAILED, WAITING})
+"""What a condition says, whatever pods look like."""
 
 API_VERSION: Final = "trainmaster.dev/v1"
 KIND: Final = "Explanation"
@@ -65,15 +69,16 @@ def lines_of(explanation: Explanation, view: JobView) -> Iterator[str]:
 
 
 def _state(explanation: Explanation, view: JobView) -> str:
-    state = explanation.state
+    state, restarts = explanation.state, explanation.restarts
     since = f" for {human_duration((view.now - state.since).total_seconds())}" if state.since is not None else ""
-    detail = f" ({_cut(state.detail)})" if state.detail else ""
-    return f"{view.kind} {view.namespace}/{view.name}: {state.state}{since}{detail}"
+    details = [*filter(None, [state.detail]), *([counted(restarts, "restart")] if restarts else ())]
+    detail = f" ({_cut(', '.join(details))})" if details else ""
+    return f"{view.kind} {view.namespace}/{view.name}: {state.word}{since}{detail}"
 
 
 def _nothing_wrong(explanation: Explanation) -> str:
     state = explanation.state.state
-    if state in _FINE:
+    if state in _FINE and explanation.state.word not in _TROUBLED:
         return "all is well"
     if state is State.DELETED:
         return "it is gone, and no event tells more"
@@ -145,7 +150,8 @@ def to_json(explanation: Explanation) -> JsonObject:
         "apiVersion": API_VERSION,
         "kind": KIND,
         "job": _reference_json(explanation.job),
-        "state": {"name": state.state, "since": _time_json(state.since), "detail": state.detail},
+        "state": {"name": state.word, "since": _time_json(state.since), "detail": state.detail},
+        "restarts": explanation.restarts,
         "causes": [_finding_json(each) for each in explanation.findings],
         "overcome": [_finding_json(each) for each in explanation.overcome],
         "failedContainer": _failed_container_json(explanation.failed_container),

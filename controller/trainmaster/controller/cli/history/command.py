@@ -12,21 +12,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from trainmaster.controller.cli.cluster import running_cluster
 from trainmaster.controller.cli.history.sources import FileSource, Source, SourceError, by_url, of_cluster
 from trainmaster.controller.cli.history.tables import details, table
-from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED, report
+from trainmaster.controller.cli.jobs.options import BAD_INPUT, FAILURE, INTERRUPTED, access_of, report
 from trainmaster.controller.cli.options import CommandError, read_token
 from trainmaster.controller.cli.printers import complain, print_json
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.history.query import DEFAULT_LIMIT, InvalidQuery, read_since
-from trainmaster.controller.history.record import RESULTS, JobRecord
+from trainmaster.controller.history.record import RESULTS, SUCCEEDED, JobRecord
 from trainmaster.controller.history.store import HistoryUnavailable
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import ConfigurationError
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.controller.manager.roles import NAME
+from trainmaster.runtime.api.constants import COMPLETE
 from trainmaster.runtime.version import __version__
 
 _SERVICE: Final = f"kubeflow/{NAME}"
@@ -54,7 +53,7 @@ def command(commands: Any) -> None:
     )
     which.add_argument("-A", "--all-namespaces", action="store_true", help="those of all namespaces that you may see")
     which.add_argument("--runtime", help="made of this runtime")
-    which.add_argument("--result", choices=RESULTS, type=str.capitalize, help="that ended so")
+    which.add_argument("--result", choices=(COMPLETE, *RESULTS), type=str.capitalize, help="that ended so")
     which.add_argument(
         "--cause", choices=[str(each) for each in Cause], metavar="CAUSE", help="that ended for this cause: OutOfMemory"
     )
@@ -64,7 +63,9 @@ def command(commands: Any) -> None:
     which.add_argument("--limit", type=_limit, default=DEFAULT_LIMIT, help=f"at most so many; default: {DEFAULT_LIMIT}")
     where = parser.add_argument_group("where the history is; default: the manager of the cluster")
     where.add_argument(
-        "--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one that runs here"
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster; default: $KUBECONFIG, else the embedded one of this directory, or above",
     )
     where.add_argument(
         "--service",
@@ -125,12 +126,7 @@ async def _source(arguments: argparse.Namespace, stack: AsyncExitStack) -> tuple
         return FileSource(arguments.file), None
     if arguments.url is not None:
         return by_url(arguments.url, token=token, authority=arguments.certificate_authority), None
-    config = await running_cluster(arguments.kubeconfig)
-    if config is None:
-        raise ConfigurationError(
-            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}\n"
-            "  what next: name one with --kubeconfig, or the file of a history with --file"
-        )
+    config = await access_of(arguments, other="name the file of a history with --file, ")
     client = await stack.enter_async_context(KubeClient(config, user_agent=f"trainmaster-cli/{__version__}", tries=2))
     source = await of_cluster(client, service=arguments.service, token=token)
     return source, str(config.namespace or "default")
@@ -140,7 +136,7 @@ def _parameters(arguments: argparse.Namespace, namespace: str | None) -> dict[st
     wanted = {
         "namespace": namespace,
         "runtime": arguments.runtime,
-        "result": arguments.result,
+        "result": SUCCEEDED if arguments.result == COMPLETE else arguments.result,
         "cause": arguments.cause,
         "since": arguments.since,
         "limit": str(arguments.limit),

@@ -17,7 +17,7 @@ from trainmaster.controller.kube.clock import parse_time
 
 UNKNOWN: Final = "-"
 
-HEADER: Final = ("KIND", "NAME", "RESULT", "CAUSE", "RUNTIME", "ENDED", "DURATION")
+HEADER: Final = ("KIND", "NAME", "STATE", "CAUSE", "RUNTIME", "ENDED", "DURATION")
 WIDE_HEADER: Final = (*HEADER, "NODES", "ACCELERATORS", "RESTARTS", "EXIT", "DELETED", "USER")
 
 
@@ -36,7 +36,7 @@ def table(records: Sequence[JobRecord], *, now: datetime, namespaces: bool, wide
         cells = (
             record.kind,
             record.name,
-            record.result,
+            record.state,
             record.cause or UNKNOWN,
             record.runtime or UNKNOWN,
             ago(record.ended, now),
@@ -85,12 +85,12 @@ def _time(text: str) -> datetime | None:
 
 def details(record: JobRecord) -> Iterator[str]:
     """Return all that is recorded of a job, as lines."""
-    result = record.result or "not ended"
+    state = record.state or "not ended"
     of_cause = f" ({record.cause})" if record.cause else ""
     facts = {
         "Job": f"{record.kind} {record.namespace}/{record.name}",
         "UID": record.uid,
-        "Result": f"{result}{of_cause}",
+        "State": f"{state}{of_cause}",
         "Message": record.message,
         "Exit code": "" if record.exit_code is None else str(record.exit_code),
         "Runtime": record.runtime,

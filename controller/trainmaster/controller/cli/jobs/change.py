@@ -6,8 +6,15 @@ import argparse
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from trainmaster.controller.cli.jobs.lookup import Job, suspension
-from trainmaster.controller.cli.jobs.options import add_cluster_options, add_jobs, for_each, on_cluster, report
+from trainmaster.controller.cli.jobs.lookup import Job, list_jobs, suspension
+from trainmaster.controller.cli.jobs.options import (
+    add_cluster_options,
+    add_jobs,
+    for_each,
+    namespace_of,
+    on_cluster,
+    report,
+)
 from trainmaster.controller.cli.responses import FIELD_MANAGER, Rejected, error_lines
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Conflict, Invalid, NotFound
@@ -16,7 +23,23 @@ from trainmaster.controller.kube.rest.errors import Conflict, Invalid, NotFound
 def delete(commands: Any) -> None:
     """Add `delete`."""
     about = "Delete jobs, their pods and the logs of these. Those that run are ended."
-    _add(commands, "delete", about, _delete)
+    parser = _parser(commands, "delete", about, jobs="*")
+    parser.add_argument("--all", action="store_true", help="all jobs of the namespace")
+    parser.set_defaults(run=on_cluster(_delete_some))
+
+
+async def _delete_some(client: KubeClient, arguments: argparse.Namespace) -> int:
+    if bool(arguments.jobs) == arguments.all:
+        raise Rejected(["delete which jobs? name some, or write --all for those of the namespace; not both"])
+    if not arguments.all:
+        return await for_each(_delete)(client, arguments)
+    namespace = namespace_of(client, arguments)
+    jobs = await list_jobs(client, namespace)
+    if not jobs:
+        report(f"no jobs in namespace {namespace}")
+    for job in jobs:
+        await _delete(client, job)
+    return 0
 
 
 def suspend(commands: Any) -> None:
@@ -35,10 +58,14 @@ def resume(commands: Any) -> None:
 
 
 def _add(commands: Any, name: str, about: str, act: Callable[[KubeClient, Job], Awaitable[None]]) -> None:
+    _parser(commands, name, about, jobs="+").set_defaults(run=on_cluster(for_each(act)))
+
+
+def _parser(commands: Any, name: str, about: str, *, jobs: str) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = commands.add_parser(name, description=about, allow_abbrev=False)
-    add_jobs(parser)
+    add_jobs(parser, number=jobs)
     add_cluster_options(parser)
-    parser.set_defaults(run=on_cluster(for_each(act)))
+    return parser
 
 
 async def _delete(client: KubeClient, job: Job) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainmaster.controller.cli.jobs.lookup import Job, list_jobs
 from trainmaster.controller.cli.jobs.options import add_cluster_options, namespace_of, on_cluster, report
-from trainmaster.controller.cli.jobs.rows import table
+from trainmaster.controller.cli.jobs.rows import JobRow, has_words, rows_of, table
 from trainmaster.controller.cli.printers import print_objects
 from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.kube.rest.client import KubeClient
@@ -23,12 +23,16 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "list",
-        description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. NODES tells how many "
-        "are ready, of how many that are wanted; DURATION is the time from the first start of a container to the end.",
+        description="List TrainJobs, and jobs of kubeflow.org/v1 where the cluster serves them. CAUSE is what "
+        "`trainmaster explain` concludes from a job and its pods; NODES tells how many are ready, of how many that are "
+        "wanted; DURATION is the time from the first start of a container to the end.",
         allow_abbrev=False,
     )
     add_cluster_options(parser)
     parser.add_argument("-A", "--all-namespaces", action="store_true", help="the jobs of all namespaces")
+    parser.add_argument(
+        "--filter", default="", metavar="WORDS", help="only jobs with all these words in name, kind, state or cause"
+    )
     parser.add_argument(
         "-o", "--output", choices=("json", "yaml", "name"), help="the objects, or their names; default: a table"
     )
@@ -37,40 +41,44 @@ def command(commands: Any) -> None:
 
 async def _list(client: KubeClient, arguments: argparse.Namespace) -> int:
     namespace = None if arguments.all_namespaces else namespace_of(client, arguments)
-    jobs = await list_jobs(client, namespace)
+    jobs, now = await list_jobs(client, namespace), datetime.now(UTC)
+    there, rows = bool(jobs), list[JobRow]()
+    if jobs and (arguments.filter or not arguments.output):
+        listed = zip(jobs, await _rows(client, jobs, namespace, now), strict=True)
+        chosen = [(job, row) for job, row in listed if has_words(row, arguments.filter)]
+        jobs, rows = [job for job, _ in chosen], [row for _, row in chosen]
     if arguments.output == "name":
         for job in jobs:
             print(job.qualified)
     elif arguments.output:
         print_objects([job.object for job in jobs], form=arguments.output)
-    elif jobs:
-        await _print_table(client, jobs, namespace)
+    elif rows:
+        print("\n".join(table(rows, now=now, namespaces=namespace is None)))
     else:
-        report(
-            "no jobs" if namespace is None else f"no jobs in namespace {namespace}; -A shows those of all namespaces"
-        )
+        where = "" if namespace is None else f" in namespace {namespace}"
+        such = f" with all of {arguments.filter!r} in name, kind, state or cause" if there else ""
+        report(f"no jobs{where}{such}" + ("" if namespace is None else "; -A shows those of all namespaces"))
     return 0
 
 
-async def _print_table(client: KubeClient, jobs: list[Job], namespace: str | None) -> None:
-    pods: list[JsonObject] = []
-    jobsets: list[JsonObject] = []
+async def _rows(client: KubeClient, jobs: list[Job], namespace: str | None, now: datetime) -> list[JobRow]:
+    pods: list[JsonObject] | None = []
+    jobsets: list[JsonObject] | None = []
     if any(job.is_trainjob for job in jobs):
         pods, jobsets = await asyncio.gather(
             _readable(client, PODS, namespace, JOBSET_LABEL), _readable(client, JOBSETS, namespace, None)
         )
-    lines = table(jobs, pods=pods, jobsets=jobsets, now=datetime.now(UTC), namespaces=namespace is None)
-    print("\n".join(lines))
+    return rows_of(jobs, pods=pods, jobsets=jobsets or (), now=now)
 
 
 async def _readable(
     client: KubeClient, resource: Resource, namespace: str | None, selector: str | None
-) -> list[JsonObject]:
+) -> list[JsonObject] | None:
     """List what there is; who may read jobs, but not what they are made of, learns less of them."""
     try:
         found = await client.list(resource, namespace, label_selector=selector)
     except ApiError as error:
         report(f"warning: {resource.plural} cannot be read, so that nodes and times are unknown: {error}")
-        return []
+        return None
     items: list[JsonObject] = found["items"]
     return items

@@ -19,7 +19,7 @@ from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.printers import complain, invocation
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.controller.kube.rest.config import ConfigurationError
+from trainmaster.controller.kube.rest.config import ConfigurationError, RestConfig
 from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.log_config import configure_logs
 from trainmaster.runtime.version import __version__
@@ -37,7 +37,9 @@ def add_cluster_options(parser: argparse.ArgumentParser) -> None:
     """Add `-n` and `--kubeconfig`."""
     parser.add_argument("-n", "--namespace", help="of the jobs; default: that of the kubeconfig")
     parser.add_argument(
-        "--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one that runs here"
+        "--kubeconfig",
+        metavar="FILE",
+        help="the cluster; default: $KUBECONFIG, else the embedded one of this directory, or above",
     )
 
 
@@ -65,14 +67,24 @@ def on_cluster(work: Work) -> Callable[[argparse.Namespace], int]:
     return run
 
 
-async def _connected(work: Work, arguments: argparse.Namespace) -> int:
+async def access_of(arguments: argparse.Namespace, *, other: str = "") -> RestConfig:
+    """Return the access to the cluster that is meant.
+
+    Raises:
+        ConfigurationError: There is none; `other` says what else there is to do.
+    """
     config = await running_cluster(arguments.kubeconfig)
     if config is None:
         raise ConfigurationError(
-            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}\n"
-            "  what next: name one with --kubeconfig, go to the directory in which one runs, or start one here: "
-            "trainmaster cluster up --detach"
+            f"no cluster: $KUBECONFIG is not set, and no embedded one runs in {Path.cwd()}, or above\n"
+            f"  what next: {other}name one with --kubeconfig, go to the directory in which one runs, or start one "
+            "here: trainmaster cluster up --detach"
         )
+    return config
+
+
+async def _connected(work: Work, arguments: argparse.Namespace) -> int:
+    config = await access_of(arguments)
     async with KubeClient(config, user_agent=f"trainmaster-cli/{__version__}", tries=_TRIES) as client:
         return await work(client, arguments)
 
@@ -95,9 +107,9 @@ def add_job(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("job", metavar="JOB", help=_NAME_OF_JOB)
 
 
-def add_jobs(parser: argparse.ArgumentParser) -> None:
-    """Add the argument that names some jobs."""
-    parser.add_argument("jobs", nargs="+", metavar="JOB", help=_NAME_OF_JOB)
+def add_jobs(parser: argparse.ArgumentParser, *, number: str = "+") -> None:
+    """Add the argument that names some jobs; `number` says how many, as argparse writes it."""
+    parser.add_argument("jobs", nargs=number, metavar="JOB", help=_NAME_OF_JOB)
 
 
 def for_each(act: Callable[[KubeClient, Job], Awaitable[None]]) -> Work:

@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
 from trainmaster.controller.cli.jobs.lookup import Job
+from trainmaster.controller.cli.output import one_line
 from trainmaster.controller.cli.printers import aligned
 from trainmaster.controller.container_failures import JOBSET_LABEL, rank_of
+from trainmaster.controller.explain.cause import Cause
+from trainmaster.controller.explain.conditions import cause_of
+from trainmaster.controller.explain.explanation import explain
+from trainmaster.controller.explain.state import state_of
+from trainmaster.controller.explain.view import JobView
 from trainmaster.controller.job_fields import Progress, number, true_conditions
-from trainmaster.runtime.jobs.constants import CREATED, FAILED, RESTARTING, RUNNING, SUCCEEDED, SUSPENDED
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
+from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
-_V1_STATES: Final = (SUCCEEDED, FAILED, SUSPENDED, RESTARTING, RUNNING, CREATED)
-"""Conditions of jobs of `kubeflow.org/v1`, the one that tells most first: several hold at a time."""
-
-HEADER: Final = ("KIND", "NAME", "STATE", "NODES", "RESTARTS", "AGE", "DURATION")
+HEADER: Final = ("KIND", "NAME", "STATE", "CAUSE", "NODES", "RESTARTS", "AGE", "DURATION")
 UNKNOWN: Final = "-"
+
+_GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
+"""Types of conditions that stand in nobody's way."""
+
+_LONGEST: Final = 500
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -42,7 +51,10 @@ class JobRow:
     namespace: str
     name: str
     state: str
-    """One word for what it is at."""
+    """One of `explain.state.WORDS`."""
+
+    cause: str
+    """Why, as far as its conditions tell, or what else was looked at; empty if nothing tells."""
 
     has_ended: bool
     nodes: int
@@ -75,57 +87,47 @@ class JobRow:
         return _seconds(self.started, now if self.ended is None else _time(self.ended))
 
 
-def job_row(job: Job, pods: Iterable[JsonObject], jobset: JsonObject | None) -> JobRow:
+def job_row(job: Job, pods: Iterable[JsonObject] | None, jobset: JsonObject | None, now: datetime) -> JobRow:
     """Return the row of a job.
 
     Args:
         job: The job.
-        pods: Of a TrainJob, those with its name in their labels.
+        pods: Of a TrainJob, those with its name in their labels; None if nobody has looked.
         jobset: What a TrainJob has become; None if there is none, or it is not known.
+        now: The time.
     """
-    return _trainjob_row(job, pods, jobset or {}) if job.is_trainjob else _v1_row(job)
-
-
-def _trainjob_row(job: Job, pods: Iterable[JsonObject], jobset: JsonObject) -> JobRow:
     created = job.metadata["creationTimestamp"]
     status = JobStatus(FollowedJob(job.namespace, job.name, job.uid, created), job.conditions)
-    for pod in pods:
+    for pod in pods or ():
         if pod["metadata"]["creationTimestamp"] >= created:  # not of a namesake that was deleted before
             status.observe_pod(pod)
-    nodes = sum(each.pods for each in job.pod_sets(jobset) if each.is_node)
-    return JobRow(
-        kind=job.kind,
-        namespace=job.namespace,
-        name=job.name,
-        state=status.state,
-        has_ended=status.outcome is not None,
-        nodes=sum("Ready" in true_conditions(pod) for pod in status.pods.values() if rank_of(pod) is not None),
-        wanted=nodes or sum(each.pods for each in job.pod_sets({})) or None,
-        restarts=max(status.restarts, job.restarts(jobset)),
-        created=created,
-        started=status.started,
-        ended=status.ended,
-        goes_on=status.outcome is None and bool(status.pods),
-        progress=job.progress,
-    )
-
-
-def _v1_row(job: Job) -> JobRow:
-    state = next((each for each in _V1_STATES if each in job.conditions), "Pending")
+    own = list(status.pods.values())
+    known = None if pods is None or not job.is_trainjob else own
+    state = state_of(JobView(job.object, now=now, pods=known, jobsets=None if jobset is None else [jobset])).word
+    cause = None if job.outcome not in (None, FAILED) else cause_of(job.conditions)
+    sets = job.pod_sets(jobset or {})
+    wanted = sum(each.pods for each in sets if each.is_node) or sum(each.pods for each in job.pod_sets({}))
+    if job.is_trainjob:
+        nodes = sum("Ready" in true_conditions(pod) for pod in own if rank_of(pod) is not None)
+        started, goes_on = status.started, bool(own)
+    else:
+        nodes = sum(number(each.get("active")) for each in job.replicas)
+        started, goes_on = job.status.get("startTime"), state != SUSPENDED
     return JobRow(
         kind=job.kind,
         namespace=job.namespace,
         name=job.name,
         state=state,
+        cause="" if cause in (None, Cause.SUSPENDED) else str(cause),
         has_ended=job.outcome is not None,
-        nodes=sum(number(each.get("active")) for each in job.replicas),
-        wanted=sum(each.pods for each in job.pod_sets({})),
-        restarts=job.restarts({}),
-        created=job.metadata["creationTimestamp"],
-        started=job.status.get("startTime"),
+        nodes=nodes,
+        wanted=wanted or (None if job.is_trainjob else 0),
+        restarts=job.restarts(jobset or {}, own),
+        created=created,
+        started=started,
         ended=job.ended or None,
-        goes_on=job.outcome is None and state != SUSPENDED,
-        progress=None,
+        goes_on=goes_on and job.outcome is None,
+        progress=job.progress,
     )
 
 
@@ -137,47 +139,120 @@ def _time(text: str) -> datetime:
     return datetime.fromisoformat(text).astimezone(UTC)
 
 
-def table(
-    jobs: Sequence[Job],
-    *,
-    pods: Iterable[JsonObject],
-    jobsets: Iterable[JsonObject],
-    now: datetime,
-    namespaces: bool,
-) -> list[str]:
-    """Return the lines of the table.
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Why a job does not start, does not go on, or has failed."""
+
+    cause: str
+    """One of the causes of `trainmaster explain`, or the reason of a condition; empty if it has no name."""
+
+    text: str
+    """One line."""
+
+    def __str__(self) -> str:
+        """Return both, as they are shown."""
+        return ": ".join(filter(None, (self.cause, self.text)))
+
+
+def may_be_troubled(job: Job, row: JobRow) -> bool:
+    """Tell whether there may be something in the way of a job, so that it is worth while to ask what."""
+    if job.outcome is not None:
+        return job.outcome == FAILED
+    is_running = row.state == RUNNING and (row.wanted is None or row.nodes >= row.wanted)
+    return not is_running or any(kind not in _GOOD for kind in job.conditions)
+
+
+def trouble_of(
+    job: Job, *, pods: Sequence[JsonObject] | None, jobset: JsonObject | None, now: datetime
+) -> Trouble | None:
+    """Return what stands in the way of a job; None if nothing does, or nothing tells of it."""
+    if job.outcome is not None and job.outcome != FAILED:
+        return None
+    view = JobView(
+        job.object,
+        now=now,
+        pods=None if pods is None else [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods],
+        jobsets=None if jobset is None else [jobset],
+    )
+    explanation = explain(view)
+    for finding in explanation.findings:
+        if finding.cause != Cause.UNKNOWN:
+            first = finding.evidence[0]
+            # The job is named beside it, and what is told of pods says of which rank.
+            of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
+            return Trouble(str(finding.cause), _one_line(f"{of}{first.text}"))
+    state = explanation.state.word
+    told = job.conditions.get(state)
+    if told is None or state in _GOOD:
+        return None
+    return Trouble(told.get("reason") or state, _one_line(told.get("message") or state))
+
+
+def _one_line(text: str) -> str:
+    return one_line(text)[:_LONGEST]
+
+
+def rows_of(
+    jobs: Iterable[Job], *, pods: Iterable[JsonObject] | None, jobsets: Iterable[JsonObject], now: datetime
+) -> list[JobRow]:
+    """Return the rows of jobs, in their order, with the causes of those that go on as far as their pods tell.
 
     Args:
-        jobs: In the order of the lines.
-        pods: Of all TrainJobs among them, and perhaps of others.
-        jobsets: Likewise.
-        now: For ages.
-        namespaces: Whether to tell them.
+        jobs: The jobs.
+        pods: Of all TrainJobs among them, and perhaps of others; None if they may not be read.
+        jobsets: Likewise; none if they may not be read.
+        now: The time.
     """
     pods_by_job: dict[Key, list[JsonObject]] = {}
-    for pod in pods:
+    for pod in pods or ():
         labels = pod["metadata"].get("labels") or {}
         pods_by_job.setdefault((pod["metadata"]["namespace"], labels.get(JOBSET_LABEL, "")), []).append(pod)
     jobset_of = {(each["metadata"]["namespace"], each["metadata"]["name"]): each for each in jobsets}
-    rows: list[tuple[str, ...]] = [("NAMESPACE", *HEADER) if namespaces else HEADER]
+    rows = []
     for job in jobs:
         key = (job.namespace, job.name)
-        cells = _cells(job_row(job, pods_by_job.get(key, ()), jobset_of.get(key)), now)
-        rows.append((job.namespace, *cells) if namespaces else cells)
-    return aligned(rows)
+        # Pods of other jobs are not among these.
+        own = None if pods is None or not job.is_trainjob else pods_by_job.get(key, [])
+        jobset = jobset_of.get(key) if job.is_trainjob else None
+        row = job_row(job, own, jobset, now)
+        if not row.has_ended and may_be_troubled(job, row):
+            trouble = trouble_of(job, pods=own, jobset=jobset, now=now)
+            row = replace(row, cause="" if trouble is None or row.state == SUSPENDED else trouble.cause)
+        rows.append(row)
+    return rows
+
+
+def table(rows: Iterable[JobRow], *, now: datetime, namespaces: bool) -> list[str]:
+    """Return the lines of the table.
+
+    Args:
+        rows: In the order of the lines.
+        now: For ages.
+        namespaces: Whether to tell them.
+    """
+    first = 0 if namespaces else 1
+    return aligned([row[first:] for row in (("NAMESPACE", *HEADER), *(_cells(each, now) for each in rows))])
 
 
 def _cells(row: JobRow, now: datetime) -> tuple[str, ...]:
     duration = row.duration(now)
     return (
+        row.namespace,
         row.kind,
         row.name,
         row.state,
+        row.cause or UNKNOWN,
         nodes_text(row),
         str(row.restarts),
         human_duration(row.age(now)),
         UNKNOWN if duration is None else human_duration(duration),
     )
+
+
+def has_words(row: JobRow, words: str, *, cause: str = "") -> bool:
+    """Tell whether all words occur in the name, kind, state or cause of a job, in any case of letters."""
+    text = f"{row.namespace}/{row.name} {row.kind} {row.state} {cause or row.cause}".lower()
+    return all(word in text for word in words.lower().split())
 
 
 def nodes_text(row: JobRow) -> str:

@@ -4,23 +4,25 @@
   one costs the work for one.
 - What may not be read, or is not served, is told once and done without.
 - While the cluster is away, what was known stays, and the reason is told.
-- Metrics of managers are read every few seconds, since they cannot be watched.
+- The manager of an embedded cluster, which has no pod, is asked about every few seconds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+from trainmaster.controller.cli.cluster import manager_status
 from trainmaster.controller.cli.follow.job_informers import Reachability
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.cli.probes import MANAGER_LABELS, NODES
 from trainmaster.controller.cli.top.job_table import JobTable
-from trainmaster.controller.cli.top.managers import INTERVAL, ManagerReader, Managers, managers_of
+from trainmaster.controller.cli.top.managers import Managers, managers_of
 from trainmaster.controller.cli.top.node_usage import NodeUsage, PodRequests, node_usage, trimmed_pod
 from trainmaster.controller.cli.top.snapshot import Snapshot
 from trainmaster.controller.container_failures import JOBSET_LABEL
@@ -28,6 +30,7 @@ from trainmaster.controller.explain.causes.controllers import LEASE
 from trainmaster.controller.kube.cache.delta import Delta
 from trainmaster.controller.kube.cache.informer import Informer, InformerOptions, Transform, strip_managed_fields
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.errors import KubeError
 from trainmaster.controller.kube.rest.resources import LEASES, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.api.constants import TRAINJOB_KIND
@@ -37,6 +40,7 @@ from trainmaster.runtime.jsontree import JsonObject
 _OWNER: Final = "owner"
 _BOUND: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 _READ_WITHIN: Final = 10.0
+_ASK_EVERY: Final = 5.0
 
 
 class ClusterInformers:
@@ -98,13 +102,15 @@ class ClusterInformers:
         self._manager_pods = self._informer(PODS, None, labels=MANAGER_LABELS, name="pods of managers")
         self._leases = self._informer(LEASES, None, fields=f"metadata.name={LEASE}")
         self._manager_pods.add_event_handler(lambda _: self._on_change())
-        self._manager_reader = ManagerReader(client)
-        self._managers_read = asyncio.Event()
+        self._embedded: JsonObject | None = None
+        """What an embedded cluster tells of the manager that it runs itself; None of other clusters."""
+
+        self._embedded_read = asyncio.Event()
 
     async def __aenter__(self) -> Self:
         group = await self._group.__aenter__()
         self._tasks = [group.create_task(each.run()) for each in self._all]
-        self._tasks.append(group.create_task(self._read_managers()))
+        self._tasks.append(group.create_task(self._read_embedded()))
         return self
 
     async def __aexit__(
@@ -124,7 +130,7 @@ class ClusterInformers:
 
     async def _wait_read(self) -> None:
         waits = [
-            asyncio.create_task(each) for each in (*(i.wait_ready() for i in self._all), self._managers_read.wait())
+            asyncio.create_task(each) for each in (*(i.wait_ready() for i in self._all), self._embedded_read.wait())
         ]
         _, late = await asyncio.wait(waits, timeout=_READ_WITHIN)
         for each in late:
@@ -251,24 +257,21 @@ class ClusterInformers:
     # Managers
 
     def _managers(self, now: datetime) -> Managers | None:
-        told = self._manager_reader
-        if not self._manager_pods.has_synced and told.embedded is None:
+        if not self._manager_pods.has_synced and self._embedded is None:
             return None
-        return managers_of(
-            self._manager_pods.store.each(),
-            list(self._leases.store.each()) if self._leases.has_synced else None,
-            now=now,
-            embedded=told.embedded,
-            metrics=told.metrics,
-        )
+        leases = list(self._leases.store.each()) if self._leases.has_synced else None
+        return managers_of(self._manager_pods.store.each(), leases, now=now, embedded=self._embedded)
 
-    async def _read_managers(self) -> None:
-        await self._manager_pods.wait_ready()
+    async def _read_embedded(self) -> None:
         while True:
-            await self._manager_reader.read(list(self._manager_pods.store.each()))
-            self._managers_read.set()
+            with contextlib.suppress(KubeError):  # informers tell of that
+                self._embedded = await manager_status(self._client)
+                if self._embedded is None:
+                    break
+            self._embedded_read.set()
             self._on_change()
-            await asyncio.sleep(INTERVAL)
+            await asyncio.sleep(_ASK_EVERY)
+        self._embedded_read.set()
 
 
 def _owners(pod: JsonObject) -> list[str]:

@@ -5,7 +5,7 @@ order they are shown.
   has not ended comes first, then what has failed last, and that only for a share of the time, so that thousands of jobs
   hold nobody up.
 - What `trainmaster explain` concludes of a job, its workload and its pods comes first; it looks at more when it is
-  asked for one job. What nobody explains is told by the conditions of the job, or by the pods that wait.
+  asked for one job. What nobody explains is told by the condition that is the state of the job.
 - What waits, and is not explained by anything yet, is asked about again: some causes are told by time alone.
 """
 
@@ -19,28 +19,16 @@ from datetime import UTC, datetime, timedelta
 from enum import IntEnum, StrEnum
 from typing import Final
 
-from trainmaster.controller.cli.jobs.log_sources import members, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job
-from trainmaster.controller.cli.jobs.rows import JobRow, job_row
-from trainmaster.controller.cli.output import one_line
-from trainmaster.controller.container_failures import container_statuses
-from trainmaster.controller.explain.cause import Cause
-from trainmaster.controller.explain.explanation import explain
-from trainmaster.controller.explain.view import JobView
+from trainmaster.controller.cli.jobs.rows import JobRow, Trouble, has_words, job_row, may_be_troubled, trouble_of
 from trainmaster.controller.kube.cache.store import Store
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
-from trainmaster.runtime.jobs.constants import CREATED, RUNNING, SUCCEEDED
+from trainmaster.runtime.jobs.constants import SUCCEEDED
 from trainmaster.runtime.jsontree import JsonObject
 
 LATELY: Final = timedelta(hours=1)
 """For so long a failure is news."""
-
-_GOOD: Final = frozenset({COMPLETE, SUCCEEDED, CREATED, RUNNING})
-"""Types of conditions that stand in nobody's way."""
-
-_STARTING: Final = frozenset({None, "", "ContainerCreating", "PodInitializing"})
-_LONGEST: Final = 500
 
 ASK_AGAIN: Final = 10.0
 """Seconds after which a job that waits is explained again."""
@@ -144,13 +132,7 @@ def ordered(jobs: Iterable[TopJob], order: Order, now: datetime) -> list[TopJob]
 
 def matching(jobs: Sequence[TopJob], text: str) -> list[TopJob]:
     """Return the jobs in which all words of a text occur: in names, kind, state, or what stands in the way."""
-    words = text.lower().split()
-    return [job for job in jobs if all(word in _searched(job) for word in words)] if words else list(jobs)
-
-
-def _searched(job: TopJob) -> str:
-    trouble = "" if job.trouble is None else f"{job.trouble.cause} {job.trouble.text}"
-    return f"{job.row.namespace}/{job.row.name} {job.row.kind} {job.row.state} {trouble}".lower()
+    return [job for job in jobs if has_words(job.row, text, cause="" if job.trouble is None else str(job.trouble))]
 
 
 def _by_attention(job: TopJob, now: datetime) -> tuple[object, ...]:
@@ -167,77 +149,6 @@ def _moment(text: str) -> float:
 def _progress(job: TopJob) -> int:
     progress = job.row.progress
     return -1 if progress is None or progress.percentage is None else progress.percentage
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a job does not start, does not go on, or has failed."""
-
-    cause: str
-    """One of the causes of `trainmaster explain`, or the reason of a condition; empty if it has no name."""
-
-    text: str
-    """One line."""
-
-
-def may_be_troubled(job: Job, row: JobRow) -> bool:
-    """Tell whether there may be something in the way of a job, so that it is worth while to ask what."""
-    if job.outcome is not None:
-        return job.outcome == FAILED
-    is_running = row.state == RUNNING and (row.wanted is None or row.nodes >= row.wanted)
-    return not is_running or any(kind not in _GOOD for kind in job.conditions)
-
-
-def trouble_of(job: Job, *, pods: Sequence[JsonObject], jobset: JsonObject | None, now: datetime) -> Trouble | None:
-    """Return what stands in the way of a job; None if nothing does, or nothing tells of it."""
-    if job.outcome is not None and job.outcome != FAILED:
-        return None
-    view = JobView(
-        job.object,
-        now=now,
-        pods=[{"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods],
-        jobsets=None if jobset is None else [jobset],
-    )
-    for finding in explain(view).findings:
-        if finding.cause != Cause.UNKNOWN:
-            first = finding.evidence[0]
-            # The job is named beside it, and what is told of pods says of which rank.
-            of = "" if first.object.kind in (view.kind, "Pod") else f"{first.object}: "
-            return Trouble(str(finding.cause), _one_line(f"{of}{first.text}"))
-    return _of_conditions(job) or (None if job.outcome or job.is_suspended else _of_pods(job, pods))
-
-
-def _of_conditions(job: Job) -> Trouble | None:
-    conditions = job.conditions
-    # That it has failed, or is suspended, says more than what was wrong before.
-    for kind in (FAILED, SUSPENDED, *conditions):
-        if kind in conditions and kind not in _GOOD:
-            told = conditions[kind]
-            reason, message = str(told.get("reason") or kind), str(told.get("message") or "")
-            return Trouble(reason, _one_line(message) or kind)
-    return None
-
-
-def _of_pods(job: Job, pods: Sequence[JsonObject]) -> Trouble | None:
-    for member in members(job, pods):
-        if _is_kept(member.pod):
-            return Trouble("", _one_line(f"{member.name}: {why_no_log(member.pod)}"))
-    return None
-
-
-def _is_kept(pod: JsonObject) -> bool:
-    """Whether something keeps a pod from starting; that its containers are being created is nothing."""
-    status = pod.get("status") or {}
-    if status.get("phase") not in {None, "Pending", "Running"}:
-        return False
-    if any(each["type"] == "PodScheduled" and each["status"] == "False" for each in status.get("conditions") or ()):
-        return True
-    waits = [(each.get("state") or {}).get("waiting") for each in container_statuses(pod)]
-    return any(waiting is not None and waiting.get("reason") not in _STARTING for waiting in waits)
-
-
-def _one_line(text: str) -> str:
-    return one_line(text)[:_LONGEST]
 
 
 class JobTable:
@@ -288,7 +199,7 @@ class JobTable:
         while self._changed:
             key = next(iter(self._changed))
             del self._changed[key]
-            self._look(key)
+            self._look(key, now)
             if self._monotonic() - paused > _PAUSE_EVERY:
                 await asyncio.sleep(0)
                 paused = self._monotonic()
@@ -298,7 +209,7 @@ class JobTable:
             if self._monotonic() - began > _EXPLAIN_FOR:
                 break
 
-    def _look(self, key: Key) -> None:
+    def _look(self, key: Key, now: datetime) -> None:
         kind, name = key
         obj = self._jobs[kind].get(name) if kind in self._jobs else None
         self._explained_at.pop(key, None)
@@ -308,7 +219,7 @@ class JobTable:
             return
         job = Job(obj, kind)
         before = self._rows.get(key)
-        row = job_row(job, self._pods_of(job), self._jobset(job, name))
+        row = job_row(job, self._pods_of(job), self._jobset(job, name), now)
         wants_explanation = may_be_troubled(job, row)
         trouble = before.trouble if before is not None and wants_explanation else None
         self._rows[key] = TopJob(row, trouble, job.argument)

@@ -104,7 +104,6 @@ def _amounts(amounts: Mapping[str, Quantity]) -> dict[str, str]:
 
 
 def _manager(manager: Manager) -> JsonObject:
-    metrics = manager.metrics
     return {
         "namespace": manager.namespace,
         "name": manager.name,
@@ -112,10 +111,6 @@ def _manager(manager: Manager) -> JsonObject:
         "leads": manager.leads,
         "restarts": manager.restarts,
         "problem": manager.problem,
-        "queueDepth": None if metrics is None else metrics.queue_depth,
-        "reconciles": None if metrics is None else metrics.reconciles,
-        "reconcileErrors": None if metrics is None else metrics.reconcile_errors,
-        "metricsUnreadable": manager.unreadable,
     }
 
 
@@ -168,7 +163,7 @@ def job_cells(job: TopJob, snapshot: Snapshot) -> tuple[str, ...]:
         UNKNOWN if remaining is None else clock(remaining),
         str(row.restarts),
         human_duration(row.age(snapshot.now)),
-        "" if trouble is None else ": ".join(each for each in (trouble.cause, trouble.text) if each),
+        "" if trouble is None else str(trouble),
     )
 
 
@@ -242,12 +237,6 @@ def _manager_line(manager: Manager) -> str:
         parts.append("leads")
     if manager.restarts:
         parts.append(f"{manager.restarts} restart{'s' if manager.restarts > 1 else ''}")
-    metrics = manager.metrics
-    if metrics is not None:
-        parts.append(f"queue {metrics.queue_depth:,}")
-        parts.append(f"{metrics.reconcile_errors:,} of {metrics.reconciles:,} reconciles failed")
-    elif manager.unreadable:
-        parts.append(f"metrics not readable: {one_line(manager.unreadable)}")
     return "   ".join(parts)
 
 

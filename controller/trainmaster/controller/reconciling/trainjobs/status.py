@@ -20,6 +20,9 @@ from trainmaster.controller.conditions import (
     remove_condition,
     set_condition,
 )
+from trainmaster.controller.container_failures import restarts_of
+from trainmaster.controller.diagnosis.conditions import FirstFailures
+from trainmaster.controller.job_fields import PRECEDENCE, number
 from trainmaster.controller.reconciling.problems import Problem
 from trainmaster.controller.reconciling.trainjobs.observe import Observed
 from trainmaster.controller.reconciling.trainjobs.plan import Plan
@@ -40,10 +43,6 @@ from trainmaster.runtime.framework.interface import StatusReport
 from trainmaster.runtime.jsontree import JsonObject, copy_tree
 
 _DIGEST: Final = "runtimeSnapshotDigest"
-
-_RANKS = {COMPLETE: 0, FAILED: 0, BLOCKED: 1, SUSPENDED: 2, CONTAINER_FAILED: 3, WAITING: 4}
-"""What matters more: an end is final; a problem wants its owner, also while the job is suspended and would not show it.
-"""
 
 
 def next_status(
@@ -82,6 +81,8 @@ def next_status(
     _set_or_remove(conditions, PLUGIN_SKIPPED, skipped, now=now)
     _lead_with_what_matters(conditions)
     _put(following, "conditions", conditions)
+    if following != status and (restarts := _restarts(status, first_failures)):
+        following["restarts"] = restarts  # by itself it is not worth a write: where it is not stored that had no end
     if finished(conditions):
         following.pop(_DIGEST, None)  # nothing is built any more
     elif snapshot_digest and (following != status or status.get(_DIGEST, snapshot_digest) != snapshot_digest):
@@ -93,6 +94,15 @@ def only_counters(old: JsonObject, new: JsonObject) -> bool:
     """Tell whether two statuses differ in nothing but how many pods of each job do what."""
     changed = {name for name in old.keys() | new.keys() if old.get(name) != new.get(name)}
     return changed - {_DIGEST} == {"jobsStatus"}
+
+
+def _restarts(status: JsonObject, failures: FirstFailures | None) -> int:
+    """Return how often the training was started again; after the last failure as well, if that was overcome."""
+    stored = number(status.get("restarts"))
+    if failures is None or not failures.told:
+        return stored
+    told = restarts_of((), "\n".join(each.text for each in failures.told))
+    return max(stored, told + (not failures.is_open))
 
 
 def _note_suspension(job: TrainJob, conditions: list[JsonObject], *, now: str) -> None:
@@ -150,12 +160,15 @@ def finished(conditions: list[JsonObject]) -> bool:
 def _lead_with_what_matters(conditions: list[JsonObject]) -> None:
     """Move one condition to the front, if another one that matters less would be shown instead of it."""
     holding = [condition for condition in conditions if condition.get("status") == "True"]
-    if not holding:
-        return
-    leading = min(holding, key=lambda condition: _RANKS.get(condition.get("type", ""), len(_RANKS)))
-    if leading is not holding[0]:
+    leading = min(holding, key=_rank, default=None)
+    if leading is not None and leading is not holding[0]:
         conditions.remove(leading)
         conditions.insert(0, leading)
+
+
+def _rank(condition: JsonObject) -> int:
+    kind = condition.get("type")
+    return PRECEDENCE.index(kind) if kind in PRECEDENCE else len(PRECEDENCE)
 
 
 def _put(status: JsonObject, field: str, value: list[JsonObject]) -> None:
