@@ -35,8 +35,13 @@ from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.printers import complain, invocation, print_objects
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.existing import CHOICES, settle
-from trainmaster.controller.cli.run.script.options import add_program_options, program_options, refuse_program_options
-from trainmaster.controller.cli.run.script.program import ProgramError, find_program, is_program
+from trainmaster.controller.cli.run.script.options import (
+    ProgramError,
+    add_program_options,
+    program_options,
+    refuse_program_options,
+)
+from trainmaster.controller.cli.run.script.program import find_program, is_program
 from trainmaster.controller.cli.run.submit import Submission, Submitter
 from trainmaster.controller.cli.run.work import ManifestRun, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient

@@ -11,10 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from trainmaster.controller.cli.run.script.program import ProgramError
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
 AUTO: Final = "auto"
+
+
+class ProgramError(Exception):
+    """It cannot be run as it was asked for; the text says why and what to do, perhaps in several lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,8 +25,8 @@ from trainmaster.controller.cli.run.script.imports import (
     is_this,
     missing_modules,
 )
-from trainmaster.controller.cli.run.script.options import Options
-from trainmaster.controller.cli.run.script.program import Program, ProgramError
+from trainmaster.controller.cli.run.script.options import Options, ProgramError
+from trainmaster.controller.cli.run.script.program import Program
 from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, labels, mounted, source_directory
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound

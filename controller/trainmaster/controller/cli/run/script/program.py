@@ -2,151 +2,25 @@
 
 - It is read, and nothing of it is run: what it imports, and where Python will look for that. Whether it is Python at
   all is said by this interpreter, which need not be the one that will run it.
-- Of a Jupyter notebook the code cells count, one after the other. Magics and shell commands mean nothing to Python: in
-  cells that are no Python because of them they become comments, and each is told. The whole cell does if it begins with
-  a magic such as `%%bash`, whose text is no Python.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
-import json
 import tokenize
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from trainmaster.controller.cli.run.script.imports import Imports, absent_module, imports_of
-
-_MAGIC: Final = ("%", "!", "?")
-_MAGIC_OF_PYTHON: Final = ("%%time", "%%timeit", "%%capture", "%%prun")
-"""The first lines of cells whose rest is Python all the same."""
-
-_OF_JUPYTER: Final = frozenset({"display", "get_ipython"})
-_FOR_JUPYTER: Final = """\
-# Jupyter gives its cells display(), of which a script can only print, and get_ipython(), which is None elsewhere.
-def display(*objects, **options): print(*objects, sep="\\n")
-def get_ipython(): return None"""
-"""Goes in front of the first cell that uses a name of them."""
+from trainmaster.controller.cli.run.script.notebook import Notebook, cell_of, convert_notebook
+from trainmaster.controller.cli.run.script.options import ProgramError
 
 SCRIPT: Final = ".py"
 NOTEBOOK: Final = ".ipynb"
-
-
-class ProgramError(Exception):
-    """It cannot be run as it was asked for; the text says why and what to do, perhaps in several lines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notebook:
-    """A notebook as a script."""
-
-    text: str
-
-    left_out: tuple[str, ...]
-    """The cells with lines that were made comments, each as `cell 2: %matplotlib inline`."""
-
-
-def convert_notebook(content: bytes, *, title: str) -> Notebook:
-    """Return the script of a notebook.
-
-    Raises:
-        ProgramError: It is no notebook of nbformat 4, or not one of Python.
-    """
-    try:
-        tree = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ProgramError(f"{title}: it is no notebook: {error}") from error
-    cells = tree.get("cells") if isinstance(tree, dict) else None
-    if not isinstance(cells, list):
-        raise ProgramError(
-            f"{title}: it is no notebook of version 4, which has its cells under `cells`; "
-            "`jupyter nbconvert --to notebook` brings older ones up to date"
-        )
-    language = _language(tree)
-    if language != "python":
-        raise ProgramError(f"{title}: it is a notebook of {language}, and only Python is run")
-    parts, left_out = [], []
-    is_settled = False
-    for number, cell in enumerate(cells, start=1):
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        lines, commented = _python(_source(cell))
-        left_out += [f"cell {number}: {line.strip()}" for line in commented]
-        if not is_settled and (uses := _uses_jupyter("\n".join(lines))) is not None:
-            parts += [_FOR_JUPYTER] if uses else []
-            is_settled = True
-        parts.append("\n".join([f"# cell {number}", *lines]))
-    if not parts:
-        raise ProgramError(f"{title}: it has no cell with code")
-    return Notebook("\n\n".join(parts) + "\n", tuple(left_out))
-
-
-def cell_of(text: str, line: int) -> tuple[int, int]:
-    """Return the cell that a line of the script comes from, and which of its lines it is, both from 1."""
-    number, begin = 0, 0
-    for position, each in enumerate(text.splitlines()[:line], start=1):
-        if each.startswith("# cell ") and each[7:].isdecimal():
-            number, begin = int(each[7:]), position
-    return number, line - begin
-
-
-def _language(tree: dict[str, Any]) -> str:
-    metadata = tree.get("metadata")
-    kernel = metadata.get("kernelspec") if isinstance(metadata, dict) else None
-    language = kernel.get("language") if isinstance(kernel, dict) else None
-    return language.lower() if isinstance(language, str) and language else "python"
-
-
-def _source(cell: dict[str, Any]) -> list[str]:
-    source = cell.get("source", "")
-    if isinstance(source, list):
-        source = "".join(part for part in source if isinstance(part, str))
-    return source.splitlines() if isinstance(source, str) else []
-
-
-def _python(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Make comments of what is no Python; returns the lines, and which were changed."""
-    if _parsed("\n".join(lines)) is not None:
-        return lines, []
-    first = next((line for line in lines if line.strip()), "")
-    if first.startswith("%%") and first.split()[0] not in _MAGIC_OF_PYTHON:
-        return [f"# {line}" for line in lines], [first]
-    kept, commented = [], []
-    for line in lines:
-        if line.lstrip().startswith(_MAGIC):
-            indent = line[: len(line) - len(line.lstrip())]
-            kept.append(f"{indent}pass  # {line.strip()}")
-            commented.append(line)
-        else:
-            kept.append(line)
-    return kept, commented
-
-
-def _uses_jupyter(text: str) -> bool | None:
-    """Return whether a cell uses what Jupyter alone gives it; False: it has its own; None: it has neither."""
-    tree = _parsed(text)
-    nodes = [] if tree is None else list(ast.walk(tree))
-    if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in nodes):
-        return None  # nothing may precede that
-    made = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    made |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
-    names = [node for node in nodes if isinstance(node, ast.Name) and node.id in _OF_JUPYTER]
-    if made & _OF_JUPYTER or any(isinstance(node.ctx, ast.Store) for node in names):
-        return False
-    return True if names else None
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

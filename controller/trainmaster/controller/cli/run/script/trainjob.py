@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from trainmaster.controller.cli.run.script.files import Files
-from trainmaster.controller.cli.run.script.options import AUTO, Options
-from trainmaster.controller.cli.run.script.program import Program, ProgramError
+from trainmaster.controller.cli.run.script.options import AUTO, Options, ProgramError
+from trainmaster.controller.cli.run.script.program import Program
 from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
