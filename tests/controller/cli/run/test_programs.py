@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -114,6 +115,32 @@ async def test_a_script_runs_in_its_directory_as_it_would_without_a_cluster(loca
     first, created, *_ = done.err.splitlines()
     assert first == "train.py: python on 2 nodes, runtime torch-distributed (it imports no framework that is known)"
     assert re.fullmatch(rf"TrainJob {local.name}/train-[a-z0-9]{{5}} created", created)
+
+
+async def test_any_command_runs_with_packages_and_with_checkpoints_that_stay(local: Team, project: Path) -> None:
+    """Its name is all that is printed if nobody follows it."""
+    with zipfile.ZipFile(project / "mine-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("mine.py", "VALUE = 'installed'")
+        wheel.writestr("mine-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+        wheel.writestr("mine-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("mine-1.dist-info/RECORD", "")
+    (project / "needs.txt").write_text("--no-index\n./mine-1-py3-none-any.whl\n")
+    (project / "train.sh").write_text(
+        'python -c "import mine; print(mine.VALUE)"; cat $CHECKPOINT_DIR/last 2>/dev/null; echo "$1" > $CHECKPOINT_DIR/last\n'
+    )
+    command = ("run", *local.options, "--requirements", "needs.txt", "--checkpoints", "ckpt", "./train.sh", "--", "5")
+    assert (await trainmaster(*command, cwd=project)).out == "installed\n"
+    assert (await trainmaster(*command, cwd=project)).out == "installed\n5\n"
+    done = await trainmaster("run", *local.options, "--no-follow", "--", "sh", "-c", "echo $0 $1", "a", cwd=project)
+    assert re.fullmatch(r"sh-[a-z0-9]{5}\n", done.out)
+    done = await local.cli("attach", done.out.strip(), code=0)
+    assert done.out == "a\n"
+
+
+async def test_a_job_that_uses_more_memory_than_its_limit_is_killed(local: Team, project: Path) -> None:
+    (project / "train.py").write_text("import time\nheld = bytearray(300_000_000)\ntime.sleep(30)\n")
+    done = await local.cli("run", "train.py", "--memory-limit", "100Mi", code=1)
+    assert "exit code 137, OOMKilled (it used more memory than its limit)" in done.err
 
 
 async def test_a_script_elsewhere_and_a_module_run_in_the_current_directory(

@@ -15,7 +15,7 @@ import functools
 import logging
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,15 +34,16 @@ from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.printers import complain, invocation, print_objects
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.run.existing import CHOICES, settle
+from trainmaster.controller.cli.run.existing import CHOICES, FAIL, settle
 from trainmaster.controller.cli.run.script.options import (
+    NAME,
     ProgramError,
     add_program_options,
     program_options,
     refuse_program_options,
 )
-from trainmaster.controller.cli.run.script.program import find_program, is_program
-from trainmaster.controller.cli.run.submit import Submission, Submitter
+from trainmaster.controller.cli.run.script.program import LAUNCHERS, find_program, is_program
+from trainmaster.controller.cli.run.submit import Diagnosis, Submission, Submitter
 from trainmaster.controller.cli.run.work import ManifestRun, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
@@ -83,6 +84,7 @@ def advice(words: Sequence[str], unknown: Sequence[str], options: Sequence[str])
     if set_by_us:
         told.append(f"{', '.join(set_by_us)}: the controller sets what torchrun is told by that")
     line, moved = _corrected(words, unknown, meant)
+    line = [word for number, word in enumerate(line) if number or word not in LAUNCHERS]
     if moved or not (meant or set_by_us):
         told.append("what is meant for a program stands behind --")
     if not any(is_program(word) or word == "-m" for word in line):
@@ -136,18 +138,18 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
         usage="%(prog)s [options] PROGRAM [-- ARGUMENT...]\n       %(prog)s [options] -m MODULE [-- ARGUMENT...]\n"
-        "       %(prog)s [options] FILE...",
-        description="Make a TrainJob of a program, or submit everything in the files; follow their TrainJobs and exit "
-        "as they do. Without a kubeconfig the jobs run in the embedded cluster of the working directory, which is "
-        "started if need be.",
+        "       %(prog)s [options] -- COMMAND [ARGUMENT...]\n       %(prog)s [options] FILE...",
+        description="Make a TrainJob of a program or a command, or submit everything in the files; follow their "
+        "TrainJobs and exit as they do. Without a kubeconfig the jobs run in the embedded cluster of the working "
+        "directory, which is started if need be.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "files",
         nargs="*",
         metavar="FILE",
-        help="a script (.py) or a notebook (.ipynb); or YAML and JSON, any number of objects, a directory of such "
-        "files, or - for standard input",
+        help="a script (.py, .sh, or with #! in its first line) or a notebook (.ipynb); or YAML and JSON, any number "
+        "of objects, a directory of such files, or - for standard input",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one")
     parser.add_argument("-n", "--namespace", help="for objects that name none; default: that of the kubeconfig")
@@ -165,8 +167,17 @@ def command(commands: Any) -> None:
         help="where a TrainJob of the name exists: follow it, delete it and create the new one, create it under a new "
         "name, or fail; default: ask on a terminal, else fail",
     )
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up waiting; the TrainJobs go on")
-    parser.add_argument("--no-follow", action="store_true", help="return as soon as everything is submitted")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="stop waiting after that, with exit code 3; the TrainJobs go on",
+    )
+    parser.add_argument(
+        "--no-follow",
+        action="store_true",
+        help="return as soon as everything is submitted, and print the names of the TrainJobs, one a line",
+    )
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     add_program_options(parser)
     options = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - no other way
@@ -212,12 +223,12 @@ def _work_of(arguments: argparse.Namespace) -> ManifestRun | ProgramRun:
         ProgramError: The program cannot be read, or what is said of it makes no sense.
         Rejected: There is nothing.
     """
-    program = find_program(arguments.files, arguments.module, directory=Path.cwd())
+    program = find_program(arguments.files, arguments.module, arguments.arguments, directory=Path.cwd())
     if program is not None:
         return ProgramRun(program, program_options(arguments), namespace=arguments.namespace)
     refuse_program_options(arguments)
     if not arguments.files:
-        raise Rejected(["nothing to run: name a program, such as train.py, or files with TrainJobs"])
+        raise Rejected(["nothing to run: name a program, such as train.py, files with jobs, or a command behind --"])
     try:
         manifests = load_manifests(arguments.files)
     except ManifestError as error:
@@ -228,18 +239,34 @@ def _work_of(arguments: argparse.Namespace) -> ManifestRun | ProgramRun:
 
 
 async def _print(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) -> int:
-    """Print what would be submitted. Only what a cluster says of itself is asked for, and none is needed."""
+    """Print what would be submitted, if it would be: a cluster judges it as it would, and none is needed."""
     config = await running_cluster(arguments.kubeconfig)
     manifests = None
     if config is not None:
         async with KubeClient(config, user_agent=_USER_AGENT, timeout=_PROBE_TIMEOUT, tries=1) as client:
             with contextlib.suppress(KubeError):
                 manifests = await work.manifests(client, await manager_status(client), report=_report)
+                submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
+                taken = [submitter.taken(each) for each in await submitter.check()]
+                if taken and arguments.if_exists in {None, FAIL}:
+                    raise Rejected([each.complaint for each in taken])
     if manifests is None:
         fresh = {"python": sys.executable} if config is None else None
         manifests = await work.manifests(None, fresh, report=_report)
-    print_objects([manifest.object for manifest in manifests], form=getattr(arguments, "output", "yaml"))
+        diagnosis = Diagnosis(manifests, namespace=arguments.namespace, runtimes_elsewhere=config is not None)
+        if problems := diagnosis.errors():
+            raise Rejected(problems)
+    form = getattr(arguments, "output", "yaml")
+    if form == NAME:
+        _print_names(manifest.object["metadata"]["name"] for manifest in manifests if is_trainjob(manifest))
+    else:
+        print_objects([manifest.object for manifest in manifests], form=form)
     return 0
+
+
+def _print_names(names: Iterable[str]) -> None:
+    for name in names:
+        print(name, flush=True)
 
 
 async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) -> int:
@@ -275,7 +302,8 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
         if submission.problem is not None:
             complain(submission.problem, BAD_INPUT)
             _report(f"TrainJob {', '.join(job.key for job in jobs)} goes on")
-        if arguments.no_follow:
+        if arguments.no_follow or getattr(arguments, "output", None) == NAME:
+            _print_names(job.name for job in jobs)
             return 0 if submission.problem is None else BAD_INPUT
         commands = Commands(namespace=config.namespace, kubeconfig=arguments.kubeconfig, deletes=arguments.delete)
         reporter = make_reporter(plain=arguments.plain, commands=commands)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.controller.cli.files.manifests import CRD_KIND, Manifest, apply_order, is_job, is_trainjob
 from trainmaster.controller.cli.follow.job_status import FollowedJob
@@ -64,11 +64,15 @@ class Diagnosis:
     Args:
         manifests: The manifests.
         namespace: Of objects that name none.
+        runtimes_elsewhere: Whether there may be runtimes that are neither in the files nor built in.
     """
 
-    def __init__(self, manifests: Sequence[Manifest], *, namespace: str | None) -> None:
+    def __init__(
+        self, manifests: Sequence[Manifest], *, namespace: str | None, runtimes_elsewhere: bool = True
+    ) -> None:
         self._manifests = manifests
         self._namespace = namespace
+        self._runtimes_elsewhere = runtimes_elsewhere
 
     def errors(self, manifest: Manifest | None = None) -> list[str]:
         """Return what is wrong with a manifest, or with all of them."""
@@ -92,13 +96,16 @@ class Diagnosis:
                 Framework(load_plugins()),
                 namespace=self._namespace or "default",
                 job_kinds=load_job_kinds,
-                runtimes_elsewhere=True,
+                runtimes_elsewhere=self._runtimes_elsewhere,
             )
         except (ImportError, RuntimeError, PluginInvalid):
             return {}
         return {
             id(validated.manifest): [
-                str(diagnostic) for diagnostic in validated.diagnostics if diagnostic.severity == "error"
+                # What was made of a program has no lines that anybody has written.
+                str(diagnostic if validated.manifest.source.line else replace(diagnostic, line=None, column=None))
+                for diagnostic in validated.diagnostics
+                if diagnostic.severity == "error"
             ]
             for validated in validation.validated
         }

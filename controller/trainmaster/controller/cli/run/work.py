@@ -18,9 +18,11 @@ from trainmaster.controller.cli.run.script.prepare import (
     config_maps,
     discard,
     discard_predecessors,
+    find_claim,
     find_runtime,
     give,
     local_objects,
+    manifests_of,
     remote_objects,
 )
 from trainmaster.controller.cli.run.script.program import Program
@@ -119,6 +121,9 @@ class ProgramRun:
         runtime = await find_runtime(self._program, self._options, client, namespace=namespace, report=report)
         objects = local_objects if is_local else functools.partial(remote_objects, report=report)
         found = objects(self._program, self._options, runtime)
+        if not is_local:
+            claims = await find_claim(self._options, client, namespace=namespace, report=report)
+            found = [*manifests_of(self._program, claims), *found]
         self._config_maps = config_maps(found)
         self._is_described = True
         return found
@@ -148,7 +153,7 @@ class ProgramRun:
 
     def _check(self, python: str | None, report: Report) -> None:
         if not self._is_checked:
-            check_program(self._program, python=python, report=report)
+            check_program(self._program, self._options, python=python, report=report)
         self._is_checked = True
 
 

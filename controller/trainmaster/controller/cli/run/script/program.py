@@ -1,12 +1,15 @@
-"""The program that a command line asks for: a script, a module (`-m`) or a notebook.
+"""The program that a command line asks for: a script, a module (`-m`), a notebook, or any command behind `--`.
 
 - It is read, and nothing of it is run: what it imports, and where Python will look for that. Whether it is Python at
   all is said by this interpreter, which need not be the one that will run it.
+- Scripts that are no Python are run by the interpreter of their first line, else by `sh`. Of a command, the program of
+  Python among its words tells what it imports.
 """
 
 from __future__ import annotations
 
 import difflib
+import shlex
 import tokenize
 import warnings
 from collections.abc import Sequence
@@ -21,6 +24,13 @@ from trainmaster.controller.cli.run.script.options import ProgramError
 
 SCRIPT: Final = ".py"
 NOTEBOOK: Final = ".ipynb"
+SHELL: Final = ".sh"
+LAUNCHERS: Final = ("torchrun", "python", "python3")
+"""What starts programs, and is not to be written in front of one."""
+
+_MANIFESTS: Final = (".yaml", ".yml", ".json")
+_LONGEST_TITLE: Final = 60
+_MANY: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,13 +38,16 @@ class Program:
     """What is to run, and where."""
 
     title: str
-    """As its author calls it: `train.py`, `-m package.train`, `train.ipynb`."""
+    """As its author calls it: `train.py`, `-m package.train`, `train.ipynb`, `./train.sh`, `make train`."""
 
     name: str
     """Its last name, without an ending: `train`."""
 
     entry: tuple[str, ...]
-    """What follows `python` or `torchrun` in `directory`; of a notebook, the file that its script is to have."""
+    """What follows its launcher in `directory`; of a notebook, the file that its script is to have."""
+
+    launcher: tuple[str, ...] | None = None
+    """What starts it: of a script its interpreter, of a command nothing; None: python or torchrun."""
 
     directory: Path
     """The working directory, from which its files are brought along where they have to be."""
@@ -52,30 +65,49 @@ class Program:
         """Whether it is run by `-m`."""
         return self.entry[0] == "-m"
 
+    @property
+    def is_file(self) -> bool:
+        """Whether `entry` names a file in `directory`, or beside it."""
+        return not (self.is_module or self.script is not None or self.launcher == ())
+
 
 def is_program(file: str) -> bool:
     """Whether the name of a file says that it is one."""
-    return file.endswith((SCRIPT, NOTEBOOK))
+    return file.endswith((SCRIPT, NOTEBOOK, SHELL))
 
 
-def find_program(files: Sequence[str], module: str | None, *, directory: Path) -> Program | None:
-    """Return the program that the arguments of a command name; None if they are manifests.
+def find_program(
+    files: Sequence[str], module: str | None, command: Sequence[str], *, directory: Path
+) -> Program | None:
+    """Return the program that the arguments of a command line name; None if they are manifests.
 
     Args:
         files: The positional arguments.
         module: That of `-m`.
+        command: What stands behind `--`: a command if there is nothing else, else the arguments of the program.
         directory: The current one.
 
     Raises:
         ProgramError: It cannot be read, or is not alone.
     """
-    programs = [file for file in files if is_program(file)]
+    if files and files[0] in LAUNCHERS and not Path(files[0]).exists():
+        program = ["-m", module] if module is not None else files[1:2]
+        behind = [*files[1 if module is not None else 2 :], *command]
+        again = shlex.join(["trainmaster", "run", *program, *(["--", *behind] if behind else [])])
+        as_it_is = shlex.join(["trainmaster", "run", "--", files[0], *program, *behind])
+        raise ProgramError(
+            f"{files[0]} is not to be written: it is started on each node, and told of the others\n"
+            f"  what next: `{again}`; a command that is to run as it is stands behind --: `{as_it_is}`"
+        )
     if module is not None:
         if files:
             raise ProgramError(
                 f"-m {module} runs a module, and {files[0]} is too much: arguments of the module stand behind --"
             )
         return _module(module, directory)
+    if not files:
+        return _command(command, directory) if command else None
+    programs = [file for file in files if is_program(file) or _has_interpreter(directory / file)]
     if not programs:
         return None
     if len(files) > 1:
@@ -83,6 +115,7 @@ def find_program(files: Sequence[str], module: str | None, *, directory: Path) -
         raise ProgramError(
             f"{programs[0]} is a program and runs alone, without {other}\n"
             f"  what next: arguments of the program stand behind --, as in `trainmaster run {programs[0]} -- {other}`; "
+            f"a command stands there as a whole, as in `trainmaster run -- {shlex.join(files)}`; "
             f"manifests are run without it, by `trainmaster run FILE...`"
         )
     path = Path(programs[0])
@@ -90,6 +123,15 @@ def find_program(files: Sequence[str], module: str | None, *, directory: Path) -
     if path.suffix == NOTEBOOK:
         return _notebook(path, programs[0], content, directory)
     absolute = directory / path
+    if path.suffix != SCRIPT:
+        return Program(
+            title=programs[0],
+            name=path.stem,
+            entry=(programs[0],),
+            launcher=_interpreter(content) or ("sh",),
+            directory=directory,
+            imports=Imports(local={absolute}),
+        )
     imports, problem = _read_imports(absolute, _decoded(path, programs[0]), programs[0], root=absolute.parent)
     return Program(
         title=programs[0],
@@ -124,6 +166,46 @@ def _module(module: str, directory: Path) -> Program:
         imports=imports,
         syntax_error=problem,
     )
+
+
+def _command(words: Sequence[str], directory: Path) -> Program:
+    if words[0].startswith("-"):
+        raise ProgramError(f"what stands behind -- is a command, and {words[0]} is none; name a program in front of it")
+    title = shlex.join(words)
+    of_python = next((word for word in words if word.endswith(SCRIPT) and (directory / word).is_file()), None)
+    module = words[words.index("-m") + 1 :][:1] if "-m" in words and Path(words[0]).name in LAUNCHERS else []
+    program = None
+    if module:
+        program = _module(module[0], directory)
+    elif of_python is not None:
+        program = find_program([of_python], None, (), directory=directory)
+    return Program(
+        title=title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]}...",
+        name=Path(words[0]).stem if program is None else program.name,
+        entry=tuple(words),
+        launcher=(),
+        directory=directory,
+        imports=Imports() if program is None else program.imports,
+        syntax_error="" if program is None else program.syntax_error,
+    )
+
+
+def _has_interpreter(path: Path) -> bool:
+    """Whether a file names what interprets it, as scripts do."""
+    if path.suffix in _MANIFESTS or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return bool(_interpreter(file.read(_MANY)))
+    except OSError:
+        return False
+
+
+def _interpreter(content: bytes) -> tuple[str, ...]:
+    """Return the words of the first line of a script that name its interpreter; none if there are none."""
+    first = content.partition(b"\n")[0].decode("utf-8", "replace")
+    words = first[2:].split() if first.startswith("#!") else []
+    return tuple(word for word in words if word not in {"/usr/bin/env", "-S"})
 
 
 def _locate(module: str, directory: Path) -> Path | None:
