@@ -48,6 +48,8 @@ class Logs:
 
 
 class Report(PlainReporter):
+    is_mixed = True
+
     def __init__(self) -> None:
         self.told: list[str] = []
 
@@ -59,6 +61,8 @@ class Report(PlainReporter):
 class Recording:
     """A recorder, and what it is about."""
 
+    goes_on = True
+
     def __init__(self) -> None:
         self.logs, self.report = Logs(), Report()
         self.status = JobStatus(FollowedJob("team", "demo", "uid", CREATED))
@@ -68,7 +72,11 @@ class Recording:
             cast("JobLogs", self.logs),
             start=asyncio.create_task,
             changed=lambda: None,
+            goes_on=self._goes_on,
         )
+
+    async def _goes_on(self) -> bool:
+        return self.goes_on
 
     async def observe(self, *pods: JsonObject) -> None:
         for each in pods:
@@ -101,6 +109,24 @@ async def test_a_failure_is_told_once_whatever_its_pod_says_later(recording: Rec
         "  | ValueError: NaN",
     ]
     assert recording.lines == [["loading", "ValueError: NaN"]]
+
+
+async def test_the_summary_tells_what_nobody_has_seen(recording: Recording) -> None:
+    """A failure that ends the job is told by it alone, and lines only where they were not printed before."""
+    recording.logs.kept = ["ValueError: NaN"]
+    await recording.observe(pod(2, terminated()))
+    recording.goes_on = False
+    await recording.observe(pod(1, terminated()))
+    assert [line for line in recording.report.told if "rank 1" in line] == []
+    recording.logs.passed_on = True
+    await recording.observe(pod(3, terminated()))
+    recording.logs.kept = ["ValueError: NaN", VERDICT, "a report of torchrun"]
+    await recording.observe(pod(4, terminated()))
+    recording.report.is_mixed = False
+    recording.logs.kept = ["ValueError: NaN"]
+    await recording.observe(pod(5, terminated()))
+    seen = {each.failure.rank: each.seen for each in recording.status.failures}
+    assert seen == {1: False, 2: True, 3: True, 4: False, 5: False}
 
 
 async def test_the_log_of_the_run_before_is_asked_for_when_another_runs_already(recording: Recording) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -137,6 +138,12 @@ def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
     assert told(status)[0] == "TrainJob default/mnist: Failed after 1:23: FailedJobs: jobset failed"
     status.failures = []
     assert told(status)[0] == f"TrainJob default/mnist: Failed after 1:23: FailedJobs: {message}"
+    # Lines that were printed are not printed again.
+    status.failures = [replace(failure("ValueError"), seen=True)]
+    assert told(status)[1:3] == [
+        "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p",
+        "  logs:   trainmaster logs mnist --all",
+    ]
     # Without a failure that was seen the condition tells.
     status = failed()
     status.failures = []
@@ -215,8 +222,8 @@ def test_of_many_jobs_little_is_told() -> None:
     lines = told(
         *[complete(name) for name in numbered("job", 50)], *[job_status(name) for name in numbered("late", 50)]
     )
-    assert lines[0] == "50 of 100 TrainJobs: Complete"
-    assert lines[11] == "and 40 more TrainJobs: 40 Pending"
+    assert lines[0] == "50 of 100 jobs: Complete"
+    assert lines[11] == "and 40 more jobs: 40 Pending"
     # Of many failures three are explained.
     lines = told(*[failed(name) for name in numbered("job", 5)])
     assert lines.count("  its last lines:") == 3

@@ -126,7 +126,8 @@ async def test_any_command_runs_with_packages_and_with_checkpoints_that_stay(loc
         wheel.writestr("mine-1.dist-info/RECORD", "")
     (project / "needs.txt").write_text("--no-index\n./mine-1-py3-none-any.whl\n")
     (project / "train.sh").write_text(
-        'python -c "import mine; print(mine.VALUE)"; cat $CHECKPOINT_DIR/last 2>/dev/null; echo "$1" > $CHECKPOINT_DIR/last\n'
+        'python -c "import mine; print(mine.VALUE)"\n'
+        'cat $CHECKPOINT_DIR/last 2>/dev/null; echo "$1" > $CHECKPOINT_DIR/last\n'
     )
     command = ("run", *local.options, "--requirements", "needs.txt", "--checkpoints", "ckpt", "./train.sh", "--", "5")
     assert (await trainmaster(*command, cwd=project)).out == "installed\n"

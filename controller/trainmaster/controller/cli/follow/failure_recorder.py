@@ -1,9 +1,9 @@
 """Records the failures of followed jobs, and reports each when it is seen.
 
-- A failure is reported once, with its last lines: its container may be restarted at once, and its pod be deleted a
-  moment later.
-- What was told is not told at length again: lines that were passed on as the log of a rank, and those with which
-  another rank or run has ended as well.
+- The last lines are read at once: the container may be restarted at once, and its pod be deleted a moment later.
+- A failure that ends everything is left to the summary, which follows at once. Every other one is reported.
+- What was printed is not printed again: lines that were passed on as the log of a rank, unless that goes elsewhere or
+  torchrun's report has followed them, and those with which another rank or run has ended as well.
 - Of many failures in one attempt the first ones are reported; the others are counted.
 - What ends because its pod is deleted has not failed.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
@@ -41,6 +41,7 @@ class FailureRecorder:
         logs: The logs that are followed.
         start: Starts a task that ends with the follower.
         changed: Called when a failure was recorded.
+        goes_on: Waits a moment; returns whether not everything has ended by then.
     """
 
     def __init__(
@@ -51,12 +52,14 @@ class FailureRecorder:
         *,
         start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         changed: Callable[[], object],
+        goes_on: Callable[[], Awaitable[bool]],
     ) -> None:
         self._client = client
         self._reporter = reporter
         self._logs = logs
         self._start = start
         self._changed = changed
+        self._goes_on = goes_on
         self._seen: set[tuple[str, str, str, str]] = set()
         self._counts: dict[tuple[str, str], int] = {}
         """How many failures each attempt of each job had."""
@@ -87,12 +90,19 @@ class FailureRecorder:
 
     async def _record(self, status: JobStatus, kept: Failure, run: RunTimes) -> None:
         failure = kept.failure
-        lines = await self._last_lines(status, failure, run)
-        if lines:
-            status.failures[status.failures.index(kept)] = kept = replace(kept, lines=without_report(lines))
-        self._reporter.report(self._title(status) + kept.text, bad=True)
-        self._report_lines(status, kept)
+        if lines := await self._last_lines(status, failure, run):
+            shown = without_report(lines)
+            seen = self._reporter.is_mixed and self._logs.passes_on(failure) and len(shown) == len(lines)
+            kept = self._replace(status, kept, lines=shown, seen=seen)
         self._changed()
+        if await self._goes_on():
+            self._reporter.report(self._title(status) + kept.text, bad=True)
+            self._report_lines(status, kept)
+
+    def _replace(self, status: JobStatus, kept: Failure, **changes: Any) -> Failure:
+        new = replace(kept, **changes)
+        status.failures[status.failures.index(kept)] = new
+        return new
 
     async def _last_lines(self, status: JobStatus, failure: ContainerFailure, run: RunTimes) -> list[str]:
         lines: list[str] = []
@@ -117,6 +127,7 @@ class FailureRecorder:
         lines = kept.excerpt
         if not lines or self._logs.passes_on(kept.failure):
             return
+        self._replace(status, kept, seen=True)
         told = self._told.setdefault(status.job.key, {})
         alike = tuple(_ALIKE.sub("#", line) for line in lines)
         if alike in told:
@@ -128,7 +139,7 @@ class FailureRecorder:
             self._reporter.report(f"  | {line.rpartition(chr(13))[2]}")
 
     def _title(self, status: JobStatus) -> str:
-        return f"TrainJob {status.job.key}: " if self._logs.is_prefixed else ""
+        return f"{status.job.title}: " if self._logs.is_prefixed else ""
 
 
 def _who(failure: ContainerFailure) -> str:

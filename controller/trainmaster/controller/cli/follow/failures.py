@@ -190,6 +190,9 @@ class Failure:
     lines: Sequence[str]
     """The last lines of its log; empty if there are none, or if they could not be read any more."""
 
+    seen: bool = False
+    """Whether they were printed already, and nothing since that would hide them."""
+
     @property
     def text(self) -> str:
         """One line about it."""

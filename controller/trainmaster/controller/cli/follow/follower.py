@@ -1,8 +1,8 @@
-"""Follows TrainJobs until all of them have ended, time is up, or Ctrl-C, and reports what happens: `run` and `attach`.
+"""Follows jobs until all of them have ended, time is up, or Ctrl-C, and reports what happens: `run` and `attach`.
 
 - Conditions, phases of pods and warnings about them are reported once each; logs are passed on as they are written.
 - Before the end of a job is reported, its log is read to the end, also if the job was faster than we were.
-- Only what belongs to these TrainJobs counts: nothing of others that had their names before.
+- Only what belongs to these jobs counts: nothing of others that had their names before.
 - A job whose runtime does not exist has not ended, but is not waited for either: what is missing, and where it could
   come from, is reported at once.
 - Why a job failed is recorded when it happens: a pod that failed may be deleted a moment later.
@@ -25,22 +25,25 @@ from trainmaster.controller.cli.follow.job_informers import JobInformers, Observ
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import (
     DELETED,
+    GOOD,
+    USUAL,
     FollowedJob,
     JobStatus,
+    job_name_of,
     pod_phase,
     why_failed,
 )
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
 from trainmaster.controller.conditions import CONTAINER_FAILED
-from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER
+from trainmaster.runtime.api.constants import FAILED, MANAGED_BY_TRAINER
+from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR
 from trainmaster.runtime.jsontree import JsonObject
 
 UNATTENDED_AFTER: Final = 5.0
@@ -66,11 +69,16 @@ _FOLLOWS_FROM_FAILURES: Final = frozenset({"BackoffLimitExceeded", "FailedJobs"}
 _FAILURE_SEEN_WITHIN: Final = 1.0
 """Seconds; events may arrive before the pods that they are about."""
 
+_ENDS_WITHIN: Final = 1.0
+"""Seconds from the failure of a container to the end of its job, if it is to end by that."""
+
 _NOT_STARTED: Final = "unable to start container process"
 """What container runtimes say in events of a failure that is told as well."""
 
 _NEVER_FITS: Final = "it can never run here"
 """What the embedded cluster says of a pod that asks for more than its node has."""
+
+_UNSCHEDULED: Final = "FailedScheduling"
 
 FAILURE: Final = 1
 TIMED_OUT: Final = 3
@@ -80,25 +88,21 @@ INTERRUPTED: Final = 130
 async def explain_unattended(client: KubeClient, job: FollowedJob) -> list[str]:
     """Say that nothing has become of a job, and what to do; nothing if something has, or if that cannot be known."""
     try:
-        trainjob = await client.get(TRAINJOBS, job.namespace, job.name)
+        obj = await client.get(job.resource, job.namespace, job.name)
     except ApiError:
         return []
-    if trainjob.get("status") or await _has_jobset(client, job):
+    if obj.get("status") or (job.resource == TRAINJOBS and await _has_jobset(client, job)):
         return []
-    text = f"TrainJob {job.key}: nothing has become of it in {UNATTENDED_AFTER:g} s"
-    manager = _manager_of(trainjob)
-    if manager != MANAGED_BY_TRAINER:
+    text = f"{job.title}: nothing has become of it in {UNATTENDED_AFTER:g} s"
+    manager = JobFields(obj).run_policy.get("managedBy")
+    if manager not in {None, "", MANAGED_BY_TRAINER, MANAGED_BY_TRAINING_OPERATOR}:
         return [f'{text}; spec.managedBy leaves it to "{manager}", which does not seem to run here']
     return [
-        f"{text}: no controller seems to look at TrainJobs in this cluster",
+        f"{text}: no controller seems to look at {job.resource.kind}s in this cluster",
         "  is one there?         kubectl -n kubeflow get deployments",
         "  what is wrong?        trainmaster doctor",
         "  an embedded cluster?  has one if it was started without `--without manager`: trainmaster cluster up",
     ]
-
-
-def _manager_of(trainjob: JsonObject) -> str:
-    return str(trainjob["spec"].get("managedBy") or MANAGED_BY_TRAINER)
 
 
 async def _has_jobset(client: KubeClient, job: FollowedJob) -> bool:
@@ -112,11 +116,11 @@ async def _has_jobset(client: KubeClient, job: FollowedJob) -> bool:
 
 
 class Follower:
-    """Follows some TrainJobs, which may have ended already.
+    """Follows some jobs, which may have ended already.
 
     Args:
         client: The cluster.
-        jobs: The TrainJobs.
+        jobs: The jobs.
         reporter: Where everything is reported.
         ranks: The ranks whose logs are passed on; None: all.
         tail_lines: How many lines of logs that are there already are passed on; None: all.
@@ -139,8 +143,8 @@ class Follower:
         self._jobs = {job.key: JobStatus(job) for job in jobs}
         self._phases: dict[str, str] = {}
         self._restarts: dict[str, int] = {}
-        self._never_fits: set[tuple[str, str]] = set()
-        """Jobs and what was said of their pods: it holds for all pods of one size."""
+        self._warned: set[tuple[str, str, str]] = set()
+        """Jobs, reasons and what was said of their objects: what keeps one pod waiting keeps all that are alike."""
 
         self._advice: dict[str, asyncio.Task[None]] = {}
         self._failures: list[asyncio.Task[None]] = []
@@ -155,7 +159,12 @@ class Follower:
             client, reporter, ranks=ranks, tail_lines=tail_lines, is_prefixed=len(jobs) > 1, start=self._start
         )
         self._recorder = FailureRecorder(
-            client, reporter, self._logs, start=self._start, changed=lambda: self._reporter.show(self.jobs)
+            client,
+            reporter,
+            self._logs,
+            start=self._start,
+            changed=lambda: self._reporter.show(self.jobs),
+            goes_on=self._goes_on,
         )
 
     @property
@@ -166,7 +175,7 @@ class Follower:
     @property
     def succeeded(self) -> bool:
         """Whether all jobs are complete."""
-        return all(status.outcome == COMPLETE for status in self.jobs)
+        return all(status.outcome in GOOD for status in self.jobs)
 
     async def run(self) -> None:
         """Follow until all jobs have ended, or wait in vain."""
@@ -216,16 +225,17 @@ class Follower:
             status.deleted |= not is_deleted or metadata["uid"] == status.job.uid
         else:
             fields = JobFields(job)
-            before, status.conditions = status.conditions, fields.conditions
+            before = status.conditions
+            status.conditions = {kind: each for kind, each in fields.conditions.items() if kind not in USUAL}
             status.progress = fields.progress
             status.is_attended |= bool(job.get("status"))
             status.nodes = (job["spec"].get("trainer") or {}).get("numNodes") or status.nodes
             for kind, condition in status.conditions.items():
                 # Of failures that were seen in the pods more is told.
-                is_told = kind in {COMPLETE, FAILED} or (kind == CONTAINER_FAILED and status.failures)
+                is_told = kind in {*GOOD, FAILED} or (kind == CONTAINER_FAILED and status.failures)
                 if not is_told and condition.get("message") != before.get(kind, {}).get("message"):
                     self._reporter.report(
-                        f"TrainJob {status.job.key}: {kind}: {condition.get('message') or condition.get('reason')}"
+                        f"{status.job.title}: {kind}: {condition.get('message') or condition.get('reason')}"
                     )
             if status.lacks_runtime and status.job.key not in self._advice:
                 self._advice[status.job.key] = self._start(self._advise(status.job))
@@ -233,7 +243,7 @@ class Follower:
 
     async def _on_pod(self, pod: JsonObject, *, is_deleted: bool) -> None:
         metadata = pod["metadata"]
-        named = self._jobs.get(f"{metadata['namespace']}/{metadata['labels'][JOBSET_LABEL]}")
+        named = self._jobs.get(f"{metadata['namespace']}/{job_name_of(pod)}")
         status = None if named is None else await self._ownership.of_pod(pod, named)
         if status is None:
             return
@@ -255,7 +265,7 @@ class Follower:
                 self._reporter.report(f"pod {pod['metadata']['name']}: {phase}{why_failed(pod)}")
         if status.restarts > self._restarts.setdefault(status.job.key, status.restarts):
             self._restarts[status.job.key] = status.restarts
-            self._reporter.report(f"TrainJob {status.job.key}: started again (restart {status.restarts})")
+            self._reporter.report(f"{status.job.title}: started again (restart {status.restarts})")
 
     async def _on_event(self, event: JsonObject) -> None:
         regarding = event.get("regarding") or {}
@@ -266,15 +276,27 @@ class Follower:
         owner = await self._ownership.of_event(event, named)
         if owner is not None:
             what = f"{regarding.get('kind')} {regarding.get('name')}"
-            never = _NEVER_FITS in note
-            if never and (owner.job.key, note) in self._never_fits:
+            if (warning := (owner.job.key, str(reason), note)) in self._warned:
                 return
-            self._never_fits |= {(owner.job.key, note)} if never else set()
+            if reason == _UNSCHEDULED and await self._is_past(regarding):
+                return
+            self._warned.add(warning)
+            never = _NEVER_FITS in note
             if reason in _FOLLOWS_FROM_FAILURES:
                 text = f"warning: {what}: {reason}: {note}"
                 self._failures.append(self._start(self._report_unexplained(owner, text)))
                 return
             self._reporter.report(f"{'problem' if never else 'warning'}: {what}: {reason}: {note}", bad=never)
+
+    async def _is_past(self, pod: JsonObject) -> bool:
+        """Whether a pod that could not be scheduled has a node by now, or is gone: events stay for an hour."""
+        try:
+            found = await self._client.get(PODS, pod["namespace"], pod["name"])
+        except NotFound:
+            return True
+        except ApiError:
+            return False
+        return bool(found["spec"].get("nodeName"))
 
     async def _report_unexplained(self, status: JobStatus, text: str) -> None:
         """Report what follows from failures of containers, unless one of them is told, which says more."""
@@ -282,6 +304,17 @@ class Follower:
             await self._clock.sleep(_FAILURE_SEEN_WITHIN)
         if not status.failures:
             self._reporter.report(text)
+
+    async def _goes_on(self) -> bool:
+        """Wait a moment for the end of all jobs; returns whether it has not come."""
+        waiting = {self._start(self._clock.sleep(_ENDS_WITHIN)), self._start(self._wait_ended())}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        return not self._ended.is_set()
+
+    async def _wait_ended(self) -> None:
+        await self._ended.wait()
 
     def _on_outage(self, reason: str | None) -> None:
         for status in self.jobs:
@@ -307,7 +340,7 @@ class Follower:
                 return  # its condition is told, and the cluster is away
             for line in lines:
                 self._reporter.report(line, bad=True)
-            self._reporter.report(f"TrainJob {job.key} stays in the cluster, and starts once it has its runtime")
+            self._reporter.report(f"{job.title} stays in the cluster, and starts once it has its runtime")
 
     async def _notice_absence(self) -> None:
         """Notice jobs that were deleted before an informer saw them."""

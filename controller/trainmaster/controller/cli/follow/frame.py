@@ -18,15 +18,17 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from trainmaster.controller.cli.follow.failures import Failure, attempt_of, without_verdict
-from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
+from trainmaster.controller.cli.follow.job_status import DELETED, GOOD, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.progress import JobView
 from trainmaster.controller.cli.follow.summary import clock, rank_groups, summary
 from trainmaster.controller.cli.output import one_line, plain
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
+from trainmaster.runtime.jobs.constants import SUCCEEDED
 
 _STYLES: Final = {
     COMPLETE: "green",
+    SUCCEEDED: "green",
     FAILED: "bold red",
     DELETED: "red",
     "Running": "cyan",
@@ -144,7 +146,8 @@ class _Painter:
     def _mark(self, view: JobView) -> Text:
         glyphs, state = self._glyphs, view.status.state
         moving = glyphs.spinner[self._tick % len(glyphs.spinner)]
-        still = {COMPLETE: glyphs.done, FAILED: glyphs.wrong, DELETED: glyphs.wrong, SUSPENDED: glyphs.waiting}
+        still = {FAILED: glyphs.wrong, DELETED: glyphs.wrong, SUSPENDED: glyphs.waiting}
+        still |= dict.fromkeys(GOOD, glyphs.done)
         mark = still.get(state, glyphs.attention if state in {BLOCKED, UNKNOWN, WAITING} else moving)
         return Text(mark, style=_STYLES.get(state, ""))
 
@@ -217,9 +220,9 @@ def _problems(status: JobStatus) -> list[tuple[str, str]]:
     if status.unreachable and status.outcome is None:
         found.append(("the cluster does not answer: this may be out of date", "yellow"))
     for kind, condition in status.conditions.items():
-        if kind not in {COMPLETE, FAILED} and not (kind == CONTAINER_FAILED and status.failures):
+        if kind not in {*GOOD, FAILED} and not (kind == CONTAINER_FAILED and status.failures):
             found.append((one_line(str(condition.get("message") or condition.get("reason") or kind)), "yellow"))
-    if (first := status.first_failure) is not None and status.outcome != COMPLETE:
+    if (first := status.first_failure) is not None and status.outcome not in GOOD:
         found.append((_told(first, status.restarts), "red"))
     return found
 
@@ -236,4 +239,4 @@ def _told(first: Failure, restarts: int) -> str:
 def _importance(status: JobStatus) -> int:
     if status.outcome is None:
         return 0 if status.state != "Pending" or status.failures else 1
-    return 3 if status.outcome == COMPLETE else 2
+    return 3 if status.outcome in GOOD else 2

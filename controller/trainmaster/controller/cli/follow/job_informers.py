@@ -1,8 +1,8 @@
-"""What a cluster tells of followed TrainJobs: the jobs, their pods, and events, one observation after the other, and
+"""What a cluster tells of followed jobs: the jobs, their pods, and events, one observation after the other, and
 which of these belong to which of the jobs.
 
 - The informers neither log nor give up: that the cluster is away, or refuses something, is told to whoever follows.
-- What belongs to a TrainJob is what it owns, over JobSet and Jobs, by UID. Names and labels do not tell: a TrainJob
+- What belongs to a job is what it owns, a TrainJob over JobSet and Jobs, by UID. Names and labels do not tell: a job
   that was deleted and created again has the names of the one before, whose pods may still be ending. Where we may not
   read what stands between, the time of creation decides.
 """
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
+from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, job_name_of
 from trainmaster.controller.cli.probes import BATCH_JOBS
 from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL
 from trainmaster.controller.kube.cache.delta import Delta
@@ -25,6 +25,7 @@ from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFoun
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.api.constants import NODE
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS, TRAINJOBS)}
@@ -95,10 +96,10 @@ class Ownership:
         if uid not in self._owners:
             jobset = {
                 "kind": JOBSETS.kind,
-                "name": metadata["labels"][JOBSET_LABEL],
+                "name": job_name_of(pod),
                 "uid": metadata["labels"].get(JOBSET_UID_LABEL),
             }
-            if jobset["uid"] is None:  # JobSet before 0.6
+            if jobset["uid"] is None:  # JobSet before 0.6, and jobs that own their pods themselves
                 owners = metadata.get("ownerReferences") or ()
                 jobset = next(iter(owners), jobset)
             self._owners[uid] = await self._of(jobset, named, created=metadata["creationTimestamp"])
@@ -200,25 +201,31 @@ class JobInformers:
         """Return the jobs that were deleted before they could be read: no observation will come of those."""
         for informer in self._informers:
             await informer.wait_synced()
-        stores = [informer.store for informer in self._informers if informer.resource == TRAINJOBS]
         await self._observations.join()
-        return [job for job in self._jobs if all(store.get(job.key) is None for store in stores)]
+        stores = [(informer.resource, informer.store) for informer in self._informers]
+        return [
+            job
+            for job in self._jobs
+            if all(store.get(job.key) is None for resource, store in stores if resource == job.resource)
+        ]
 
     async def catch_up(self) -> None:
         """Wait until note was taken of all pods as they are now: the informers of different kinds wait for nobody."""
         for namespace in _namespaces(self._jobs):
-            try:
-                pods = await self._client.list(PODS, namespace, label_selector=self._selector(namespace))
-            except KubeError:
-                continue
-            for pod in pods["items"]:
-                self._observations.put_nowait(Observation(PODS, pod))
+            for selector in self._selectors(namespace):
+                try:
+                    pods = await self._client.list(PODS, namespace, label_selector=selector)
+                except KubeError:
+                    continue
+                for pod in pods["items"]:
+                    self._observations.put_nowait(Observation(PODS, pod))
         await self._observations.join()
 
     def _of(self, namespace: str) -> list[Informer]:
+        kinds = dict.fromkeys(job.resource for job in self._jobs if job.namespace == namespace)
         return [
-            self._informer(TRAINJOBS, namespace),
-            self._informer(PODS, namespace, self._selector(namespace)),
+            *(self._informer(resource, namespace) for resource in kinds),
+            *(self._informer(PODS, namespace, selector) for selector in self._selectors(namespace)),
             self._informer(EVENTS, namespace),
         ]
 
@@ -240,9 +247,13 @@ class JobInformers:
         informer.add_event_handler(observe)
         return informer
 
-    def _selector(self, namespace: str) -> str:
-        names = sorted(job.name for job in self._jobs if job.namespace == namespace)
-        return f"{JOBSET_LABEL} in ({','.join(names)})"
+    def _selectors(self, namespace: str) -> list[str]:
+        """Return what selects the pods: those of TrainJobs and those of other jobs have labels of their own."""
+        names: dict[str, list[str]] = {}
+        for job in self._jobs:
+            if job.namespace == namespace:
+                names.setdefault(JOBSET_LABEL if job.resource == TRAINJOBS else JOB_NAME_LABEL, []).append(job.name)
+        return [f"{label} in ({','.join(sorted(each))})" for label, each in names.items()]
 
 
 def _namespaces(jobs: Sequence[FollowedJob]) -> list[str]:

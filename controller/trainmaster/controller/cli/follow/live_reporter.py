@@ -40,6 +40,8 @@ _STYLES: Final[dict[Kind, str]] = {"plain": "", "good": "bold green", "bad": "bo
 class LiveReporter:
     """Keeps a display at the bottom of a terminal; to be used in a running event loop."""
 
+    is_mixed = True
+
     def __init__(self, file: TextIO | None = None, *, commands: Commands | None = None) -> None:
         self._file = file or sys.stdout
         self._console = Console(file=self._file, highlight=False, emoji=False, markup=False)

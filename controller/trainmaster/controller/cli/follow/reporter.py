@@ -21,6 +21,10 @@ from trainmaster.controller.cli.output import write_log
 class Reporter(Protocol):
     """Reports to the user; a context manager."""
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether logs and reports go to the same place, so that who reads the one has read the other."""
+
     def __enter__(self) -> Self: ...
 
     def __exit__(
@@ -87,6 +91,14 @@ class PlainReporter:
 
     def __init__(self, commands: Commands) -> None:
         self._commands = commands
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether both streams are one terminal, file or pipe."""
+        try:
+            return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+        except (OSError, ValueError):
+            return False  # a stream that is no file
 
     def __enter__(self) -> Self:
         return self

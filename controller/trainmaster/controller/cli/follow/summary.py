@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from trainmaster.controller.cli.follow.failures import Failure
-from trainmaster.controller.cli.follow.job_status import JobStatus, pod_phase
+from trainmaster.controller.cli.follow.job_status import GOOD, JobStatus, pod_phase
 from trainmaster.controller.cli.output import plain
 from trainmaster.controller.cli.printers import invocation
 from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL
 from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
+from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _WORDS: Final = {"Running": "running", "Succeeded": "done", "Pending": "pending", "Failed": "failed"}
@@ -85,8 +86,9 @@ def rank_groups(status: JobStatus) -> list[RankGroup]:
     latest: dict[tuple[str, str, str], JsonObject] = {}
     for pod in sorted(status.pods.values(), key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
         labels = pod["metadata"].get("labels") or {}
-        group = labels.get(REPLICATED_JOB_LABEL, NODE)
-        latest[group, labels.get(JOB_INDEX_LABEL, "0"), labels.get(COMPLETION_INDEX_ANNOTATION, "0")] = pod
+        group = labels.get(REPLICATED_JOB_LABEL) or labels.get(REPLICA_TYPE_LABEL) or NODE
+        index = labels.get(COMPLETION_INDEX_ANNOTATION) or labels.get(REPLICA_INDEX_LABEL, "0")
+        latest[group, labels.get(JOB_INDEX_LABEL, "0"), index] = pod
     groups = []
     for name in sorted({name for name, _, _ in latest} | ({NODE} if status.nodes else set()), key=_order):
         phases = Counter(pod_phase(pod) for (group, _, _), pod in latest.items() if group == name)
@@ -134,7 +136,7 @@ class Commands:
         namespaces = {status.job.namespace for status in jobs}
         return invocation(
             verb,
-            jobs[0].job.name if len(jobs) == 1 else "JOB",
+            jobs[0].job.argument if len(jobs) == 1 else "JOB",
             *options,
             namespace=next(iter(namespaces)) if len(namespaces) == 1 else "NAMESPACE",
             default_namespace=self.namespace,
@@ -144,18 +146,18 @@ class Commands:
 
 def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLine]:
     """Say what jobs have come to, and what to do next."""
-    complete = [status for status in jobs if status.outcome == COMPLETE]
-    others = [status for status in jobs if status.outcome not in {COMPLETE, FAILED}]
+    complete = [status for status in jobs if status.outcome in GOOD]
+    others = [status for status in jobs if status.outcome not in {*GOOD, FAILED}]
     failed = [status for status in jobs if status.outcome == FAILED]
     if len(complete) > _LISTED:
-        lines = [SummaryLine(f"{len(complete)} of {len(jobs)} TrainJobs: {COMPLETE}", "good")]
+        lines = [SummaryLine(f"{len(complete)} of {len(jobs)} jobs: {COMPLETE}", "good")]
     else:
         lines = [SummaryLine(_result(status), "good") for status in complete]
     lines += [SummaryLine(_result(status), "bad") for status in others[:_LISTED]]
     if len(others) > _LISTED:
         counts = Counter(status.state for status in others[_LISTED:])
         listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
-        lines.append(SummaryLine(f"and {len(others) - _LISTED} more TrainJobs: {listed}", "bad"))
+        lines.append(SummaryLine(f"and {len(others) - _LISTED} more jobs: {listed}", "bad"))
     for index, status in enumerate(failed):
         lines.append(SummaryLine(_result(status), "bad"))
         lines += _cause(status, explained=index < _EXPLAINED)
@@ -164,14 +166,14 @@ def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[Summa
 
 def _result(status: JobStatus) -> str:
     end = status.outcome
-    text = f"TrainJob {status.job.key}: {end or f'still {status.state}'}"
+    text = f"{status.job.title}: {end or f'still {status.state}'}"
     took = seconds_between(status.started or status.job.created, status.ended)
     if took is not None:
         text += f" after {clock(took)}"
     if status.restarts:
         text += f", {status.restarts} restart{'s' if status.restarts > 1 else ''}"
     condition = status.conditions.get(status.state)
-    if condition is not None and end != COMPLETE:
+    if condition is not None and end not in GOOD:
         message = condition.get("message") or ""
         if status.first_failure is not None:
             message = _CAUSE.split(message)[0]  # more of it follows
@@ -186,7 +188,7 @@ def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:
     if first is None:
         return []
     lines = [SummaryLine(f"  {first.text}", "bad")]
-    if explained and first.lines:
+    if explained and first.lines and not first.seen:
         lines.append(SummaryLine("  its last lines:"))
         lines += [SummaryLine(f"  | {plain(line)[:_LINE_LENGTH]}") for line in first.excerpt]
     if others := _others(status, first):

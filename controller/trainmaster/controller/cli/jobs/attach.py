@@ -22,7 +22,6 @@ from trainmaster.controller.cli.jobs.options import (
     on_cluster,
     report,
 )
-from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
 
 
@@ -30,7 +29,7 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "attach",
-        description="Follow a TrainJob as `trainmaster run` does, and exit as it does. Ctrl-C ends the following, not "
+        description="Follow a job as `trainmaster run` does, and exit as it does. Ctrl-C ends the following, not "
         "the job. Of a job that has ended it tells how.",
         allow_abbrev=False,
     )
@@ -48,14 +47,10 @@ def command(commands: Any) -> None:
 
 async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
     job = await find_job(client, namespace_of(client, arguments), arguments.job)
-    if not job.is_trainjob:
-        raise Rejected(
-            [f"{job.title}: only TrainJobs are followed; its log: {next_command('logs', job, client, arguments)} -f"]
-        )
     commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
     code = await follow_jobs(
         client,
-        [followed_job(job.object)],
+        [followed_job(job.object, job.resource)],
         make_reporter(plain=arguments.plain, commands=commands),
         ranks=None if arguments.all else (arguments.rank or 0,),
         tail_lines=arguments.tail,

@@ -1,7 +1,7 @@
-"""`trainmaster run`: submit a program or the TrainJobs of some files, and follow them to their end.
+"""`trainmaster run`: submit a program or the jobs of some files, and follow them to their end.
 
 Exit codes: 0 all jobs are complete; 1 a job failed, lacks its runtime, or the cluster cannot be used; 2 the files are
-wrong, which includes TrainJobs that the cluster refuses; 3 time is up; 130 interrupted; 129 or 143 ended by SIGHUP or
+wrong, which includes jobs that the cluster refuses; 3 time is up; 130 interrupted; 129 or 143 ended by SIGHUP or
 SIGTERM while the embedded cluster was starting.
 """
 
@@ -27,7 +27,7 @@ from trainmaster.controller.cli.cluster import (
     running_cluster,
     wait_for_manager,
 )
-from trainmaster.controller.cli.files.manifests import ManifestError, is_trainjob, load_manifests
+from trainmaster.controller.cli.files.manifests import ManifestError, load_manifests
 from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
@@ -43,12 +43,11 @@ from trainmaster.controller.cli.run.script.options import (
     refuse_program_options,
 )
 from trainmaster.controller.cli.run.script.program import LAUNCHERS, find_program, is_program
-from trainmaster.controller.cli.run.submit import Diagnosis, Submission, Submitter
+from trainmaster.controller.cli.run.submit import Diagnosis, Submission, Submitter, is_run
 from trainmaster.controller.cli.run.work import ManifestRun, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.log_config import configure_logs
-from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.version import __version__
 
 _OF_TORCHRUN: Final = {"--nnodes": "--nodes", "--nproc-per-node": "--nproc", "--max-restarts": "--retries"}
@@ -140,7 +139,7 @@ def command(commands: Any) -> None:
         usage="%(prog)s [options] PROGRAM [-- ARGUMENT...]\n       %(prog)s [options] -m MODULE [-- ARGUMENT...]\n"
         "       %(prog)s [options] -- COMMAND [ARGUMENT...]\n       %(prog)s [options] FILE...",
         description="Make a TrainJob of a program or a command, or submit everything in the files; follow their "
-        "TrainJobs and exit as they do. Without a kubeconfig the jobs run in the embedded cluster of the working "
+        "jobs and exit as they do. Without a kubeconfig the jobs run in the embedded cluster of the working "
         "directory, which is started if need be.",
         allow_abbrev=False,
     )
@@ -154,29 +153,29 @@ def command(commands: Any) -> None:
     parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one")
     parser.add_argument("-n", "--namespace", help="for objects that name none; default: that of the kubeconfig")
     keeping = parser.add_mutually_exclusive_group()
-    keeping.add_argument("--delete", action="store_true", help="delete the TrainJobs when they have ended")
+    keeping.add_argument("--delete", action="store_true", help="delete the jobs when they have ended")
     keeping.add_argument("--keep", action="store_true", help="keep them (the default)")
     parser.add_argument(
         "--on-interrupt",
         choices=("leave", "delete"),
-        help="what becomes of the TrainJobs on Ctrl-C; default: ask on a terminal, else leave",
+        help="what becomes of the jobs on Ctrl-C; default: ask on a terminal, else leave",
     )
     parser.add_argument(
         "--if-exists",
         choices=CHOICES,
-        help="where a TrainJob of the name exists: follow it, delete it and create the new one, create it under a new "
+        help="where a job of the name exists: follow it, delete it and create the new one, create it under a new "
         "name, or fail; default: ask on a terminal, else fail",
     )
     parser.add_argument(
         "--timeout",
         type=_seconds,
         metavar="SECONDS",
-        help="stop waiting after that, with exit code 3; the TrainJobs go on",
+        help="stop waiting after that, with exit code 3; the jobs go on",
     )
     parser.add_argument(
         "--no-follow",
         action="store_true",
-        help="return as soon as everything is submitted, and print the names of the TrainJobs, one a line",
+        help="return as soon as everything is submitted, and print the names of the jobs, one a line",
     )
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     add_program_options(parser)
@@ -247,7 +246,7 @@ async def _print(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) 
             with contextlib.suppress(KubeError):
                 manifests = await work.manifests(client, await manager_status(client), report=_report)
                 submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
-                taken = [submitter.taken(each) for each in await submitter.check()]
+                taken = await submitter.check()
                 if taken and arguments.if_exists in {None, FAIL}:
                     raise Rejected([each.complaint for each in taken])
     if manifests is None:
@@ -258,7 +257,7 @@ async def _print(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) 
             raise Rejected(problems)
     form = getattr(arguments, "output", "yaml")
     if form == NAME:
-        _print_names(manifest.object["metadata"]["name"] for manifest in manifests if is_trainjob(manifest))
+        _print_names(manifest.object["metadata"]["name"] for manifest in manifests if is_run(manifest))
     else:
         print_objects([manifest.object for manifest in manifests], form=form)
     return 0
@@ -285,7 +284,7 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
         submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
         attached: list[FollowedJob] = []
         if taken := await submitter.check():
-            settlement = await settle(client, map(submitter.taken, taken), choice=arguments.if_exists, report=_report)
+            settlement = await settle(client, taken, choice=arguments.if_exists, report=_report)
             attached = list(settlement.attached.values())
             work.rename({(each.place, each.name): name for each, name in settlement.renamed.items()})
             places = {(each.place, each.name) for each in settlement.attached}
@@ -296,14 +295,14 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
             ]
             submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
         # What the attached ones are made of is left as it is, unless others need it.
-        needed = not attached or any(map(is_trainjob, manifests))
+        needed = not attached or any(map(is_run, manifests))
         submission = await work.submit(submitter, client, report=_report) if needed else Submission([])
         jobs = [*attached, *submission.jobs]
         if submission.problem is not None:
             complain(submission.problem, BAD_INPUT)
-            _report(f"TrainJob {', '.join(job.key for job in jobs)} goes on")
+            _report(f"{_titles(jobs)} goes on")
         if arguments.no_follow or getattr(arguments, "output", None) == NAME:
-            _print_names(job.name for job in jobs)
+            _print_names(job.argument for job in jobs)
             return 0 if submission.problem is None else BAD_INPUT
         commands = Commands(namespace=config.namespace, kubeconfig=arguments.kubeconfig, deletes=arguments.delete)
         reporter = make_reporter(plain=arguments.plain, commands=commands)
@@ -317,23 +316,22 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
 
 async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], arguments: argparse.Namespace) -> None:
     choice: str | None = arguments.on_interrupt
-    keys = ", ".join(job.key for job in jobs)
     if choice is None and sys.stdin.isatty() and sys.stderr.isatty():
         try:
             # Nothing else runs any more; a thread that waits for input could not be interrupted.
-            answer = input(f"\nInterrupted. Delete TrainJob {keys}? [y/N] ")  # noqa: ASYNC250 - see above
+            answer = input(f"\nInterrupted. Delete {_titles(jobs)}? [y/N] ")  # noqa: ASYNC250 - see above
         except (EOFError, KeyboardInterrupt):
             answer = ""
         choice = "delete" if answer.strip().lower() in {"y", "yes"} else "leave"
     if choice == "delete":
         await _delete(client, jobs)
     else:
-        _report(f"interrupted; TrainJob {keys} goes on")
+        _report(f"interrupted; {_titles(jobs)} goes on")
         for job in jobs:
             for verb, aim in (("attach", "to follow it again"), ("delete", "to end it")):
                 line = invocation(
                     verb,
-                    job.name,
+                    job.argument,
                     namespace=job.namespace,
                     default_namespace=client.config.namespace,
                     kubeconfig=arguments.kubeconfig,
@@ -344,10 +342,14 @@ async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], arg
 async def _delete(client: KubeClient, jobs: Sequence[FollowedJob]) -> None:
     for job in jobs:
         try:
-            await client.delete(TRAINJOBS, job.namespace, job.name, uid=job.uid)
+            await client.delete(job.resource, job.namespace, job.name, uid=job.uid)
         except NotFound:
             continue
-        _report(f"TrainJob {job.key} deleted")
+        _report(f"{job.title} deleted")
+
+
+def _titles(jobs: Sequence[FollowedJob]) -> str:
+    return ", ".join(job.title for job in jobs)
 
 
 def _report(text: str) -> None:

@@ -116,7 +116,7 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         choices=("yaml", "json", NAME),
-        help="of --dry-run; default: yaml. name: the names of the TrainJobs alone; without --dry-run as --no-follow",
+        help="of --dry-run; default: yaml. name: the names of the jobs alone; without --dry-run as --no-follow",
     )
 
 
