@@ -117,7 +117,7 @@ async def test_the_log_of_rank_0_is_there_though_another_rank_fails_at_once(mine
     file = write(tmp_path, runtime("pair", nodes=2), job)
     done = await mine.cli("run", file)
     assert (done.code, done.out) == (1, "1\n2\n3\n4\n5\n")
-    assert re.search(r"\nrank 1 failed: exit code 3; attempt 0, pod cut-node-0-1-\w+\n", done.err)
+    assert re.search(r"\n  rank 1 failed: exit code 3; attempt 0, pod cut-node-0-1-\w+\n", done.err)
 
 
 @pytest.mark.nightly

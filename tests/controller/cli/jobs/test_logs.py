@@ -217,10 +217,12 @@ async def test_a_job_that_is_deleted_meanwhile_is_not_waited_for(mine: Team) -> 
     assert f"TrainJob {mine.name}/removed: Deleted" in done.err
 
 
-async def test_jobs_of_v1_are_run_and_followed_as_well(mine: Team) -> None:
+async def test_jobs_of_v1_are_run_and_followed_as_well(mine: Team, tmp_path: Path) -> None:
     """A master is rank 0; a job is one run, so that its name cannot run twice."""
-    told = ["sh", "-c", "echo this is $RANK of $WORLD_SIZE"]
-    await mine.submit_v1("PyTorchJob", "older", {"Master": (1, told), "Worker": (1, told)})
+    tells, gate = "echo this is $RANK of $WORLD_SIZE", tmp_path / "gate"
+    master = ["sh", "-c", f"while ! [ -e {gate} ]; do sleep 0.05; done; {tells}"]
+    worker = ["sh", "-c", f"{tells}; touch {gate}"]
+    await mine.submit_v1("PyTorchJob", "older", {"Master": (1, master), "Worker": (1, worker)})
     done = await mine.cli("attach", "older", "--all", code=0)
     assert sorted(done.out.splitlines()) == ["rank 0 | this is 0 of 2", "rank 1 | this is 1 of 2"]
     assert f"PyTorchJob {mine.name}/older: Succeeded after " in done.err

@@ -1,7 +1,8 @@
 """Records the failures of followed jobs, and reports each when it is seen.
 
 - The last lines are read at once: the container may be restarted at once, and its pod be deleted a moment later.
-- A failure that ends everything is left to the summary, which follows at once. Every other one is reported.
+- A failure that ends everything is left to the summary, which follows at once. Every other one is reported, those of
+  earlier attempts in any case.
 - What was printed is not printed again: lines that were passed on as the log of a rank, unless that goes elsewhere or
   torchrun's report has followed them, and those with which another rank or run has ended as well.
 - Of many failures in one attempt the first ones are reported; the others are counted.
@@ -95,7 +96,7 @@ class FailureRecorder:
             seen = self._reporter.is_mixed and self._logs.passes_on(failure) and len(shown) == len(lines)
             kept = self._replace(status, kept, lines=shown, seen=seen)
         self._changed()
-        if await self._goes_on():
+        if await self._goes_on() or failure.attempt < max(each.failure.attempt for each in status.failures):
             self._reporter.report(self._title(status) + kept.text, bad=True)
             self._report_lines(status, kept)
 
