@@ -100,6 +100,7 @@ def refused(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str])
         (["torchrun", "train.py"], "  what next: `trainmaster run train.py`; a command that is to run as it is stands"),
         (["python", "train.py", "1", "--", "-x"], "  what next: `trainmaster run train.py -- 1 -x`; a command"),
         (["python", "-m", "lib"], "`trainmaster run -m lib`; a command that is to run as it is stands behind --: "),
+        (["torchrun", "train.py"], "leave torchrun out: `run` starts it by itself, on each node"),
         (["torchrun", "train.py"], "behind --: `trainmaster run -- torchrun train.py`\n"),
         (["accelerate", "launch", "train.py"], "as in `trainmaster run -- accelerate launch train.py`; manifests"),
         (["train.py", "-o", "yaml"], "--output is the form of --dry-run, which is not there"),

@@ -35,15 +35,14 @@ from trainmaster.controller.cli.follow.job_status import (
 )
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
+from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.conditions import CONTAINER_FAILED
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
-from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.runtime.api.constants import FAILED, MANAGED_BY_TRAINER
-from trainmaster.runtime.jobs.constants import MANAGED_BY_TRAINING_OPERATOR
+from trainmaster.runtime.api.constants import FAILED
 from trainmaster.runtime.jsontree import JsonObject
 
 UNATTENDED_AFTER: Final = 5.0
@@ -60,14 +59,10 @@ _USUAL_PHASES: Final = frozenset(
 
 _REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
 
-_TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED})
-"""Events about failures and restarts of containers, of which pods and their logs tell more."""
-
-_FOLLOWS_FROM_FAILURES: Final = frozenset({"BackoffLimitExceeded", "FailedJobs"})
-"""Events about Jobs and JobSets that are given up since containers have failed."""
-
-_FAILURE_SEEN_WITHIN: Final = 1.0
-"""Seconds; events may arrive before the pods that they are about."""
+_TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED, "BackoffLimitExceeded", "FailedJobs"})
+"""Events about failures of containers, of which pods and their logs tell more, and about what is given up for them,
+which the job says when it ends.
+"""
 
 _ENDS_WITHIN: Final = 1.0
 """Seconds from the failure of a container to the end of its job, if it is to end by that."""
@@ -85,36 +80,6 @@ TIMED_OUT: Final = 3
 INTERRUPTED: Final = 130
 
 
-async def explain_unattended(client: KubeClient, job: FollowedJob) -> list[str]:
-    """Say that nothing has become of a job, and what to do; nothing if something has, or if that cannot be known."""
-    try:
-        obj = await client.get(job.resource, job.namespace, job.name)
-    except ApiError:
-        return []
-    if obj.get("status") or (job.resource == TRAINJOBS and await _has_jobset(client, job)):
-        return []
-    text = f"{job.title}: nothing has become of it in {UNATTENDED_AFTER:g} s"
-    manager = JobFields(obj).run_policy.get("managedBy")
-    if manager not in {None, "", MANAGED_BY_TRAINER, MANAGED_BY_TRAINING_OPERATOR}:
-        return [f'{text}; spec.managedBy leaves it to "{manager}", which does not seem to run here']
-    return [
-        f"{text}: no controller seems to look at {job.resource.kind}s in this cluster",
-        "  is one there?         kubectl -n kubeflow get deployments",
-        "  what is wrong?        trainmaster doctor",
-        "  an embedded cluster?  has one if it was started without `--without manager`: trainmaster cluster up",
-    ]
-
-
-async def _has_jobset(client: KubeClient, job: FollowedJob) -> bool:
-    try:
-        await client.get(JOBSETS, job.namespace, job.name)
-    except NotFound:
-        return False
-    except ApiError:
-        pass  # who may not look cannot say that there is none
-    return True
-
-
 class Follower:
     """Follows some jobs, which may have ended already.
 
@@ -124,6 +89,7 @@ class Follower:
         reporter: Where everything is reported.
         ranks: The ranks whose logs are passed on; None: all.
         tail_lines: How many lines of logs that are there already are passed on; None: all.
+        commands: How commands that are advised are written.
         clock: The time.
     """
 
@@ -135,9 +101,11 @@ class Follower:
         *,
         ranks: Collection[int] | None = (0,),
         tail_lines: int | None = None,
+        commands: Commands | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
+        self._commands = commands or Commands()
         self._reporter = reporter
         self._clock = clock or SystemClock()
         self._jobs = {job.key: JobStatus(job) for job in jobs}
@@ -183,8 +151,6 @@ class Follower:
             self._start(self._informers.run())
             self._start(self._take_note())
             self._start(self._notice_absence())
-            for status in self.jobs:
-                self._start(self._notice_inattention(status))
             ended = self._start(self._wait_for_end())
             await asyncio.wait([ended, self._failed], return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
@@ -282,10 +248,6 @@ class Follower:
                 return
             self._warned.add(warning)
             never = _NEVER_FITS in note
-            if reason in _FOLLOWS_FROM_FAILURES:
-                text = f"warning: {what}: {reason}: {note}"
-                self._failures.append(self._start(self._report_unexplained(owner, text)))
-                return
             self._reporter.report(f"{'problem' if never else 'warning'}: {what}: {reason}: {note}", bad=never)
 
     async def _is_past(self, pod: JsonObject) -> bool:
@@ -297,13 +259,6 @@ class Follower:
         except ApiError:
             return False
         return bool(found["spec"].get("nodeName"))
-
-    async def _report_unexplained(self, status: JobStatus, text: str) -> None:
-        """Report what follows from failures of containers, unless one of them is told, which says more."""
-        if not status.failures:
-            await self._clock.sleep(_FAILURE_SEEN_WITHIN)
-        if not status.failures:
-            self._reporter.report(text)
 
     async def _goes_on(self) -> bool:
         """Wait a moment for the end of all jobs; returns whether it has not come."""
@@ -328,6 +283,8 @@ class Follower:
         self._reporter.show(self.jobs)
 
     def _on_refusal(self, text: str) -> None:
+        for status in self.jobs:
+            status.is_attended = True  # who may not look cannot say that there is nothing
         self._reporter.report(text, bad=True)
 
     # What follows from it
@@ -348,6 +305,8 @@ class Follower:
         for status in self.jobs:
             status.deleted |= status.job.key in absent
         self._changed()
+        for status in self.jobs:
+            self._start(self._notice_inattention(status))
 
     async def _notice_inattention(self, status: JobStatus) -> None:
         """Notice that no controller looks at a job."""
@@ -355,12 +314,10 @@ class Follower:
         while status.unreachable:
             await self._clock.sleep(UNATTENDED_AFTER)
         if status.outcome is None and not status.is_attended:
-            try:
-                lines = await explain_unattended(self._client, status.job)
-            except TransportError:
-                lines = []
-            for index, line in enumerate(lines):
-                self._reporter.report(line, bad=index == 0)
+            why = self._commands.line("explain", [status.job])
+            self._reporter.report(
+                f"{status.job.title} has no status and no pods after {UNATTENDED_AFTER:g} s; `{why}` says why", bad=True
+            )
 
     async def _wait_for_end(self) -> None:
         """Wait until all jobs have ended, and until everything was read that they have left.
@@ -417,6 +374,7 @@ async def follow_jobs(
     *,
     ranks: Collection[int] | None = (0,),
     tail_lines: int | None = None,
+    commands: Commands | None = None,
     timeout: float | None = None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
 ) -> int:
     """Follow jobs; returns the exit code. Ctrl-C ends the following, and nothing else.
@@ -427,6 +385,7 @@ async def follow_jobs(
         reporter: Where everything is reported.
         ranks: Whose logs are passed on; None: those of all.
         tail_lines: How many lines of logs that are there already are passed on; None: all.
+        commands: How commands that are advised are written.
         timeout: Seconds to follow at most; None: as long as it takes.
 
     Raises:
@@ -437,7 +396,7 @@ async def follow_jobs(
     loop.add_signal_handler(signal.SIGINT, interrupted.set)
     try:
         with reporter:
-            follower = Follower(client, jobs, reporter, ranks=ranks, tail_lines=tail_lines)
+            follower = Follower(client, jobs, reporter, ranks=ranks, tail_lines=tail_lines, commands=commands)
             return await _follow(follower, client, reporter, interrupted, timeout)
     finally:
         loop.remove_signal_handler(signal.SIGINT)

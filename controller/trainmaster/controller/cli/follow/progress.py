@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -394,28 +394,16 @@ class Attempt:
         self._read(now)
         elapsed = seconds_between(status.started or status.job.created, status.ended or wall_clock)
         told, reported = self._progress, status.progress
+        metrics = reported.metrics if reported is not None else {}
+        view = JobView(status, name, elapsed=elapsed, metrics=metrics, partial=self.partial)
         if reported is not None and reported.percentage is not None:
-            return JobView(
-                status,
-                name,
-                elapsed=elapsed,
+            return replace(
+                view,
                 fraction=min(1.0, max(0.0, reported.percentage / 100)),
                 what=told.what if told.is_whole else "",
                 remaining=reported.remaining_seconds,
-                metrics=reported.metrics,
-                partial=self.partial,
             )
         remaining = told.remaining
         if remaining is None and told.is_whole:
             remaining = self._pace.remaining(now)
-        return JobView(
-            status,
-            name,
-            elapsed=elapsed,
-            fraction=told.fraction,
-            what=told.what,
-            steps=told.steps,
-            remaining=remaining,
-            metrics=reported.metrics if reported is not None else {},
-            partial=self.partial,
-        )
+        return replace(view, fraction=told.fraction, what=told.what, steps=told.steps, remaining=remaining)

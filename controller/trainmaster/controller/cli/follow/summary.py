@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from trainmaster.controller.cli.follow.failures import Failure
-from trainmaster.controller.cli.follow.job_status import GOOD, JobStatus, pod_phase
+from trainmaster.controller.cli.follow.job_status import GOOD, FollowedJob, JobStatus, pod_phase
 from trainmaster.controller.cli.output import plain
 from trainmaster.controller.cli.printers import invocation
 from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL
@@ -131,16 +131,24 @@ class Commands:
     deletes: bool = False
     """Whether jobs are deleted when they have ended, and nothing can be done with them any more."""
 
-    def line(self, verb: str, jobs: Sequence[JobStatus], *options: str) -> str:
+    def line(self, verb: str, jobs: Sequence[FollowedJob], *options: str) -> str:
         """Return a command for one job, or for any one of several."""
-        namespaces = {status.job.namespace for status in jobs}
+        namespaces = {job.namespace for job in jobs}
         return invocation(
             verb,
-            jobs[0].job.argument if len(jobs) == 1 else "JOB",
+            jobs[0].argument if len(jobs) == 1 else "JOB",
             *options,
             namespace=next(iter(namespaces)) if len(namespaces) == 1 else "NAMESPACE",
             default_namespace=self.namespace,
             kubeconfig=self.kubeconfig,
+        )
+
+    def left(self, jobs: Sequence[FollowedJob]) -> str:
+        """Say that jobs go on by themselves, and what to do with them."""
+        return (
+            f"{', '.join(job.title for job in jobs)} goes on\n"
+            f"  to follow it again: {self.line('attach', jobs)}\n"
+            f"  to end it: {self.line('delete', jobs)}"
         )
 
 
@@ -203,6 +211,8 @@ def _others(status: JobStatus, first: Failure) -> str:
         failure = each.failure
         if failure.attempt == first.failure.attempt and failure.pod_uid != first.failure.pod_uid:
             who = f"rank {failure.rank}" if failure.rank is not None else f"container {failure.container}"
+            if failure.rank is not None and failure.rank == first.failure.rank:
+                continue  # in a pod that has replaced the first one
             named.setdefault(who, failure.exit_code)
     listed = [f"{who} (exit code {code})" for who, code in list(named.items())[:_OTHERS]]
     more = f" and {len(named) - _OTHERS} more" if len(named) > _OTHERS else ""
@@ -213,6 +223,7 @@ def _next_steps(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLi
     there = [status for status in jobs if not status.deleted and not (commands.deletes and status.outcome)]
     if not there:
         return []
+    followed = [status.job for status in there]
     steps: list[tuple[str, str, tuple[str, ...]]] = [("logs", "logs", ("--all",))]
     if any(status.outcome is None for status in there):
         steps.append(("follow", "attach", ()))
@@ -222,5 +233,6 @@ def _next_steps(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLi
         steps.append(("again", "restart", ()))
     steps.append(("delete", "delete", ()))
     return [
-        SummaryLine(f"  {f'{what}:':8}{commands.line(verb, there, *options)}", "quiet") for what, verb, options in steps
+        SummaryLine(f"  {f'{what}:':8}{commands.line(verb, followed, *options)}", "quiet")
+        for what, verb, options in steps
     ]

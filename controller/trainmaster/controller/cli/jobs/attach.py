@@ -18,7 +18,6 @@ from trainmaster.controller.cli.jobs.options import (
     add_cluster_options,
     count,
     namespace_of,
-    next_command,
     on_cluster,
     report,
 )
@@ -48,17 +47,15 @@ def command(commands: Any) -> None:
 async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
     job = await find_job(client, namespace_of(client, arguments), arguments.job)
     commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
+    followed = followed_job(job.object, job.resource)
     code = await follow_jobs(
         client,
-        [followed_job(job.object, job.resource)],
+        [followed],
         make_reporter(plain=arguments.plain, commands=commands),
+        commands=commands,
         ranks=None if arguments.all else (arguments.rank or 0,),
         tail_lines=arguments.tail,
     )
     if code == INTERRUPTED:
-        report(
-            f"detached; {job.title} goes on\n"
-            f"  to follow it again: {next_command('attach', job, client, arguments)}\n"
-            f"  to end it: {next_command('delete', job, client, arguments)}"
-        )
+        report(f"detached; {commands.left([followed])}")
     return code

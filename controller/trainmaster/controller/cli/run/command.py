@@ -32,7 +32,7 @@ from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIM
 from trainmaster.controller.cli.follow.job_status import FollowedJob
 from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.summary import Commands
-from trainmaster.controller.cli.printers import complain, invocation, print_objects
+from trainmaster.controller.cli.printers import complain, print_objects
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.existing import CHOICES, FAIL, settle
 from trainmaster.controller.cli.run.script.options import (
@@ -306,16 +306,17 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
             return 0 if submission.problem is None else BAD_INPUT
         commands = Commands(namespace=config.namespace, kubeconfig=arguments.kubeconfig, deletes=arguments.delete)
         reporter = make_reporter(plain=arguments.plain, commands=commands)
-        code = await follow_jobs(client, jobs, reporter, timeout=arguments.timeout)
+        code = await follow_jobs(client, jobs, reporter, commands=commands, timeout=arguments.timeout)
         if arguments.delete and code in {0, FAILURE}:
             await _delete(client, jobs)
         elif code == INTERRUPTED:
-            await _settle_interrupt(client, jobs, arguments)
+            await _settle_interrupt(client, jobs, arguments.on_interrupt, commands)
         return code if submission.problem is None or code == INTERRUPTED else BAD_INPUT
 
 
-async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], arguments: argparse.Namespace) -> None:
-    choice: str | None = arguments.on_interrupt
+async def _settle_interrupt(
+    client: KubeClient, jobs: Sequence[FollowedJob], choice: str | None, commands: Commands
+) -> None:
     if choice is None and sys.stdin.isatty() and sys.stderr.isatty():
         try:
             # Nothing else runs any more; a thread that waits for input could not be interrupted.
@@ -326,17 +327,7 @@ async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], arg
     if choice == "delete":
         await _delete(client, jobs)
     else:
-        _report(f"interrupted; {_titles(jobs)} goes on")
-        for job in jobs:
-            for verb, aim in (("attach", "to follow it again"), ("delete", "to end it")):
-                line = invocation(
-                    verb,
-                    job.argument,
-                    namespace=job.namespace,
-                    default_namespace=client.config.namespace,
-                    kubeconfig=arguments.kubeconfig,
-                )
-                _report(f"  {aim}: {line}")
+        _report(f"interrupted; {commands.left(jobs)}")
 
 
 async def _delete(client: KubeClient, jobs: Sequence[FollowedJob]) -> None:

@@ -96,7 +96,7 @@ def find_program(
         again = shlex.join(["trainmaster", "run", *program, *(["--", *behind] if behind else [])])
         as_it_is = shlex.join(["trainmaster", "run", "--", files[0], *program, *behind])
         raise ProgramError(
-            f"{files[0]} is not to be written: it is started on each node, and told of the others\n"
+            f"leave {files[0]} out: `run` starts it by itself, on each node, and tells it of the others\n"
             f"  what next: `{again}`; a command that is to run as it is stands behind --: `{as_it_is}`"
         )
     if module is not None:
