@@ -13,7 +13,7 @@ from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
 from trainmaster.controller.cli.follow.failures import excerpt, exit_code_of_program, without_report, without_verdict
 from trainmaster.controller.cli.follow.job_logs import JobLogs, Tracebacks
 from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
-from trainmaster.controller.cli.follow.reporter import PlainReporter
+from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.runtime.jsontree import JsonObject
@@ -47,10 +47,11 @@ class Logs:
         return self.kept
 
 
-class Report(PlainReporter):
+class Report(Reporter):
     is_mixed = True
 
     def __init__(self) -> None:
+        super().__init__()
         self.told: list[str] = []
 
     def report(self, text: str, *, bad: bool = False) -> None:

@@ -18,8 +18,7 @@ from support.team import Team
 from trainmaster.controller.cli.follow.follower import Follower
 from trainmaster.controller.cli.follow.job_informers import Ownership
 from trainmaster.controller.cli.follow.job_status import followed_job
-from trainmaster.controller.cli.follow.reporter import PlainReporter
-from trainmaster.controller.cli.follow.summary import Commands
+from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.kube.clock import SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
@@ -27,10 +26,11 @@ from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.listener import free_port
 
 
-class Report(PlainReporter):
+class Report(Reporter):
     """Keeps what is reported."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.told: list[str] = []
         self.printed: list[str] = []
         self.tracked: set[str] = set()
@@ -249,8 +249,7 @@ async def test_a_job_that_no_controller_looks_at_is_told(quiet: tuple[Team, Faul
     await team.tell("looked-at", "Suspended")
     reporter = Report()
     jobs = [followed_job(each) for each in (job, looked_at)]
-    commands = Commands(namespace="default")
-    following = asyncio.create_task(Follower(client, jobs, reporter, commands=commands, clock=Hasty()).run())
+    following = asyncio.create_task(Follower(client, jobs, reporter, clock=Hasty()).run())
     await eventually(lambda: len(reporter.told) == 2)
     for each in jobs:
         await client.delete(TRAINJOBS, team.name, each.name)

@@ -13,7 +13,7 @@ from support.followed_jobs import condition, failure, job_status, numbered, pods
 from trainmaster.controller.cli.follow.job_informers import Ownership, nodes_of
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.live_reporter import LiveReporter
-from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
+from trainmaster.controller.cli.follow.reporter import Reporter, make_reporter
 from trainmaster.controller.cli.follow.summary import Commands, closing_summary
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound
@@ -40,7 +40,7 @@ def chosen(*, plain: bool = False) -> type:
 
 def test_a_terminal_has_a_display_unless_plain_lines_are_wanted(terminal: pytest.MonkeyPatch) -> None:
     assert chosen() is LiveReporter
-    assert chosen(plain=True) is PlainReporter
+    assert chosen(plain=True) is Reporter
     terminal.setenv("CI", "false")
     assert chosen() is LiveReporter
 
@@ -55,20 +55,20 @@ def test_a_terminal_has_a_display_unless_plain_lines_are_wanted(terminal: pytest
 def test_terminals_on_which_nothing_can_be_drawn_over_have_none(terminal: pytest.MonkeyPatch, variable: str) -> None:
     """Dumb ones, logs of CI, and notebooks, whose `!` gives its command a terminal of which lines are kept."""
     terminal.setenv(*variable.split("=", 1))
-    assert chosen() is PlainReporter
+    assert chosen() is Reporter
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_file_or_a_pipe_has_none(terminal: pytest.MonkeyPatch, stream: str) -> None:
     terminal.setattr(getattr(sys, stream), "isatty", lambda: False)
-    assert chosen() is PlainReporter
+    assert chosen() is Reporter
 
 
 def test_plain_lines_are_logs_on_standard_output_and_all_else_on_standard_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     status = job_status(started="2024-01-01T00:00:00Z", conditions=condition("Complete", at="2024-01-01T00:01:23Z"))
-    with PlainReporter(Commands()) as reporter:
+    with Reporter(Commands()) as reporter:
         reporter.show([status])
         reporter.report("pod mnist-node-0-0: Running")
         reporter.log(["\x1b[32mone\x1b[0m", "10%\r100%"], job="default/mnist")

@@ -35,7 +35,6 @@ from trainmaster.controller.cli.follow.job_status import (
 )
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
-from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.conditions import CONTAINER_FAILED
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
@@ -89,7 +88,6 @@ class Follower:
         reporter: Where everything is reported.
         ranks: The ranks whose logs are passed on; None: all.
         tail_lines: How many lines of logs that are there already are passed on; None: all.
-        commands: How commands that are advised are written.
         clock: The time.
     """
 
@@ -101,11 +99,9 @@ class Follower:
         *,
         ranks: Collection[int] | None = (0,),
         tail_lines: int | None = None,
-        commands: Commands | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
-        self._commands = commands or Commands()
         self._reporter = reporter
         self._clock = clock or SystemClock()
         self._jobs = {job.key: JobStatus(job) for job in jobs}
@@ -314,7 +310,7 @@ class Follower:
         while status.unreachable:
             await self._clock.sleep(UNATTENDED_AFTER)
         if status.outcome is None and not status.is_attended:
-            why = self._commands.line("explain", [status.job])
+            why = self._reporter.commands.line("explain", [status.job])
             self._reporter.report(
                 f"{status.job.title} has no status and no pods after {UNATTENDED_AFTER:g} s; `{why}` says why", bad=True
             )
@@ -374,7 +370,6 @@ async def follow_jobs(
     *,
     ranks: Collection[int] | None = (0,),
     tail_lines: int | None = None,
-    commands: Commands | None = None,
     timeout: float | None = None,  # noqa: ASYNC109 - running out of time is an outcome here, not an error
 ) -> int:
     """Follow jobs; returns the exit code. Ctrl-C ends the following, and nothing else.
@@ -385,7 +380,6 @@ async def follow_jobs(
         reporter: Where everything is reported.
         ranks: Whose logs are passed on; None: those of all.
         tail_lines: How many lines of logs that are there already are passed on; None: all.
-        commands: How commands that are advised are written.
         timeout: Seconds to follow at most; None: as long as it takes.
 
     Raises:
@@ -396,7 +390,7 @@ async def follow_jobs(
     loop.add_signal_handler(signal.SIGINT, interrupted.set)
     try:
         with reporter:
-            follower = Follower(client, jobs, reporter, ranks=ranks, tail_lines=tail_lines, commands=commands)
+            follower = Follower(client, jobs, reporter, ranks=ranks, tail_lines=tail_lines)
             return await _follow(follower, client, reporter, interrupted, timeout)
     finally:
         loop.remove_signal_handler(signal.SIGINT)

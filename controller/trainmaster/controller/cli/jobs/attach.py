@@ -52,7 +52,6 @@ async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
         client,
         [followed],
         make_reporter(plain=arguments.plain, commands=commands),
-        commands=commands,
         ranks=None if arguments.all else (arguments.rank or 0,),
         tail_lines=arguments.tail,
     )

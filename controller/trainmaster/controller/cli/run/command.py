@@ -306,7 +306,7 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
             return 0 if submission.problem is None else BAD_INPUT
         commands = Commands(namespace=config.namespace, kubeconfig=arguments.kubeconfig, deletes=arguments.delete)
         reporter = make_reporter(plain=arguments.plain, commands=commands)
-        code = await follow_jobs(client, jobs, reporter, commands=commands, timeout=arguments.timeout)
+        code = await follow_jobs(client, jobs, reporter, timeout=arguments.timeout)
         if arguments.delete and code in {0, FAILURE}:
             await _delete(client, jobs)
         elif code == INTERRUPTED:
