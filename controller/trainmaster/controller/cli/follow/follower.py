@@ -118,7 +118,7 @@ class Follower:
         """The first error in what runs in the background: nothing may end there without a word."""
 
         self._informers = JobInformers(client, jobs, on_outage=self._on_outage, on_refusal=self._on_refusal)
-        self._ownership = Ownership(client, {status.job.uid: status for status in self.jobs}.get)
+        self._ownership = Ownership(client)
         self._logs = JobLogs(
             client, reporter, ranks=ranks, tail_lines=tail_lines, is_prefixed=len(jobs) > 1, start=self._start
         )
@@ -205,9 +205,8 @@ class Follower:
 
     async def _on_pod(self, pod: JsonObject, *, is_deleted: bool) -> None:
         metadata = pod["metadata"]
-        named = self._jobs.get(f"{metadata['namespace']}/{job_name_of(pod)}")
-        status = None if named is None else await self._ownership.of_pod(pod, named)
-        if status is None:
+        status = self._jobs.get(f"{metadata['namespace']}/{job_name_of(pod)}")
+        if status is None or not await self._ownership.of_pod(pod, status):
             return
         status.observe_pod(pod)
         self._report_phase(status, pod)
@@ -235,16 +234,15 @@ class Follower:
         reason, note = event.get("reason"), event.get("note") or ""
         if event.get("type") != "Warning" or named is None or reason in _TOLD_AS_FAILURES or _NOT_STARTED in note:
             return
-        owner = await self._ownership.of_event(event, named)
-        if owner is not None:
-            what = f"{regarding.get('kind')} {regarding.get('name')}"
-            if (warning := (owner.job.key, str(reason), note)) in self._warned:
-                return
-            if reason == _UNSCHEDULED and await self._is_past(regarding):
-                return
-            self._warned.add(warning)
-            never = _NEVER_FITS in note
-            self._reporter.report(f"{'problem' if never else 'warning'}: {what}: {reason}: {note}", bad=never)
+        warning = named.job.key, str(reason), note
+        if warning in self._warned or not await self._ownership.of_event(event, named):
+            return
+        if reason == _UNSCHEDULED and await self._is_past(regarding):
+            return
+        self._warned.add(warning)
+        never = _NEVER_FITS in note
+        what = f"{'problem' if never else 'warning'}: {regarding.get('kind')} {regarding.get('name')}"
+        self._reporter.report(f"{what}: {reason}: {note}", bad=never)
 
     async def _is_past(self, pod: JsonObject) -> bool:
         """Whether a pod that could not be scheduled has a node by now, or is gone: events stay for an hour."""

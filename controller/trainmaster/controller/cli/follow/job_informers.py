@@ -2,9 +2,9 @@
 which of these belong to which of the jobs.
 
 - The informers neither log nor give up: that the cluster is away, or refuses something, is told to whoever follows.
-- What belongs to a job is what it owns, a TrainJob over JobSet and Jobs, by UID. Names and labels do not tell: a job
-  that was deleted and created again has the names of the one before, whose pods may still be ending. Where we may not
-  read what stands between, the time of creation decides.
+- What belongs to a job is told by UIDs: those of its JobSet, and of itself where it owns its pods. Names and labels do
+  not tell: a job that was deleted and created again has the names of the one before, whose pods may still be ending. Of
+  other objects, and where we may not read, the time of creation decides.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from trainmaster.runtime.api.constants import NODE
 from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
-_CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS, TRAINJOBS)}
-"""What may own what an event is about."""
+_BELONGINGS: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS)}
+"""What TrainJobs own, and events are about."""
 
 
 class Reachability:
@@ -71,73 +71,49 @@ class Reachability:
 
 
 class Ownership:
-    """Which objects belong to which of some TrainJobs.
+    """Which objects belong to which of some jobs."""
 
-    Args:
-        client: How owners are looked up.
-        job: Returns a TrainJob that is followed by its UID.
-    """
-
-    def __init__(self, client: KubeClient, job: Callable[[str], JobStatus | None]) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._job = job
-        self._owners: dict[str, JobStatus | None] = {}
-        """By UID; None for what belongs to nobody of ours."""
+        self._known: dict[str, bool] = {}
+        """By UID."""
 
-    async def of_pod(self, pod: JsonObject, named: JobStatus) -> JobStatus | None:
-        """Return the job that a pod belongs to.
-
-        Args:
-            pod: The pod.
-            named: The job that has the name which the pod's labels tell.
-        """
+    async def of_pod(self, pod: JsonObject, named: JobStatus) -> bool:
+        """Whether a pod belongs to the job that has the name which its labels tell."""
         metadata = pod["metadata"]
-        uid = metadata["uid"]
-        if uid not in self._owners:
-            jobset = {
-                "kind": JOBSETS.kind,
-                "name": job_name_of(pod),
-                "uid": metadata["labels"].get(JOBSET_UID_LABEL),
-            }
-            if jobset["uid"] is None:  # JobSet before 0.6, and jobs that own their pods themselves
-                owners = metadata.get("ownerReferences") or ()
-                jobset = next(iter(owners), jobset)
-            self._owners[uid] = await self._of(jobset, named, created=metadata["creationTimestamp"])
-            for owner in metadata.get("ownerReferences") or ():
-                self._owners.setdefault(owner["uid"], self._owners[uid])
-        return self._owners[uid]
+        owner = {"kind": JOBSETS.kind, "name": job_name_of(pod), "uid": metadata["labels"].get(JOBSET_UID_LABEL)}
+        if owner["uid"] is None:  # JobSet before 0.6, and jobs that own their pods themselves
+            owner = next(iter(metadata.get("ownerReferences") or ()), owner)
+        return await self._is_of(owner, named, created=metadata["creationTimestamp"])
 
-    async def of_event(self, event: JsonObject, named: JobStatus) -> JobStatus | None:
-        """Return the job that the object of an event belongs to; `named` is the one whose name begins its name."""
-        return await self._of(event["regarding"], named, created=event["metadata"]["creationTimestamp"])
+    async def of_event(self, event: JsonObject, named: JobStatus) -> bool:
+        """Whether the object of an event belongs to the job whose name begins its name."""
+        return await self._is_of(event["regarding"], named, created=event["metadata"]["creationTimestamp"])
 
-    async def _of(self, reference: JsonObject, named: JobStatus, *, created: str) -> JobStatus | None:
-        kind, uid = reference.get("kind"), reference.get("uid")
-        if uid is not None and (found := self._job(uid)) is not None:
-            return found
-        if uid in self._owners:
-            return self._owners[uid]
-        resource = _CHAIN.get(str(kind))
+    async def _is_of(self, reference: JsonObject, status: JobStatus, *, created: str) -> bool:
+        job, kind, uid = status.job, reference.get("kind"), reference.get("uid")
+        if kind == job.resource.kind:
+            return bool(uid == job.uid)
+        resource = _BELONGINGS.get(str(kind))
         if uid is None or resource is None:
-            return named if created >= named.job.created else None
-        try:
-            owner = await self._client.get(resource, named.job.namespace, reference["name"])
-        except NotFound:
-            return None  # so what it owned goes as well
-        except ApiError:
-            return named if created >= named.job.created else None
-        if owner["metadata"]["uid"] != uid or resource == TRAINJOBS:
-            self._owners[uid] = None
-            return None
-        if resource == JOBSETS:
-            named.nodes = named.nodes or nodes_of(owner)
-        controllers = [each for each in owner["metadata"].get("ownerReferences") or () if each.get("controller")]
-        self._owners[uid] = (
-            await self._of(controllers[0], named, created=owner["metadata"]["creationTimestamp"])
-            if controllers
-            else None
-        )
-        return self._owners[uid]
+            return created >= job.created
+        if uid not in self._known:
+            try:
+                found = await self._client.get(resource, job.namespace, reference["name"])
+            except NotFound:
+                return False  # so what it owned goes as well
+            except ApiError:
+                return created >= job.created
+            self._known[uid] = found["metadata"]["uid"] == uid and _is_made_for(found["metadata"], resource, job)
+            if resource == JOBSETS and self._known[uid]:
+                status.nodes = status.nodes or nodes_of(found)
+        return self._known[uid]
+
+
+def _is_made_for(metadata: JsonObject, resource: Resource, job: FollowedJob) -> bool:
+    if resource == JOBSETS:
+        return any(owner["uid"] == job.uid for owner in metadata.get("ownerReferences") or ())
+    return bool(metadata["creationTimestamp"] >= job.created)
 
 
 def nodes_of(jobset: JsonObject) -> int | None:
