@@ -24,7 +24,8 @@ from support.kubeconfigs import write_kubeconfig
 
 from trainmaster.controller.cli import follow
 from trainmaster.controller.cli.follow import live_reporter
-from trainmaster.controller.cli.follow.reporter import Reporter, make_reporter
+from trainmaster.controller.cli.follow.follower import make_reporter
+from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.summary import Commands
 
 pytestmark = pytest.mark.nightly

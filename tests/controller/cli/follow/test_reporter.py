@@ -10,10 +10,11 @@ import pytest
 from support.failing_pods import pod
 from support.followed_jobs import condition, failure, job_status, numbered, pods
 
+from trainmaster.controller.cli.follow.follower import make_reporter
 from trainmaster.controller.cli.follow.job_informers import Ownership, nodes_of
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.live_reporter import LiveReporter
-from trainmaster.controller.cli.follow.reporter import Reporter, make_reporter
+from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.summary import Commands, closing_summary
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound

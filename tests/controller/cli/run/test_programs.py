@@ -226,6 +226,21 @@ async def test_a_notebook_and_a_module_come_along_as_well(remote: Team, project:
     assert (done.code, done.out) == (0, "beside it lib\n"), done.err
 
 
+async def test_checkpoints_are_a_claim_on_a_cluster_of_other_machines(remote: Team, project: Path) -> None:
+    (project / "train.py").write_text(
+        "import os, pathlib\nlast = pathlib.Path(os.environ['CHECKPOINT_DIR'], 'step')\n"
+        "print(last.exists())\nlast.write_text('1')\n"
+    )
+    command = ("run", "train.py", "--checkpoints", "ckpt", "--delete")
+    done = await remote.cli(*command, code=0)
+    assert done.out == "False\n"
+    assert f"checkpoints: new PersistentVolumeClaim {remote.name}/ckpt; it stays\n" in done.err
+    done = await remote.cli(*command, code=0)
+    assert done.out == "True\n"
+    assert f"checkpoints: PersistentVolumeClaim {remote.name}/ckpt; it stays\n" in done.err
+    assert not (project / "ckpt").exists()
+
+
 async def files_of(team: Team, job: str) -> list[JsonObject]:
     found = await team.client.list(CONFIGMAPS, team.name, label_selector=f"app.kubernetes.io/instance={job}")
     return list(found["items"])

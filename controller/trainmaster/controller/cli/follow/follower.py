@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import sys
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Final
 
@@ -33,8 +34,9 @@ from trainmaster.controller.cli.follow.job_status import (
     pod_phase,
     why_failed,
 )
-from trainmaster.controller.cli.follow.reporter import Reporter
+from trainmaster.controller.cli.follow.reporter import Reporter, shows_displays
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
+from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.conditions import CONTAINER_FAILED
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
@@ -359,6 +361,25 @@ class Follower:
         task.add_done_callback(finished)
         self._background.add(task)
         return task
+
+
+def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
+    """Choose the reporter that suits where the output goes.
+
+    Args:
+        plain: Whether plain lines are wanted in any case.
+        commands: How the closing summary is to write commands.
+    """
+    if plain or not shows_displays():
+        return Reporter(commands)
+    try:
+        from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        print("for a display of all jobs: pip install 'trainmaster[local]'", file=sys.stderr)
+        return Reporter(commands)
+    return LiveReporter(sys.stdout, commands=commands)
 
 
 async def follow_jobs(

@@ -196,7 +196,8 @@ def followed_job(
     metadata = job["metadata"]
     if resource == TRAINJOBS and runtime is None:
         runtime = reference_of(job, namespace=metadata["namespace"], supplied=())
-    specs = [specs for name, specs in job["spec"].items() if name.endswith("ReplicaSpecs") and isinstance(specs, dict)]
+    spec = job.get("spec") or {}
+    specs = [specs for name, specs in spec.items() if name.endswith("ReplicaSpecs") and isinstance(specs, dict)]
     return FollowedJob(
         namespace=metadata["namespace"],
         name=metadata["name"],

@@ -1,8 +1,5 @@
-"""What the user sees while a job runs.
-
-On a terminal a display of all jobs stays below what scrolls by. Otherwise there are plain lines: the output of the jobs
-on standard output, everything about them on standard error, so that `trainmaster run job.yaml > training.log` does what
-one hopes for. So there are on a terminal without rich, which draws the display and comes with the extra `local`.
+"""What the user sees while a job runs: plain lines, the output of the jobs on standard output, everything about them on
+standard error, so that `trainmaster run job.yaml > training.log` does what one hopes for.
 """
 
 from __future__ import annotations
@@ -66,25 +63,6 @@ class Reporter:
         """End the display, and sum up what the jobs have come to."""
         for line in closing_summary(list(jobs), self.commands):
             self.report(line.text)
-
-
-def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
-    """Choose the reporter that suits where the output goes.
-
-    Args:
-        plain: Whether plain lines are wanted in any case.
-        commands: How the closing summary is to write commands.
-    """
-    if plain or not shows_displays():
-        return Reporter(commands)
-    try:
-        from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "rich":
-            raise
-        print("for a display of all jobs: pip install 'trainmaster[local]'", file=sys.stderr)
-        return Reporter(commands)
-    return LiveReporter(sys.stdout, commands=commands)
 
 
 def shows_displays() -> bool:

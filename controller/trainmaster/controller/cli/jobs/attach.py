@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from trainmaster.controller.cli.follow.follower import follow_jobs
+from trainmaster.controller.cli.follow.follower import follow_jobs, make_reporter
 from trainmaster.controller.cli.follow.job_status import followed_job
-from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.jobs.options import (

@@ -28,9 +28,8 @@ from trainmaster.controller.cli.cluster import (
     wait_for_manager,
 )
 from trainmaster.controller.cli.files.manifests import ManifestError, load_manifests
-from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
+from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs, make_reporter
 from trainmaster.controller.cli.follow.job_status import FollowedJob
-from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.printers import complain, print_objects
 from trainmaster.controller.cli.responses import Rejected
