@@ -12,10 +12,11 @@ from support.failing_pods import BACKING_OFF, RUNNING, container_status, pod, te
 from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
 from trainmaster.controller.cli.follow.failures import excerpt, exit_code_of_program, without_report, without_verdict
 from trainmaster.controller.cli.follow.job_logs import JobLogs, Tracebacks
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
+from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, followed_job
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -110,6 +111,17 @@ async def test_a_failure_is_told_once_whatever_its_pod_says_later(recording: Rec
         "  | ValueError: NaN",
     ]
     assert recording.lines == [["loading", "ValueError: NaN"]]
+
+
+async def test_a_rank_of_a_v1_job_counts_its_master(recording: Recording) -> None:
+    resource = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
+    spec: JsonObject = {"pytorchReplicaSpecs": {"Master": {}, "Worker": {}}}
+    recording.status = JobStatus(followed_job({"metadata": pod(1)["metadata"], "spec": spec}, resource))
+    worker = pod(1, containers=[container_status(terminated(), name="pytorch")])
+    labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "1"}
+    worker |= {"metadata": worker["metadata"] | {"labels": labels}, "spec": {"containers": [{"name": "pytorch"}]}}
+    await recording.observe(worker)
+    assert recording.report.told == ["rank 2 failed: exit code 1; attempt 0, pod demo-node-0-1-abcde"]
 
 
 async def test_the_summary_tells_what_nobody_has_seen(recording: Recording) -> None:

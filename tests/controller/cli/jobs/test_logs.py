@@ -232,7 +232,7 @@ async def test_jobs_of_v1_are_run_and_followed_as_well(mine: Team, tmp_path: Pat
     done = await mine.cli("run", file, code=1)
     assert done.out == "no such data\n"
     assert f"PyTorchJob {mine.name}/newer created\n" in done.err
-    assert re.search(r": Failed after .*\n  container pytorch failed: exit code 3; attempt 0, pod newer-", done.err)
+    assert re.search(r": Failed after .*\n  rank 0 failed: exit code 3; attempt 0, pod newer-worker-0\n", done.err)
     assert mine.advised("restart", "pytorchjob/newer") in done.err
     done = await mine.cli("run", file, code=2)
     assert "PyTorchJob newer already exists in namespace" in done.err

@@ -282,6 +282,7 @@ async def test_a_job_that_is_refused_leaves_no_files_behind_and_a_name_that_is_t
         f"trainmaster: train.py: TrainJob mine already exists in namespace '{remote.name}'; delete it or take another "
         "name (without --name there is a new one for each run)\n"
     ) in done.err
+    assert "already exists" in (await remote.cli(*command, "--dry-run", code=2)).err
     (project / "lib" / "beside.py").write_text("VALUE = 'the files of now'\n")
     done = await remote.cli(*command, "--if-exists", "replace", code=0)
     assert json.loads(done.out)["beside"] == "the files of now"

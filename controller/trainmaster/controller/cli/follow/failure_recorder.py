@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.follow.failures import Failure, RunTimes, attempt_of, run_of, without_report
 from trainmaster.controller.cli.follow.job_logs import JobLogs
-from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.job_status import JobStatus, main_container
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.container_failures import ContainerFailure, container_failures
@@ -71,7 +71,9 @@ class FailureRecorder:
     def observe_pod(self, status: JobStatus, pod: JsonObject) -> list[asyncio.Task[None]]:
         """Record what the pod tells of failures that are new; returns what is still being read about them."""
         reading = []
-        for failure in container_failures(pod):
+        for found in container_failures(pod):
+            trains = found.container == main_container(pod)
+            failure = replace(found, rank=status.job.rank(pod)) if trains else found
             run = run_of(failure, pod)
             key = failure.pod_uid, failure.container, run.since, failure.at
             if key in self._seen or failure.stopped:
