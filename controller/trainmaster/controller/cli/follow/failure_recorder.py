@@ -94,18 +94,12 @@ class FailureRecorder:
     async def _record(self, status: JobStatus, kept: Failure, run: RunTimes) -> None:
         failure = kept.failure
         if lines := await self._last_lines(status, failure, run):
-            shown = without_report(lines)
-            seen = self._reporter.is_mixed and self._logs.passes_on(failure) and len(shown) == len(lines)
-            kept = self._replace(status, kept, lines=shown, seen=seen)
+            kept.lines = without_report(lines)
+            kept.seen = self._reporter.is_mixed and self._logs.passes_on(failure) and len(kept.lines) == len(lines)
         self._changed()
         if await self._goes_on() or failure.attempt < max(each.failure.attempt for each in status.failures):
             self._reporter.report(self._title(status) + kept.text, bad=True)
             self._report_lines(status, kept)
-
-    def _replace(self, status: JobStatus, kept: Failure, **changes: Any) -> Failure:
-        new = replace(kept, **changes)
-        status.failures[status.failures.index(kept)] = new
-        return new
 
     async def _last_lines(self, status: JobStatus, failure: ContainerFailure, run: RunTimes) -> list[str]:
         lines: list[str] = []
@@ -130,21 +124,16 @@ class FailureRecorder:
         lines = kept.excerpt
         if not lines or self._logs.passes_on(kept.failure):
             return
-        self._replace(status, kept, seen=True)
+        kept.seen = True
         told = self._told.setdefault(status.job.key, {})
         alike = tuple(_ALIKE.sub("#", line) for line in lines)
         if alike in told:
             self._reporter.report(f"  it ended with the same lines as {told[alike]}")
             return
-        told[alike] = _who(kept.failure)
+        told[alike] = f"{kept.who} in {attempt_of(kept.failure)}"
         self._reporter.report("  its last lines:")
         for line in lines:
             self._reporter.report(f"  | {line.rpartition(chr(13))[2]}")
 
     def _title(self, status: JobStatus) -> str:
         return f"{status.job.title}: " if self._logs.is_prefixed else ""
-
-
-def _who(failure: ContainerFailure) -> str:
-    who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
-    return f"{who} in {attempt_of(failure)}"

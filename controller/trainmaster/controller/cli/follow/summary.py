@@ -208,12 +208,10 @@ def _others(status: JobStatus, first: Failure) -> str:
     """Name those that failed in the same attempt."""
     named: dict[str, int] = {}
     for each in status.failures:
-        failure = each.failure
-        if failure.attempt == first.failure.attempt and failure.pod_uid != first.failure.pod_uid:
-            who = f"rank {failure.rank}" if failure.rank is not None else f"container {failure.container}"
-            if failure.rank is not None and failure.rank == first.failure.rank:
-                continue  # in a pod that has replaced the first one
-            named.setdefault(who, failure.exit_code)
+        same_pod = each.failure.pod_uid == first.failure.pod_uid
+        replaced = each.failure.rank is not None and each.who == first.who
+        if each.failure.attempt == first.failure.attempt and not same_pod and not replaced:
+            named.setdefault(each.who, each.failure.exit_code)
     listed = [f"{who} (exit code {code})" for who, code in list(named.items())[:_OTHERS]]
     more = f" and {len(named) - _OTHERS} more" if len(named) > _OTHERS else ""
     return ", ".join(listed) + more
