@@ -24,6 +24,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.devcluster.listener import free_port
+from trainmaster.runtime.jsontree import JsonObject
 
 
 class Report(Reporter):
@@ -200,6 +201,12 @@ async def test_what_happened_is_told_unless_it_was_to_a_predecessor_of_the_same_
     # What keeps several pods waiting is told once, and what follows from failures by these alone.
     await event(client, "again", kind="TrainJob", uid=uid, note="the new one")
     await event(client, "again", kind="TrainJob", uid=uid, note="pods are gone", reason="BackoffLimitExceeded")
+    # What kept a pod waiting that has a node by now is past.
+    spec = {"nodeName": "a-node", "containers": [{"name": "node", "image": "none"}]}
+    bound: JsonObject = {"metadata": {"name": "again-node-0-1-yyyyy"}, "spec": spec}
+    bound = await client.create(PODS, bound, namespace="research")
+    about = {"kind": "Pod", "uid": bound["metadata"]["uid"], "reason": "FailedScheduling"}
+    await event(client, "again-node-0-1-yyyyy", note="no room", **about)
     await event(client, "again", kind="TrainJob", uid=uid, note="the end")
     await eventually(lambda: len(reporter.told) > 1)
     await client.delete(TRAINJOBS, team.name, "again")
