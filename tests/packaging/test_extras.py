@@ -24,7 +24,8 @@ from support.kubeconfigs import write_kubeconfig
 
 from trainmaster.controller.cli import follow
 from trainmaster.controller.cli.follow import live_reporter
-from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
+from trainmaster.controller.cli.follow.follower import make_reporter
+from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.summary import Commands
 
 pytestmark = pytest.mark.nightly
@@ -205,7 +206,7 @@ def test_a_terminal_without_the_display_gets_plain_lines_and_is_told_why(
         context.delitem(sys.modules, live_reporter.__name__)
         context.delattr(follow, "live_reporter")
         context.setitem(sys.modules, "rich", None)
-        assert isinstance(make_reporter(plain=False, commands=Commands()), PlainReporter)
+        assert isinstance(make_reporter(plain=False, commands=Commands()), Reporter)
     assert capsys.readouterr().err == "for a display of all jobs: pip install 'trainmaster[local]'\n"
     assert isinstance(make_reporter(plain=False, commands=Commands()), live_reporter.LiveReporter)
 

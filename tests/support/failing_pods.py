@@ -82,6 +82,7 @@ def pod(
             },
             **(deleted or {}),
         },
+        "spec": {"containers": [{"name": "node"}]},
         "status": {"containerStatuses": containers or [container_status(state or RUNNING)], **status},
     }
 

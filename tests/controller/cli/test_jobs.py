@@ -13,9 +13,7 @@ from support.job_kinds import job_object
 
 from trainmaster.controller.cli import main
 from trainmaster.controller.cli.files.manifests import load_manifests
-from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.run import command
-from trainmaster.controller.cli.run.submit import Diagnosis, require_trainjobs
+from trainmaster.controller.cli.run.submit import Diagnosis, require_jobs
 from trainmaster.runtime.jobs.loader import load_job_kinds
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.yamltext import load_yaml_documents
@@ -148,8 +146,7 @@ def test_a_kind_of_another_group_is_known_too(tmp_path: Path, monkeypatch: pytes
     file = write({**job, "spec": {"acmeReplicaSpecs": replicas}})
     assert "name: a-worker-0" in ran("render", "-f", file, "--only", "Pod").out
     manifests = load_manifests([file])
-    with pytest.raises(Rejected, match="AcmeJob a: only TrainJobs are followed"):
-        require_trainjobs(manifests, Diagnosis(manifests, namespace=None))
+    require_jobs(manifests, Diagnosis(manifests, namespace=None))
 
 
 def test_a_kind_that_fails_leaves_no_traceback(
@@ -202,11 +199,3 @@ def test_what_a_job_becomes_is_complete(capsys: pytest.CaptureFixture[str]) -> N
         assert all(each["metadata"]["ownerReferences"][0]["kind"] == kind for each in objects)
     main(["render", "-f", write(pytest_job(runPolicy={"managedBy": "kueue.x-k8s.io/multikueue"}))])
     assert capsys.readouterr().out == "", "of another controller"
-
-
-def test_run_says_that_it_follows_trainjobs_only(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
-    monkeypatch.setattr(command, "configure_logs", lambda **_: None)  # for the whole process otherwise
-    assert ran("run", write(pytest_job()), code=2).err == (
-        "trainmaster: jobs.yaml:1: PyTorchJob pytest: only TrainJobs are followed; `kubectl apply -f jobs.yaml` "
-        "submits it, and `kubectl get pytorchjob -w` shows how it fares\n"
-    )

@@ -126,6 +126,14 @@ async def test_a_line_in_parts_is_one_line(logs: Logs) -> None:
     assert await logs.read(tail_lines=2) == "line 53\nline 54line 55"
 
 
+async def test_a_line_whose_beginning_is_too_old_keeps_its_time(logs: Logs) -> None:
+    """With the time of its end, a follower that reads the last second again would take it for another line of that."""
+    logs.write(1, tag="P")
+    logs.write(5, 5)
+    told = await logs.read(timestamps=True, since_time=datetime(2026, 11, 20, 12, 0, 5, tzinfo=UTC))
+    assert told == "2026-11-20T12:00:01.000000000Z line 5\n2026-11-20T12:00:05.000000000Z line 5\n"
+
+
 async def test_following_ends_with_the_container_and_misses_nothing(logs: Logs) -> None:
     path = logs.write(1)
     logs.running.add("uid/c/0")

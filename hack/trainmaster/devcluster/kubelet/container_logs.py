@@ -151,14 +151,22 @@ class _Lines:
     def __init__(self, view: LogView) -> None:
         self._view = view
         self._begins = True
+        self._time = b""
+        """Of the line, until it is shown."""
 
     def shown(self, record: bytes) -> bytes:
-        """Return what is shown of a record: a line that comes in parts has the time of the first one."""
+        """Return what is shown of a record.
+
+        A line that comes in parts has the time of the first one, also if that is too old to be shown: whoever reads a
+        log again knows the line by it.
+        """
+        is_part = _is_part(record)
+        if self._begins and self._view.timestamps:
+            self._time = record[: _STAMP + 1]
+        self._begins = not is_part
         if record[:_STAMP] < self._view.since:
             return b""
-        is_part = _is_part(record)
-        time = record[: _STAMP + 1] if self._view.timestamps and self._begins else b""
-        self._begins = not is_part
+        time, self._time = self._time, b""
         return time + (record[_TEXT:-1] if is_part else record[_TEXT:])
 
 

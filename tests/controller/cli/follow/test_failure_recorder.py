@@ -12,10 +12,11 @@ from support.failing_pods import BACKING_OFF, RUNNING, container_status, pod, te
 from trainmaster.controller.cli.follow.failure_recorder import FailureRecorder
 from trainmaster.controller.cli.follow.failures import excerpt, exit_code_of_program, without_report, without_verdict
 from trainmaster.controller.cli.follow.job_logs import JobLogs, Tracebacks
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
-from trainmaster.controller.cli.follow.reporter import PlainReporter
+from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, followed_job
+from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.kube.rest.client import KubeClient
+from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.jsontree import JsonObject
 
 CREATED = "2026-01-01T00:00:00Z"
@@ -47,8 +48,11 @@ class Logs:
         return self.kept
 
 
-class Report(PlainReporter):
+class Report(Reporter):
+    is_mixed = True
+
     def __init__(self) -> None:
+        super().__init__()
         self.told: list[str] = []
 
     def report(self, text: str, *, bad: bool = False) -> None:
@@ -59,6 +63,8 @@ class Report(PlainReporter):
 class Recording:
     """A recorder, and what it is about."""
 
+    goes_on = True
+
     def __init__(self) -> None:
         self.logs, self.report = Logs(), Report()
         self.status = JobStatus(FollowedJob("team", "demo", "uid", CREATED))
@@ -68,7 +74,11 @@ class Recording:
             cast("JobLogs", self.logs),
             start=asyncio.create_task,
             changed=lambda: None,
+            goes_on=self._goes_on,
         )
+
+    async def _goes_on(self) -> bool:
+        return self.goes_on
 
     async def observe(self, *pods: JsonObject) -> None:
         for each in pods:
@@ -101,6 +111,35 @@ async def test_a_failure_is_told_once_whatever_its_pod_says_later(recording: Rec
         "  | ValueError: NaN",
     ]
     assert recording.lines == [["loading", "ValueError: NaN"]]
+
+
+async def test_a_rank_of_a_v1_job_counts_its_master(recording: Recording) -> None:
+    resource = Resource("kubeflow.org", "v1", "PyTorchJob", "pytorchjobs", namespaced=True)
+    spec: JsonObject = {"pytorchReplicaSpecs": {"Master": {}, "Worker": {}}}
+    recording.status = JobStatus(followed_job({"metadata": pod(1)["metadata"], "spec": spec}, resource))
+    worker = pod(1, containers=[container_status(terminated(), name="pytorch")])
+    labels = {"training.kubeflow.org/replica-type": "worker", "training.kubeflow.org/replica-index": "1"}
+    worker |= {"metadata": worker["metadata"] | {"labels": labels}, "spec": {"containers": [{"name": "pytorch"}]}}
+    await recording.observe(worker)
+    assert recording.report.told == ["rank 2 failed: exit code 1; attempt 0, pod demo-node-0-1-abcde"]
+
+
+async def test_the_summary_tells_what_nobody_has_seen(recording: Recording) -> None:
+    """A failure that ends the job is told by it alone, and lines only where they were not printed before."""
+    recording.logs.kept = ["ValueError: NaN"]
+    await recording.observe(pod(2, terminated()))
+    recording.goes_on = False
+    await recording.observe(pod(1, terminated()))
+    assert [line for line in recording.report.told if "rank 1" in line] == []
+    recording.logs.passed_on = True
+    await recording.observe(pod(3, terminated()))
+    recording.logs.kept = ["ValueError: NaN", VERDICT, "a report of torchrun"]
+    await recording.observe(pod(4, terminated()))
+    recording.report.is_mixed = False
+    recording.logs.kept = ["ValueError: NaN"]
+    await recording.observe(pod(5, terminated()))
+    seen = {each.failure.rank: each.seen for each in recording.status.failures}
+    assert seen == {1: False, 2: True, 3: True, 4: False, 5: False}
 
 
 async def test_the_log_of_the_run_before_is_asked_for_when_another_runs_already(recording: Recording) -> None:

@@ -96,7 +96,7 @@ def test_a_job_in_40_80_and_200_columns() -> None:
     assert rows(troubled(), columns=40) == [
         " 70%|#######   | 70/100 [00:12<00:05, …",
         "⠋ mnist  Running  1:23  1 restart",
-        "  ━━───   47%  epoch 5/10  1:34 left",
+        "  ━━━━━━───────   47%  epoch 5/10",
         "  dataset-initializer  1/1 done",
         "  node                 3/4 running, 1 …",
         "  ! rank 1 failed: ValueError: my loss…",
@@ -157,12 +157,12 @@ def sweep() -> list[JobView]:
 def test_thirty_jobs_take_half_of_the_terminal_and_a_few_are_shown_in_full() -> None:
     drawn = rows(*sweep())
     assert len(drawn) == 12
-    assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: ValueError: my…    6%  epoch 2/30"
-    assert drawn[1] == "⠋ sweep-03  Running  1:03  ━━──────────────────   10%  epoch 3/30  2/2 running"
+    assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 failed: ValueError: my loss is NaN (exit cod…"
+    assert drawn[1] == "⠋ sweep-03  Running  1:03  ━─────────   10%  epoch 3/30  2/2 running"
     assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pending, 1 Failed"
     drawn = rows(*sweep(), columns=40)
-    assert drawn[0] == "⠋ sweep-02  Running  rank 1 failed: Va…"
-    assert drawn[1] == "⠋ sweep-03  Running  1:03   10%"
+    assert drawn[0] == "⠋ sweep-02  Running  1:02  rank 1 fail…"
+    assert drawn[1] == "⠋ sweep-03  Running  1:03  ──────   10%"
     assert drawn[-1] == "… 19 more: 9 Running, 5 Complete, 4 Pe…"
     assert rows(*sweep(), lines=3) == ["… 30 jobs: 20 Running, 5 Complete, 4 Pending, 1 Failed"]
     assert rows(view(), lines=1) == ["⠋ mnist  Running  2/2 running"]

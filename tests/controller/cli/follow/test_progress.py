@@ -181,26 +181,28 @@ def test_an_epoch_that_begins_is_not_done_yet_and_one_with_results_is() -> None:
 @pytest.mark.parametrize("first", [0, 1])
 def test_steps_after_the_end_of_an_epoch_are_told_of_the_next_one(first: int) -> None:
     """Its bar has no name, and the line with its results comes behind the bar."""
-    told_of = ["epoch 2/3", "epoch 3/3"]
+    told_of = [f"epoch {first + 1}/3", f"epoch {first + 2}/3"]
     lines = [bar(10, 10), f"epoch {first}/3 loss 0.9"]
     for each in (1, 2):
-        assert told(*lines).what == f"epoch {each}/3"
+        assert told(*lines).what == f"epoch {first + each - 1}/3"
         lines += [bar(0, 10), bar(5, 10)]
         progress = told(*lines)
         assert (progress.what, progress.steps) == (told_of[each - 1], "5/10")
         assert progress.fraction == pytest.approx((each + 0.5) / 3)
         lines += [bar(10, 10), f"epoch {first + each}/3 loss 0.8"]
-    assert told(*lines).what == "epoch 3/3"
-    assert told(*lines, bar(5, 10)).what == "epoch 3/3", "there is no fourth: an evaluation"
+    assert told(*lines).what == told_of[-1]
+    assert told(*lines, bar(5, 10)).what == told_of[-1], "there is no fourth: an evaluation"
 
 
 def test_epochs_may_count_from_zero() -> None:
+    """They are called as the log calls them."""
+    assert told(bar(5, 10, "epoch 0: ")).what == "epoch 0"
     progress = told("epoch 0/10 loss 0.9", "epoch 1/10 loss 0.8")
     assert progress.fraction == pytest.approx(0.2)
-    assert progress.what == "epoch 2/10"
+    assert progress.what == "epoch 1/10"
     progress = told("Epoch 3/9  ━━━━━━━━╸━━━━━━━━━━━ 50/100 0:00:12 • 0:00:15 3.61it/s")
     assert progress.fraction == pytest.approx(0.35)
-    assert progress.what == "epoch 4/10"
+    assert progress.what == "epoch 3/9"
 
 
 def test_an_evaluation_changes_nothing_and_a_bar_that_was_taken_away_is_forgotten() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import cast
 
 import pytest
 from support.failing_pods import pod
 from support.followed_jobs import condition, failure, job_status, numbered, pods
 
+from trainmaster.controller.cli.follow.follower import make_reporter
 from trainmaster.controller.cli.follow.job_informers import Ownership, nodes_of
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.live_reporter import LiveReporter
-from trainmaster.controller.cli.follow.reporter import PlainReporter, make_reporter
+from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.summary import Commands, closing_summary
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import Forbidden, KubeError, NotFound
@@ -39,7 +41,7 @@ def chosen(*, plain: bool = False) -> type:
 
 def test_a_terminal_has_a_display_unless_plain_lines_are_wanted(terminal: pytest.MonkeyPatch) -> None:
     assert chosen() is LiveReporter
-    assert chosen(plain=True) is PlainReporter
+    assert chosen(plain=True) is Reporter
     terminal.setenv("CI", "false")
     assert chosen() is LiveReporter
 
@@ -54,20 +56,20 @@ def test_a_terminal_has_a_display_unless_plain_lines_are_wanted(terminal: pytest
 def test_terminals_on_which_nothing_can_be_drawn_over_have_none(terminal: pytest.MonkeyPatch, variable: str) -> None:
     """Dumb ones, logs of CI, and notebooks, whose `!` gives its command a terminal of which lines are kept."""
     terminal.setenv(*variable.split("=", 1))
-    assert chosen() is PlainReporter
+    assert chosen() is Reporter
 
 
 @pytest.mark.parametrize("stream", ["stdout", "stderr"])
 def test_a_file_or_a_pipe_has_none(terminal: pytest.MonkeyPatch, stream: str) -> None:
     terminal.setattr(getattr(sys, stream), "isatty", lambda: False)
-    assert chosen() is PlainReporter
+    assert chosen() is Reporter
 
 
 def test_plain_lines_are_logs_on_standard_output_and_all_else_on_standard_error(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     status = job_status(started="2024-01-01T00:00:00Z", conditions=condition("Complete", at="2024-01-01T00:01:23Z"))
-    with PlainReporter(Commands()) as reporter:
+    with Reporter(Commands()) as reporter:
         reporter.show([status])
         reporter.report("pod mnist-node-0-0: Running")
         reporter.log(["\x1b[32mone\x1b[0m", "10%\r100%"], job="default/mnist")
@@ -137,6 +139,12 @@ def test_what_a_condition_tells_of_the_failure_is_told_once() -> None:
     assert told(status)[0] == "TrainJob default/mnist: Failed after 1:23: FailedJobs: jobset failed"
     status.failures = []
     assert told(status)[0] == f"TrainJob default/mnist: Failed after 1:23: FailedJobs: {message}"
+    # Lines that were printed are not printed again.
+    status.failures = [replace(failure("ValueError"), seen=True)]
+    assert told(status)[1:3] == [
+        "  rank 1 failed: exit code 1; attempt 0, pod mnist-node-0-1-x7k2p",
+        "  logs:   trainmaster logs mnist --all",
+    ]
     # Without a failure that was seen the condition tells.
     status = failed()
     status.failures = []
@@ -215,8 +223,8 @@ def test_of_many_jobs_little_is_told() -> None:
     lines = told(
         *[complete(name) for name in numbered("job", 50)], *[job_status(name) for name in numbered("late", 50)]
     )
-    assert lines[0] == "50 of 100 TrainJobs: Complete"
-    assert lines[11] == "and 40 more TrainJobs: 40 Pending"
+    assert lines[0] == "50 of 100 jobs: Complete"
+    assert lines[11] == "and 40 more jobs: 40 Pending"
     # Of many failures three are explained.
     lines = told(*[failed(name) for name in numbered("job", 5)])
     assert lines.count("  its last lines:") == 3
@@ -260,23 +268,23 @@ CHILD = owned("Job", "demo-node-0", "job-1", by=("JobSet", "demo", "JobSet-of-ui
 
 
 def ownership(server: Objects) -> Ownership:
-    return Ownership(cast("KubeClient", server), {JOB.job.uid: JOB}.get)
+    return Ownership(cast("KubeClient", server))
 
 
 async def test_pods_belong_to_the_job_that_owns_their_jobset() -> None:
     server = Objects(JOBSET)
     of = ownership(server)
     JOB.nodes = None
-    assert await of.of_pod(pod(0), JOB) is JOB
-    assert await of.of_pod(pod(1), JOB) is JOB
+    assert await of.of_pod(pod(0), JOB)
+    assert await of.of_pod(pod(1), JOB)
     assert server.asked == ["JobSet demo"]
     assert JOB.nodes == 6
     # Pods of another jobset of that name do not belong to it.
-    assert await ownership(Objects(JOBSET)).of_pod(pod(0, jobset_uid="older"), JOB) is None
-    assert await ownership(Objects()).of_pod(pod(0), JOB) is None
+    assert not await ownership(Objects(JOBSET)).of_pod(pod(0, jobset_uid="older"), JOB)
+    assert not await ownership(Objects()).of_pod(pod(0), JOB)
     foreign = owned("JobSet", "demo", "JobSet-of-uid-1", by=("TrainJob", "demo", "older"))
     server = Objects(foreign, owned("TrainJob", "demo", "uid-of-demo", by=("x", "x", "x")))
-    assert await ownership(server).of_pod(pod(0), JOB) is None
+    assert not await ownership(server).of_pod(pod(0), JOB)
     # A jobset without nodes tells nothing.
     assert nodes_of({"spec": {"replicatedJobs": []}}) is None
 
@@ -284,12 +292,12 @@ async def test_pods_belong_to_the_job_that_owns_their_jobset() -> None:
 async def test_events_belong_to_the_job_that_owns_what_they_are_about() -> None:
     server = Objects(JOBSET, CHILD)
     of = ownership(server)
-    assert await of.of_event(event("TrainJob", "demo", "uid-of-demo"), JOB) is JOB
-    assert await of.of_event(event("Job", "demo-node-0", "job-1"), JOB) is JOB
-    assert await of.of_event(event("Job", "demo-node-0", "job-0"), JOB) is None
-    assert await of.of_event(event("TrainJob", "demo", "older"), JOB) is None
+    assert await of.of_event(event("TrainJob", "demo", "uid-of-demo"), JOB)
+    assert await of.of_event(event("Job", "demo-node-0", "job-1"), JOB)
+    assert not await of.of_event(event("Job", "demo-node-0", "job-0"), JOB)
+    assert not await of.of_event(event("TrainJob", "demo", "older"), JOB)
     asked = len(server.asked)
-    assert await of.of_event(event("Job", "demo-node-0", "job-1"), JOB) is JOB
+    assert await of.of_event(event("Job", "demo-node-0", "job-1"), JOB)
     assert len(server.asked) == asked
 
 
@@ -298,6 +306,6 @@ async def test_time_decides_where_owners_may_not_be_read(created: str, belongs: 
     of = ownership(Objects(refusal=Forbidden(status=403)))
     each = pod(0)
     each["metadata"]["creationTimestamp"] = created
-    assert (await of.of_pod(each, JOB) is JOB) is belongs
-    assert (await of.of_event(event("Job", "demo-node-0", "job-1", created=created), JOB) is JOB) is belongs
-    assert (await of.of_event(event("PodGroup", "demo", "group", created=created), JOB) is JOB) is belongs
+    assert await of.of_pod(each, JOB) is belongs
+    assert await of.of_event(event("Job", "demo-node-0", "job-1", created=created), JOB) is belongs
+    assert await of.of_event(event("PodGroup", "demo", "group", created=created), JOB) is belongs

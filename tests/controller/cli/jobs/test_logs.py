@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.commands import eventually, trainmaster
+from support.running_jobs import job, write
 from support.team import IN_PLACE, Team
 from support.training import until
 
@@ -216,11 +217,23 @@ async def test_a_job_that_is_deleted_meanwhile_is_not_waited_for(mine: Team) -> 
     assert f"TrainJob {mine.name}/removed: Deleted" in done.err
 
 
-async def test_what_cannot_be_followed_is_told(mine: Team) -> None:
-    await mine.submit_v1("PyTorchJob", "older", {"Worker": (1, ["true"])})
-    done = await mine.cli("attach", "older", code=2)
-    assert done.err == (
-        f"trainmaster: PyTorchJob {mine.name}/older: only TrainJobs are followed; "
-        f"its log: {mine.advised('logs', 'pytorchjob/older')} -f\n"
-    )
+async def test_jobs_of_v1_are_run_and_followed_as_well(mine: Team, tmp_path: Path) -> None:
+    """A master is rank 0; a job is one run, so that its name cannot run twice."""
+    tells, gate = "echo this is $RANK of $WORLD_SIZE", tmp_path / "gate"
+    master = ["sh", "-c", f"while ! [ -e {gate} ]; do sleep 0.05; done; {tells}"]
+    worker = ["sh", "-c", f"{tells}; touch {gate}"]
+    await mine.submit_v1("PyTorchJob", "older", {"Master": (1, master), "Worker": (1, worker)})
+    done = await mine.cli("attach", "older", "--all", code=0)
+    assert sorted(done.out.splitlines()) == ["rank 0 | this is 0 of 2", "rank 1 | this is 1 of 2"]
+    assert f"PyTorchJob {mine.name}/older: Succeeded after " in done.err
+    failing = job("PyTorchJob", "newer", {"Worker": (1, ["sh", "-c", "echo no such data; exit 3"])})
+    failing["metadata"]["namespace"] = mine.name
+    file = write(mine.directory, failing)
+    done = await mine.cli("run", file, code=1)
+    assert done.out == "no such data\n"
+    assert f"PyTorchJob {mine.name}/newer created\n" in done.err
+    assert re.search(r": Failed after .*\n  rank 0 failed: exit code 3; attempt 0, pod newer-worker-0\n", done.err)
+    assert mine.advised("restart", "pytorchjob/newer") in done.err
+    done = await mine.cli("run", file, code=2)
+    assert "PyTorchJob newer already exists in namespace" in done.err
     assert (await mine.cli("attach", "nothing")).code == 2

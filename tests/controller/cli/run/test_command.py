@@ -140,7 +140,7 @@ async def test_time_runs_out_or_nobody_waits(mine: Team) -> None:
     items = {"apiVersion": "v1", "kind": "List", "items": [runtime("shell"), trainjob("piped", "true")]}
     given = json.dumps(items, indent="\t")
     done = await trainmaster("run", "--no-follow", "-", *mine.options, cwd=mine.directory, stdin=given)
-    assert (done.code, done.out) == (0, "")
+    assert (done.code, done.out) == (0, "piped\n")
     assert f"TrainJob {mine.name}/piped created" in done.err
     await mine.condition("piped", "Complete")
 

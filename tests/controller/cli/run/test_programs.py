@@ -7,6 +7,7 @@ import json
 import os
 import re
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,33 @@ async def test_a_script_runs_in_its_directory_as_it_would_without_a_cluster(loca
     assert re.fullmatch(rf"TrainJob {local.name}/train-[a-z0-9]{{5}} created", created)
 
 
+async def test_any_command_runs_with_packages_and_with_checkpoints_that_stay(local: Team, project: Path) -> None:
+    """Its name is all that is printed if nobody follows it."""
+    with zipfile.ZipFile(project / "mine-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("mine.py", "VALUE = 'installed'")
+        wheel.writestr("mine-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+        wheel.writestr("mine-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("mine-1.dist-info/RECORD", "")
+    (project / "needs.txt").write_text("--no-index\n./mine-1-py3-none-any.whl\n")
+    (project / "train.sh").write_text(
+        'python -c "import mine; print(mine.VALUE)"\n'
+        'cat $CHECKPOINT_DIR/last 2>/dev/null; echo "$1" > $CHECKPOINT_DIR/last\n'
+    )
+    command = ("run", *local.options, "--requirements", "needs.txt", "--checkpoints", "ckpt", "./train.sh", "--", "5")
+    assert (await trainmaster(*command, cwd=project)).out == "installed\n"
+    assert (await trainmaster(*command, cwd=project)).out == "installed\n5\n"
+    done = await trainmaster("run", *local.options, "--no-follow", "--", "sh", "-c", "echo $0 $1", "a", cwd=project)
+    assert re.fullmatch(r"sh-[a-z0-9]{5}\n", done.out)
+    done = await local.cli("attach", done.out.strip(), code=0)
+    assert done.out == "a\n"
+
+
+async def test_a_job_that_uses_more_memory_than_its_limit_is_killed(local: Team, project: Path) -> None:
+    (project / "train.py").write_text("import time\nheld = bytearray(300_000_000)\ntime.sleep(30)\n")
+    done = await local.cli("run", "train.py", "--memory-limit", "100Mi", code=1)
+    assert "exit code 137, OOMKilled (it used more memory than its limit)" in done.err
+
+
 async def test_a_script_elsewhere_and_a_module_run_in_the_current_directory(
     local: Team, project: Path, tmp_path: Path
 ) -> None:
@@ -198,6 +226,21 @@ async def test_a_notebook_and_a_module_come_along_as_well(remote: Team, project:
     assert (done.code, done.out) == (0, "beside it lib\n"), done.err
 
 
+async def test_checkpoints_are_a_claim_on_a_cluster_of_other_machines(remote: Team, project: Path) -> None:
+    (project / "train.py").write_text(
+        "import os, pathlib\nlast = pathlib.Path(os.environ['CHECKPOINT_DIR'], 'step')\n"
+        "print(last.exists())\nlast.write_text('1')\n"
+    )
+    command = ("run", "train.py", "--checkpoints", "ckpt", "--delete")
+    done = await remote.cli(*command, code=0)
+    assert done.out == "False\n"
+    assert f"checkpoints: new PersistentVolumeClaim {remote.name}/ckpt; it stays\n" in done.err
+    done = await remote.cli(*command, code=0)
+    assert done.out == "True\n"
+    assert f"checkpoints: PersistentVolumeClaim {remote.name}/ckpt; it stays\n" in done.err
+    assert not (project / "ckpt").exists()
+
+
 async def files_of(team: Team, job: str) -> list[JsonObject]:
     found = await team.client.list(CONFIGMAPS, team.name, label_selector=f"app.kubernetes.io/instance={job}")
     return list(found["items"])
@@ -239,6 +282,7 @@ async def test_a_job_that_is_refused_leaves_no_files_behind_and_a_name_that_is_t
         f"trainmaster: train.py: TrainJob mine already exists in namespace '{remote.name}'; delete it or take another "
         "name (without --name there is a new one for each run)\n"
     ) in done.err
+    assert "already exists" in (await remote.cli(*command, "--dry-run", code=2)).err
     (project / "lib" / "beside.py").write_text("VALUE = 'the files of now'\n")
     done = await remote.cli(*command, "--if-exists", "replace", code=0)
     assert json.loads(done.out)["beside"] == "the files of now"

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
+from support.kubeconfigs import write_kubeconfig
 from support.running_jobs import trainjob, write
 
 from trainmaster.controller.cli import main
@@ -48,6 +52,7 @@ BEHIND = "what is meant for a program stands behind --"
             "--master-addr: the controller sets what torchrun is told by that",
             "train.py --nodes 2",
         ),
+        ("torchrun --nnodes 2 train.py", "--nnodes", "did you mean --nodes?", "--nodes 2 train.py"),
         ("job.yaml --lr 0.1", "--lr 0.1", BEHIND, None),
         ("job.yaml --time-out 3", "--time-out 3", "did you mean --timeout?", None),
     ],
@@ -91,9 +96,16 @@ def refused(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str])
         (["job.yaml", "--nodes", "2"], "--nodes is for programs, such as train.py; a manifest says it itself"),
         (["job.yaml", "--dry-run"], "--dry-run is for programs, such as train.py; `trainmaster diff` shows"),
         (["job.yaml", "--", "x"], "what stands behind -- are arguments of a program, and there is none"),
+        (["--", "--lr", "1"], "what stands behind -- is a command, and --lr is none; name a program in front of it"),
+        (["torchrun", "train.py"], "  what next: `trainmaster run train.py`; a command that is to run as it is stands"),
+        (["python", "train.py", "1", "--", "-x"], "  what next: `trainmaster run train.py -- 1 -x`; a command"),
+        (["python", "-m", "lib"], "`trainmaster run -m lib`; a command that is to run as it is stands behind --: "),
+        (["torchrun", "train.py"], "leave torchrun out: `run` starts it by itself, on each node"),
+        (["torchrun", "train.py"], "behind --: `trainmaster run -- torchrun train.py`\n"),
+        (["accelerate", "launch", "train.py"], "as in `trainmaster run -- accelerate launch train.py`; manifests"),
         (["train.py", "-o", "yaml"], "--output is the form of --dry-run, which is not there"),
         (["missing.py"], "missing.py: cannot be read: No such file or directory"),
-        ([], "nothing to run: name a program, such as train.py, or files with TrainJobs"),
+        ([], "nothing to run: name a program, such as train.py, files with jobs, or a command behind --\n"),
         (["train.py", "--lr", "0.1"], "unrecognized arguments: --lr 0.1; what is meant for a program stands behind --"),
         (["train.py", "--nnodes", "2"], "usage: trainmaster run [options] PROGRAM"),
         (["-m", "lib.nosuch"], "-m lib.nosuch: lib has no module nosuch: lib/nosuch.py does not exist\n"),
@@ -106,6 +118,10 @@ def refused(arguments: list[str], code: int, capsys: pytest.CaptureFixture[str])
         (["train.py", "--nodes", "0"], "argument --nodes: '0' is no whole number from 1 on"),
         (["train.py", "--nproc", "many"], "argument --nproc: 'many' is neither auto nor a whole number from 1 on"),
         (["train.py", "--memory", "8GB"], "argument --memory: '8GB' is not a quantity"),
+        (["train.py", "--memory", "2Gi", "--memory-limit", "1Gi"], "--memory 2Gi is more than --memory-limit 1Gi"),
+        (["train.py", "--requirements", "none.txt"], "--requirements none.txt: there is no such file"),
+        (["train.py", "--dry-run", "--name", "Wrong"], "train.py: error: TrainJob Wrong: metadata.name: Invalid value"),
+        (["train.py", "--dry-run", "--runtime", "none"], 'has ClusterTrainingRuntime "none", and it is not built in'),
     ],
 )
 @pytest.mark.usefixtures("project")
@@ -113,13 +129,82 @@ def test_what_makes_no_sense_is_refused(arguments: list[str], told: str, capsys:
     assert told in refused(arguments, 2, capsys)
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "args"),
+    [
+        (["train.sh"], "train.sh: sh on 1 node", ["sh", "train.sh"]),
+        (["./tool", "--", "a b"], "./tool: bash -e on 1 node", ["bash", "-e", "./tool", "a b"]),
+        (["--", "make", "train"], "make train: as it is on 1 node", ["make", "train"]),
+        (["--nproc", "2", "--", "torchrun", "sub.py"], "runtime torch-distributed (it imports torch)", None),
+        (["--", "python", "-m", "jaxed", "x"], "runtime jax-distributed (it imports jax)", None),
+    ],
+)
+def test_any_command_runs(
+    words: list[str], said: str, args: list[str] | None, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scripts by their interpreter, since what is brought along to a cluster by a ConfigMap cannot be executed."""
+    texts = {"train.sh": "torchrun train.py\n", "tool": "#!/usr/bin/env -S bash -e\n"}
+    for name, text in (texts | {"sub.py": "import torch", "jaxed.py": "import jax"}).items():
+        (project / name).write_text(text)
+    assert main(["run", "--dry-run", *words]) == 0
+    printed = capsys.readouterr()
+    assert said in printed.err
+    job = yaml.safe_load(printed.out)
+    assert job["spec"]["trainer"]["args"] == (args or words[words.index("--") + 1 :])
+    assert re.fullmatch(r"(train|tool|make|sub|jaxed)-[a-z0-9]{5}", job["metadata"]["name"])
+    assert job["spec"]["trainer"].get("numProcPerNode") == {"--nproc": 2}.get(words[0], None if args is None else 1)
+
+
+def test_memory_may_be_limited_and_a_size_without_a_unit_is_told(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for size, warns in (("8", True), ("8Gi", False)):
+        assert main(["run", "train.py", "--memory-limit", size, "--dry-run"]) == 0
+        printed = capsys.readouterr()
+        job = yaml.safe_load(printed.out)
+        assert job["spec"]["trainer"]["resourcesPerNode"] == {"limits": {"memory": size}}
+        told = "warning: --memory-limit 8 is less than 1 MiB: 8Gi are 8 GiB, and a number alone is of bytes\n"
+        assert (told in printed.err) == warns
+
+
+def test_names_alone_are_printed_for_programs(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "train.py", "--name", "mine", "--dry-run", "-o", "name"]) == 0
+    assert capsys.readouterr().out == "mine\n"
+
+
+def test_packages_are_installed_and_checkpoints_have_a_directory_that_stays(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "needs.txt").write_text("two\n")
+    words = ["--pip", "one>=1", "--requirements", "needs.txt", "--checkpoints", "ckpt"]
+    assert main(["run", "train.py", *words, "--dry-run"]) == 0
+    trainer = yaml.safe_load(capsys.readouterr().out)["spec"]["trainer"]
+    pip = "python -m pip install --quiet --disable-pip-version-check"
+    assert trainer["command"][2] == (
+        f'cd "$0" && mkdir -p "$CHECKPOINT_DIR" && {pip} \'one>=1\' -r {project}/needs.txt && exec "$@"'
+    )
+    assert {"name": "CHECKPOINT_DIR", "value": f"{project}/ckpt"} in trainer["env"]
+    # On a cluster of other machines the files come along, and the directory is a claim.
+    config = write_kubeconfig(project / "config", "https://127.0.0.1:1")
+    assert main(["run", "train.py", *words, "--nodes", "2", "--dry-run", "-o", "json", "--kubeconfig", config]) == 0
+    claim, files, job = json.loads(capsys.readouterr().out)["items"]
+    assert (claim["metadata"]["name"], claim["spec"]["accessModes"]) == ("ckpt", ["ReadWriteMany"])
+    assert "needs.txt" in files["data"]
+    assert f"{pip} 'one>=1' -r needs.txt && exec" in job["spec"]["trainer"]["command"][2]
+    assert {"name": "CHECKPOINT_DIR", "value": "/trainmaster/checkpoints"} in job["spec"]["trainer"]["env"]
+    assert "{'claimName': 'ckpt'}" in str(job["spec"]["runtimePatches"])
+
+
 def test_files_that_cannot_be_used_are_told(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = project / "job.yaml"
     for text, complaint in (
         ("a: 1\nb: [1\nc: 2\n", "trainmaster: job.yaml:3: "),
         ("kind: TrainJob\n", "trainmaster: job.yaml:1: apiVersion is missing"),
-        ("---\n# nothing\n", "trainmaster: no TrainJob in the files"),
-        ("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n", "trainmaster: no TrainJob in the files"),
+        ("---\n# nothing\n", "trainmaster: no TrainJob or other job in"),
+        (
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n",
+            "trainmaster: no TrainJob or other job in",
+        ),
     ):
         file.write_text(text)
         (line,) = refused(["job.yaml"], 2, capsys).splitlines()

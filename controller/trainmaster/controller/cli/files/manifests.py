@@ -107,7 +107,7 @@ def is_job(manifest: Manifest) -> bool:
 
 def apply_order(manifest: Manifest) -> int:
     """Return how early an object is to be written: what others depend on first."""
-    if is_trainjob(manifest):
+    if is_trainjob(manifest) or is_job(manifest):
         return 4
     if manifest.kind in {TRAINING_RUNTIME_KIND, CLUSTER_TRAINING_RUNTIME_KIND}:
         return 2

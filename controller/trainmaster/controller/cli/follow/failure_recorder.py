@@ -1,9 +1,10 @@
 """Records the failures of followed jobs, and reports each when it is seen.
 
-- A failure is reported once, with its last lines: its container may be restarted at once, and its pod be deleted a
-  moment later.
-- What was told is not told at length again: lines that were passed on as the log of a rank, and those with which
-  another rank or run has ended as well.
+- The last lines are read at once: the container may be restarted at once, and its pod be deleted a moment later.
+- A failure that ends everything is left to the summary, which follows at once. Every other one is reported, those of
+  earlier attempts in any case.
+- What was printed is not printed again: lines that were passed on as the log of a rank, unless that goes elsewhere or
+  torchrun's report has followed them, and those with which another rank or run has ended as well.
 - Of many failures in one attempt the first ones are reported; the others are counted.
 - What ends because its pod is deleted has not failed.
 """
@@ -12,13 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from typing import Any, Final
 
 from trainmaster.controller.cli.follow.failures import Failure, RunTimes, attempt_of, run_of, without_report
 from trainmaster.controller.cli.follow.job_logs import JobLogs
-from trainmaster.controller.cli.follow.job_status import JobStatus
+from trainmaster.controller.cli.follow.job_status import JobStatus, main_container
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.container_failures import ContainerFailure, container_failures
@@ -41,6 +42,7 @@ class FailureRecorder:
         logs: The logs that are followed.
         start: Starts a task that ends with the follower.
         changed: Called when a failure was recorded.
+        goes_on: Waits a moment; returns whether not everything has ended by then.
     """
 
     def __init__(
@@ -51,12 +53,14 @@ class FailureRecorder:
         *,
         start: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         changed: Callable[[], object],
+        goes_on: Callable[[], Awaitable[bool]],
     ) -> None:
         self._client = client
         self._reporter = reporter
         self._logs = logs
         self._start = start
         self._changed = changed
+        self._goes_on = goes_on
         self._seen: set[tuple[str, str, str, str]] = set()
         self._counts: dict[tuple[str, str], int] = {}
         """How many failures each attempt of each job had."""
@@ -67,7 +71,9 @@ class FailureRecorder:
     def observe_pod(self, status: JobStatus, pod: JsonObject) -> list[asyncio.Task[None]]:
         """Record what the pod tells of failures that are new; returns what is still being read about them."""
         reading = []
-        for failure in container_failures(pod):
+        for found in container_failures(pod):
+            trains = found.container == main_container(pod)
+            failure = replace(found, rank=status.job.rank(pod)) if trains else found
             run = run_of(failure, pod)
             key = failure.pod_uid, failure.container, run.since, failure.at
             if key in self._seen or failure.stopped:
@@ -87,12 +93,13 @@ class FailureRecorder:
 
     async def _record(self, status: JobStatus, kept: Failure, run: RunTimes) -> None:
         failure = kept.failure
-        lines = await self._last_lines(status, failure, run)
-        if lines:
-            status.failures[status.failures.index(kept)] = kept = replace(kept, lines=without_report(lines))
-        self._reporter.report(self._title(status) + kept.text, bad=True)
-        self._report_lines(status, kept)
+        if lines := await self._last_lines(status, failure, run):
+            kept.lines = without_report(lines)
+            kept.seen = self._reporter.is_mixed and self._logs.passes_on(failure) and len(kept.lines) == len(lines)
         self._changed()
+        if await self._goes_on() or failure.attempt < max(each.failure.attempt for each in status.failures):
+            self._reporter.report(self._title(status) + kept.text, bad=True)
+            self._report_lines(status, kept)
 
     async def _last_lines(self, status: JobStatus, failure: ContainerFailure, run: RunTimes) -> list[str]:
         lines: list[str] = []
@@ -117,20 +124,16 @@ class FailureRecorder:
         lines = kept.excerpt
         if not lines or self._logs.passes_on(kept.failure):
             return
+        kept.seen = True
         told = self._told.setdefault(status.job.key, {})
         alike = tuple(_ALIKE.sub("#", line) for line in lines)
         if alike in told:
             self._reporter.report(f"  it ended with the same lines as {told[alike]}")
             return
-        told[alike] = _who(kept.failure)
+        told[alike] = f"{kept.who} in {attempt_of(kept.failure)}"
         self._reporter.report("  its last lines:")
         for line in lines:
             self._reporter.report(f"  | {line.rpartition(chr(13))[2]}")
 
     def _title(self, status: JobStatus) -> str:
-        return f"TrainJob {status.job.key}: " if self._logs.is_prefixed else ""
-
-
-def _who(failure: ContainerFailure) -> str:
-    who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
-    return f"{who} in {attempt_of(failure)}"
+        return f"{status.job.title}: " if self._logs.is_prefixed else ""

@@ -182,7 +182,7 @@ def run_of(failure: ContainerFailure, pod: JsonObject) -> RunTimes:
     return RunTimes(pod["metadata"]["creationTimestamp"], until)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Failure:
     """One run of a container that failed, with the end of its log."""
 
@@ -190,10 +190,19 @@ class Failure:
     lines: Sequence[str]
     """The last lines of its log; empty if there are none, or if they could not be read any more."""
 
+    seen: bool = False
+    """Whether they were printed already, and nothing since that would hide them."""
+
+    @property
+    def who(self) -> str:
+        """What failed: a rank, or a container that is none."""
+        failure = self.failure
+        return f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
+
     @property
     def text(self) -> str:
         """One line about it."""
-        return _describe(self.failure, exit_code_of_program(self.lines))
+        return f"{self.who} failed: {_describe(self.failure, exit_code_of_program(self.lines))}"
 
     @property
     def excerpt(self) -> list[str]:
@@ -202,14 +211,13 @@ class Failure:
 
 
 def _describe(failure: ContainerFailure, of_program: int | None) -> str:
-    """Say in one line what failed, how, and in which of all its runs."""
-    who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
+    """Say in one line how it failed, and in which of all its runs."""
     reason = "" if failure.reason in _UNTOLD else f", {failure.reason}"
     meaning = _REASONS.get(failure.reason) or meaning_of(failure.exit_code)
     code = f"exit code {failure.exit_code}{reason}{f' ({meaning})' if meaning else ''}"
     if of_program is not None and of_program != failure.exit_code:
         code += f"; torchrun says that its process ended {_by(of_program)}"
-    return f"{who} failed: {code}; {attempt_of(failure)}, pod {failure.pod}"
+    return f"{code}; {attempt_of(failure)}, pod {failure.pod}"
 
 
 def _by(exit_code: int) -> str:

@@ -1,8 +1,8 @@
-"""Follows TrainJobs until all of them have ended, time is up, or Ctrl-C, and reports what happens: `run` and `attach`.
+"""Follows jobs until all of them have ended, time is up, or Ctrl-C, and reports what happens: `run` and `attach`.
 
 - Conditions, phases of pods and warnings about them are reported once each; logs are passed on as they are written.
 - Before the end of a job is reported, its log is read to the end, also if the job was faster than we were.
-- Only what belongs to these TrainJobs counts: nothing of others that had their names before.
+- Only what belongs to these jobs counts: nothing of others that had their names before.
 - A job whose runtime does not exist has not ended, but is not waited for either: what is missing, and where it could
   come from, is reported at once.
 - Why a job failed is recorded when it happens: a pod that failed may be deleted a moment later.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import re
 import signal
+import sys
 from collections.abc import Collection, Coroutine, Sequence
 from typing import Any, Final
 
@@ -25,22 +26,24 @@ from trainmaster.controller.cli.follow.job_informers import JobInformers, Observ
 from trainmaster.controller.cli.follow.job_logs import JobLogs
 from trainmaster.controller.cli.follow.job_status import (
     DELETED,
+    GOOD,
+    USUAL,
     FollowedJob,
     JobStatus,
+    job_name_of,
     pod_phase,
     why_failed,
 )
-from trainmaster.controller.cli.follow.reporter import Reporter
+from trainmaster.controller.cli.follow.reporter import Reporter, shows_displays
 from trainmaster.controller.cli.follow.runtime_reference import explain_missing
+from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.conditions import CONTAINER_FAILED
-from trainmaster.controller.container_failures import JOBSET_LABEL
 from trainmaster.controller.job_fields import JobFields
 from trainmaster.controller.kube.clock import Clock, SystemClock
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, NotFound, TransportError
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS
-from trainmaster.controller.resources import JOBSETS, TRAINJOBS
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, MANAGED_BY_TRAINER
+from trainmaster.runtime.api.constants import FAILED
 from trainmaster.runtime.jsontree import JsonObject
 
 UNATTENDED_AFTER: Final = 5.0
@@ -57,14 +60,13 @@ _USUAL_PHASES: Final = frozenset(
 
 _REQUEST: Final = re.compile(r"^[A-Z]+ \S+: ")
 
-_TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED})
-"""Events about failures and restarts of containers, of which pods and their logs tell more."""
+_TOLD_AS_FAILURES: Final = frozenset({"BackOff", CONTAINER_FAILED, "BackoffLimitExceeded", "FailedJobs"})
+"""Events about failures of containers, of which pods and their logs tell more, and about what is given up for them,
+which the job says when it ends.
+"""
 
-_FOLLOWS_FROM_FAILURES: Final = frozenset({"BackoffLimitExceeded", "FailedJobs"})
-"""Events about Jobs and JobSets that are given up since containers have failed."""
-
-_FAILURE_SEEN_WITHIN: Final = 1.0
-"""Seconds; events may arrive before the pods that they are about."""
+_ENDS_WITHIN: Final = 1.0
+"""Seconds from the failure of a container to the end of its job, if it is to end by that."""
 
 _NOT_STARTED: Final = "unable to start container process"
 """What container runtimes say in events of a failure that is told as well."""
@@ -72,51 +74,19 @@ _NOT_STARTED: Final = "unable to start container process"
 _NEVER_FITS: Final = "it can never run here"
 """What the embedded cluster says of a pod that asks for more than its node has."""
 
+_UNSCHEDULED: Final = "FailedScheduling"
+
 FAILURE: Final = 1
 TIMED_OUT: Final = 3
 INTERRUPTED: Final = 130
 
 
-async def explain_unattended(client: KubeClient, job: FollowedJob) -> list[str]:
-    """Say that nothing has become of a job, and what to do; nothing if something has, or if that cannot be known."""
-    try:
-        trainjob = await client.get(TRAINJOBS, job.namespace, job.name)
-    except ApiError:
-        return []
-    if trainjob.get("status") or await _has_jobset(client, job):
-        return []
-    text = f"TrainJob {job.key}: nothing has become of it in {UNATTENDED_AFTER:g} s"
-    manager = _manager_of(trainjob)
-    if manager != MANAGED_BY_TRAINER:
-        return [f'{text}; spec.managedBy leaves it to "{manager}", which does not seem to run here']
-    return [
-        f"{text}: no controller seems to look at TrainJobs in this cluster",
-        "  is one there?         kubectl -n kubeflow get deployments",
-        "  what is wrong?        trainmaster doctor",
-        "  an embedded cluster?  has one if it was started without `--without manager`: trainmaster cluster up",
-    ]
-
-
-def _manager_of(trainjob: JsonObject) -> str:
-    return str(trainjob["spec"].get("managedBy") or MANAGED_BY_TRAINER)
-
-
-async def _has_jobset(client: KubeClient, job: FollowedJob) -> bool:
-    try:
-        await client.get(JOBSETS, job.namespace, job.name)
-    except NotFound:
-        return False
-    except ApiError:
-        pass  # who may not look cannot say that there is none
-    return True
-
-
 class Follower:
-    """Follows some TrainJobs, which may have ended already.
+    """Follows some jobs, which may have ended already.
 
     Args:
         client: The cluster.
-        jobs: The TrainJobs.
+        jobs: The jobs.
         reporter: Where everything is reported.
         ranks: The ranks whose logs are passed on; None: all.
         tail_lines: How many lines of logs that are there already are passed on; None: all.
@@ -139,8 +109,8 @@ class Follower:
         self._jobs = {job.key: JobStatus(job) for job in jobs}
         self._phases: dict[str, str] = {}
         self._restarts: dict[str, int] = {}
-        self._never_fits: set[tuple[str, str]] = set()
-        """Jobs and what was said of their pods: it holds for all pods of one size."""
+        self._warned: set[tuple[str, str, str]] = set()
+        """Jobs, reasons and what was said of their objects: what keeps one pod waiting keeps all that are alike."""
 
         self._advice: dict[str, asyncio.Task[None]] = {}
         self._failures: list[asyncio.Task[None]] = []
@@ -150,12 +120,17 @@ class Follower:
         """The first error in what runs in the background: nothing may end there without a word."""
 
         self._informers = JobInformers(client, jobs, on_outage=self._on_outage, on_refusal=self._on_refusal)
-        self._ownership = Ownership(client, {status.job.uid: status for status in self.jobs}.get)
+        self._ownership = Ownership(client)
         self._logs = JobLogs(
             client, reporter, ranks=ranks, tail_lines=tail_lines, is_prefixed=len(jobs) > 1, start=self._start
         )
         self._recorder = FailureRecorder(
-            client, reporter, self._logs, start=self._start, changed=lambda: self._reporter.show(self.jobs)
+            client,
+            reporter,
+            self._logs,
+            start=self._start,
+            changed=lambda: self._reporter.show(self.jobs),
+            goes_on=self._goes_on,
         )
 
     @property
@@ -166,7 +141,7 @@ class Follower:
     @property
     def succeeded(self) -> bool:
         """Whether all jobs are complete."""
-        return all(status.outcome == COMPLETE for status in self.jobs)
+        return all(status.outcome in GOOD for status in self.jobs)
 
     async def run(self) -> None:
         """Follow until all jobs have ended, or wait in vain."""
@@ -174,8 +149,6 @@ class Follower:
             self._start(self._informers.run())
             self._start(self._take_note())
             self._start(self._notice_absence())
-            for status in self.jobs:
-                self._start(self._notice_inattention(status))
             ended = self._start(self._wait_for_end())
             await asyncio.wait([ended, self._failed], return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
@@ -216,16 +189,17 @@ class Follower:
             status.deleted |= not is_deleted or metadata["uid"] == status.job.uid
         else:
             fields = JobFields(job)
-            before, status.conditions = status.conditions, fields.conditions
+            before = status.conditions
+            status.conditions = {kind: each for kind, each in fields.conditions.items() if kind not in USUAL}
             status.progress = fields.progress
             status.is_attended |= bool(job.get("status"))
             status.nodes = (job["spec"].get("trainer") or {}).get("numNodes") or status.nodes
             for kind, condition in status.conditions.items():
                 # Of failures that were seen in the pods more is told.
-                is_told = kind in {COMPLETE, FAILED} or (kind == CONTAINER_FAILED and status.failures)
+                is_told = kind in {*GOOD, FAILED} or (kind == CONTAINER_FAILED and status.failures)
                 if not is_told and condition.get("message") != before.get(kind, {}).get("message"):
                     self._reporter.report(
-                        f"TrainJob {status.job.key}: {kind}: {condition.get('message') or condition.get('reason')}"
+                        f"{status.job.title}: {kind}: {condition.get('message') or condition.get('reason')}"
                     )
             if status.lacks_runtime and status.job.key not in self._advice:
                 self._advice[status.job.key] = self._start(self._advise(status.job))
@@ -233,9 +207,8 @@ class Follower:
 
     async def _on_pod(self, pod: JsonObject, *, is_deleted: bool) -> None:
         metadata = pod["metadata"]
-        named = self._jobs.get(f"{metadata['namespace']}/{metadata['labels'][JOBSET_LABEL]}")
-        status = None if named is None else await self._ownership.of_pod(pod, named)
-        if status is None:
+        status = self._jobs.get(f"{metadata['namespace']}/{job_name_of(pod)}")
+        if status is None or not await self._ownership.of_pod(pod, status):
             return
         status.observe_pod(pod)
         self._report_phase(status, pod)
@@ -255,7 +228,7 @@ class Follower:
                 self._reporter.report(f"pod {pod['metadata']['name']}: {phase}{why_failed(pod)}")
         if status.restarts > self._restarts.setdefault(status.job.key, status.restarts):
             self._restarts[status.job.key] = status.restarts
-            self._reporter.report(f"TrainJob {status.job.key}: started again (restart {status.restarts})")
+            self._reporter.report(f"{status.job.title}: started again (restart {status.restarts})")
 
     async def _on_event(self, event: JsonObject) -> None:
         regarding = event.get("regarding") or {}
@@ -263,25 +236,36 @@ class Follower:
         reason, note = event.get("reason"), event.get("note") or ""
         if event.get("type") != "Warning" or named is None or reason in _TOLD_AS_FAILURES or _NOT_STARTED in note:
             return
-        owner = await self._ownership.of_event(event, named)
-        if owner is not None:
-            what = f"{regarding.get('kind')} {regarding.get('name')}"
-            never = _NEVER_FITS in note
-            if never and (owner.job.key, note) in self._never_fits:
-                return
-            self._never_fits |= {(owner.job.key, note)} if never else set()
-            if reason in _FOLLOWS_FROM_FAILURES:
-                text = f"warning: {what}: {reason}: {note}"
-                self._failures.append(self._start(self._report_unexplained(owner, text)))
-                return
-            self._reporter.report(f"{'problem' if never else 'warning'}: {what}: {reason}: {note}", bad=never)
+        warning = named.job.key, str(reason), note
+        if warning in self._warned or not await self._ownership.of_event(event, named):
+            return
+        if reason == _UNSCHEDULED and await self._is_past(regarding):
+            return
+        self._warned.add(warning)
+        never = _NEVER_FITS in note
+        what = f"{'problem' if never else 'warning'}: {regarding.get('kind')} {regarding.get('name')}"
+        self._reporter.report(f"{what}: {reason}: {note}", bad=never)
 
-    async def _report_unexplained(self, status: JobStatus, text: str) -> None:
-        """Report what follows from failures of containers, unless one of them is told, which says more."""
-        if not status.failures:
-            await self._clock.sleep(_FAILURE_SEEN_WITHIN)
-        if not status.failures:
-            self._reporter.report(text)
+    async def _is_past(self, pod: JsonObject) -> bool:
+        """Whether a pod that could not be scheduled has a node by now, or is gone: events stay for an hour."""
+        try:
+            found = await self._client.get(PODS, pod["namespace"], pod["name"])
+        except NotFound:
+            return True
+        except ApiError:
+            return False
+        return bool(found["spec"].get("nodeName"))
+
+    async def _goes_on(self) -> bool:
+        """Wait a moment for the end of all jobs; returns whether it has not come."""
+        waiting = {self._start(self._clock.sleep(_ENDS_WITHIN)), self._start(self._wait_ended())}
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        for task in waiting:
+            task.cancel()
+        return not self._ended.is_set()
+
+    async def _wait_ended(self) -> None:
+        await self._ended.wait()
 
     def _on_outage(self, reason: str | None) -> None:
         for status in self.jobs:
@@ -295,6 +279,8 @@ class Follower:
         self._reporter.show(self.jobs)
 
     def _on_refusal(self, text: str) -> None:
+        for status in self.jobs:
+            status.is_attended = True  # who may not look cannot say that there is nothing
         self._reporter.report(text, bad=True)
 
     # What follows from it
@@ -307,7 +293,7 @@ class Follower:
                 return  # its condition is told, and the cluster is away
             for line in lines:
                 self._reporter.report(line, bad=True)
-            self._reporter.report(f"TrainJob {job.key} stays in the cluster, and starts once it has its runtime")
+            self._reporter.report(f"{job.title} stays in the cluster, and starts once it has its runtime")
 
     async def _notice_absence(self) -> None:
         """Notice jobs that were deleted before an informer saw them."""
@@ -315,6 +301,8 @@ class Follower:
         for status in self.jobs:
             status.deleted |= status.job.key in absent
         self._changed()
+        for status in self.jobs:
+            self._start(self._notice_inattention(status))
 
     async def _notice_inattention(self, status: JobStatus) -> None:
         """Notice that no controller looks at a job."""
@@ -322,12 +310,10 @@ class Follower:
         while status.unreachable:
             await self._clock.sleep(UNATTENDED_AFTER)
         if status.outcome is None and not status.is_attended:
-            try:
-                lines = await explain_unattended(self._client, status.job)
-            except TransportError:
-                lines = []
-            for index, line in enumerate(lines):
-                self._reporter.report(line, bad=index == 0)
+            why = self._reporter.commands.line("explain", [status.job])
+            self._reporter.report(
+                f"{status.job.title} has no status and no pods after {UNATTENDED_AFTER:g} s; `{why}` says why", bad=True
+            )
 
     async def _wait_for_end(self) -> None:
         """Wait until all jobs have ended, and until everything was read that they have left.
@@ -375,6 +361,25 @@ class Follower:
         task.add_done_callback(finished)
         self._background.add(task)
         return task
+
+
+def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
+    """Choose the reporter that suits where the output goes.
+
+    Args:
+        plain: Whether plain lines are wanted in any case.
+        commands: How the closing summary is to write commands.
+    """
+    if plain or not shows_displays():
+        return Reporter(commands)
+    try:
+        from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        print("for a display of all jobs: pip install 'trainmaster[local]'", file=sys.stderr)
+        return Reporter(commands)
+    return LiveReporter(sys.stdout, commands=commands)
 
 
 async def follow_jobs(

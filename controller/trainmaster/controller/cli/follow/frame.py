@@ -2,7 +2,7 @@
 
 - A job has a row for its state, one for its progress, one for each group of its ranks, and one for each thing that is
   wrong. If there is no room for that, it has one row; jobs for which there is none either are counted in the last.
-- What matters least is left out first where a row is too long; nothing wraps.
+- What does not fit into a row is left out; nothing wraps.
 - The display takes half of the terminal's lines at most: the other half is for the logs.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,15 +18,17 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from trainmaster.controller.cli.follow.failures import Failure, attempt_of, without_verdict
-from trainmaster.controller.cli.follow.job_status import DELETED, UNKNOWN, JobStatus
+from trainmaster.controller.cli.follow.job_status import DELETED, GOOD, UNKNOWN, JobStatus
 from trainmaster.controller.cli.follow.progress import JobView
 from trainmaster.controller.cli.follow.summary import clock, rank_groups, summary
 from trainmaster.controller.cli.output import one_line, plain
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, WAITING
 from trainmaster.runtime.api.constants import COMPLETE, FAILED, SUSPENDED
+from trainmaster.runtime.jobs.constants import SUCCEEDED
 
 _STYLES: Final = {
     COMPLETE: "green",
+    SUCCEEDED: "green",
     FAILED: "bold red",
     DELETED: "red",
     "Running": "cyan",
@@ -35,9 +37,11 @@ _STYLES: Final = {
     UNKNOWN: "yellow",
     WAITING: "yellow",
 }
-_WIDE_BARS: Final = (24, 16, 10, 5)
-_NARROW_BARS: Final = (20, 10, 5)
-_NAME_WIDTHS: Final = (40, 24, 16, 10)
+_WIDE_BAR: Final = 24
+_NARROW_BAR: Final = 10
+_GAP: Final = "  "
+_LEAST: Final = 10
+"""Columns of what is cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +91,15 @@ class _Painter:
     def full(self, view: JobView) -> list[Text]:
         """A job in as many rows as it has to tell."""
         rows = [Text(plain(view.partial))] if view.partial else []
-        elapsed = [] if view.elapsed is None else [_Part(Text(clock(view.elapsed), style="dim"))]
-        name = [_Part(*_cuts(view.name, _NAME_WIDTHS, style="bold"), keep=8)]
-        rows.append(self._fit(self._mark(view), [*name, _Part(self._state(view.status)), *elapsed, *_restarts(view)]))
+        rows.append(self._row(self._mark(view), [*self._head(view), _restarts(view)]))
         problems = [Text(f"  {self._glyphs.attention} {text}", style=style) for text, style in _problems(view.status)]
         if view.status.outcome is not None:
             return rows + problems
         if view.fraction is not None or view.metrics:
-            parts = [*self._progress(view, _WIDE_BARS), *_left(view), *_metrics(view)]
-            rows.append(self._fit(Text(" "), parts))
+            metrics = [Text(f"{name} {value}", style="dim") for name, value in view.metrics.items()]
+            progress = self._progress(view, min(_WIDE_BAR, self._width // 3))
+            parts = [*progress, Text(view.steps, style="dim"), _left(view), *metrics]
+            rows.append(self._row(Text(" "), parts))
         groups = rank_groups(view.status)
         widest = max((cell_len(group.name) for group in groups), default=0)
         for group in groups:
@@ -107,10 +111,14 @@ class _Painter:
         """A row for each job, those first that go on; the last row counts those for which there is none."""
         ordered = sorted(views, key=lambda view: _importance(view.status))
         shown = ordered if len(ordered) <= room else ordered[: room - 1]
-        names = max((cell_len(view.name) for view in shown), default=0)
-        states = max((cell_len(view.status.state) for view in shown), default=0)
-        times = max((len(clock(view.elapsed)) for view in shown if view.elapsed is not None), default=0)
-        rows = [self._row(view, names, states, times) for view in shown]
+        heads = [self._head(view) for view in shown]
+        widths = [max(cell_len(text.plain) for text in column) for column in zip(*heads, strict=True)]
+        beside = self._width - sum(width + len(_GAP) for width in widths) - len(_GAP)
+        rows = []
+        for view, head in zip(shown, heads, strict=True):
+            for text, width in zip(head, widths, strict=True):
+                text.pad_right(width - cell_len(text.plain))
+            rows.append(self._row(self._mark(view), [*head, *self._told(view, beside), _restarts(view)]))
         if rest := ordered[len(shown) :]:
             counts = Counter(view.status.state for view in rest)
             listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
@@ -118,97 +126,65 @@ class _Painter:
             rows.append(Text(f"{self._glyphs.ellipsis} {len(rest)} {more}: {listed}", style="dim"))
         return rows
 
-    def _row(self, view: JobView, names: int, states: int, times: int) -> Text:
-        widths = dict.fromkeys(min(names, width) for width in _NAME_WIDTHS)
-        state = self._state(view.status)
-        state.pad_right(states - cell_len(state.plain))
-        elapsed = "" if view.elapsed is None else clock(view.elapsed)
-        parts = [
-            _Part(*_cuts(view.name, widths, style="bold", pad=True), keep=8),
-            _Part(state),
-            _Part(Text(elapsed.rjust(times), style="dim"), Text(), keep=6),
+    def _head(self, view: JobView) -> list[Text]:
+        name = Text(view.name, style="bold")
+        name.truncate(max(_LEAST, self._width // 3), overflow="ellipsis")
+        state = Text(view.status.state, style=_STYLES.get(view.status.state, ""))
+        return [name, state, Text("" if view.elapsed is None else clock(view.elapsed), style="dim")]
+
+    def _told(self, view: JobView, room: int) -> list[Text]:
+        """What a single row tells of a job: what is wrong, else how far it is."""
+        if problems := _problems(view.status):
+            text, style = problems[0]
+            told = Text(text, style=style)
+            told.truncate(max(_LEAST, room), overflow="ellipsis")
+            return [told]
+        if view.status.outcome is not None:
+            return []
+        groups = rank_groups(view.status)
+        style = "yellow" if any(group.has_trouble for group in groups) else ""
+        return [
+            *self._progress(view, min(_NARROW_BAR, self._width // 6)),
+            Text(summary(groups), style=style),
+            _left(view),
         ]
-        if trouble := _problems(view.status):
-            text, style = trouble[0]
-            parts.append(_Part(*_cuts(text, (70, 50, 30), style=style), keep=4))
-        if view.status.outcome is None:
-            groups = rank_groups(view.status)
-            style = "yellow" if any(group.has_trouble for group in groups) else ""
-            parts += [
-                *self._progress(view, _NARROW_BARS),
-                *_left(view),
-                _Part(Text(summary(groups), style=style), Text(), keep=2),
-            ]
-        return self._fit(self._mark(view), [*parts, *_restarts(view)])
 
     def _mark(self, view: JobView) -> Text:
         glyphs, state = self._glyphs, view.status.state
         moving = glyphs.spinner[self._tick % len(glyphs.spinner)]
-        still = {COMPLETE: glyphs.done, FAILED: glyphs.wrong, DELETED: glyphs.wrong, SUSPENDED: glyphs.waiting}
+        still = {FAILED: glyphs.wrong, DELETED: glyphs.wrong, SUSPENDED: glyphs.waiting}
+        still |= dict.fromkeys(GOOD, glyphs.done)
         mark = still.get(state, glyphs.attention if state in {BLOCKED, UNKNOWN, WAITING} else moving)
         return Text(mark, style=_STYLES.get(state, ""))
 
-    def _state(self, status: JobStatus) -> Text:
-        return Text(status.state, style=_STYLES.get(status.state, ""))
-
-    def _progress(self, view: JobView, bars: Sequence[int]) -> list[_Part]:
+    def _progress(self, view: JobView, width: int) -> list[Text]:
         if view.fraction is None:
             return []
+        filled = int(view.fraction * width)
+        rest = self._glyphs.rest * (width - filled)
+        percent = f"{math.floor(view.fraction * 100 + 1e-9)}%".rjust(4)
         return [
-            _Part(*[self._bar(view.fraction, width) for width in bars], Text(), keep=4),
-            _Part(Text(f"{math.floor(view.fraction * 100 + 1e-9)}%".rjust(4), style="bold")),
-            _Part(*_cuts(view.what, (40, 20)), Text(), keep=5),
-            _Part(Text(view.steps, style="dim"), Text(), keep=1),
+            Text.assemble((self._glyphs.bar * filled, "cyan"), (rest, "dim")),
+            Text(percent, style="bold"),
+            Text(view.what),
         ]
 
-    def _bar(self, fraction: float, width: int) -> Text:
-        filled = int(fraction * width)
-        return Text.assemble((self._glyphs.bar * filled, "cyan"), (self._glyphs.rest * (width - filled), "dim"))
-
-    def _fit(self, mark: Text, parts: Sequence[_Part]) -> Text:
-        """Put parts beside each other, each as long as there is room for it."""
-        chosen = [0] * len(parts)
-        while True:
-            texts = [part.variants[index] for part, index in zip(parts, chosen, strict=True)]
-            row = Text.assemble(mark, " ", Text("  ").join(text for text in texts if text))
-            shorter = [index for index, part in enumerate(parts) if chosen[index] + 1 < len(part.variants)]
-            if not shorter or cell_len(row.plain) <= self._width:
-                return row
-            chosen[min(shorter, key=lambda index: (parts[index].keep, chosen[index], index))] += 1
+    def _row(self, mark: Text, parts: Sequence[Text]) -> Text:
+        """Put parts beside each other, those that matter most first: what does not fit is left out."""
+        row = Text.assemble(mark, " ", parts[0])
+        for part in parts[1:]:
+            if part and cell_len(row.plain) + len(_GAP) + cell_len(part.plain) <= self._width:
+                row = Text.assemble(row, _GAP, part)
+        return row
 
 
-class _Part:
-    """A piece of a row: its variants, the longest first, and how much it matters if there is more than one."""
-
-    def __init__(self, *variants: Text, keep: int = 0) -> None:
-        self.variants = variants
-        self.keep = keep
+def _left(view: JobView) -> Text:
+    return Text("" if view.remaining is None else f"{clock(view.remaining)} left")
 
 
-def _cuts(text: str, widths: Iterable[int], *, style: str = "", pad: bool = False) -> list[Text]:
-    """Return a text at several widths, the longest first, without repetitions."""
-    found: list[Text] = []
-    for width in widths:
-        cut = Text(text, style=style)
-        cut.truncate(width, overflow="ellipsis", pad=pad)
-        if cut not in found:
-            found.append(cut)
-    return found
-
-
-def _left(view: JobView) -> list[_Part]:
-    return [] if view.remaining is None else [_Part(Text(f"{clock(view.remaining)} left"), Text(), keep=6)]
-
-
-def _restarts(view: JobView) -> list[_Part]:
+def _restarts(view: JobView) -> Text:
     count = view.status.restarts
-    text = f"{count} restart{'s' if count > 1 else ''}" if count else ""
-    return [_Part(Text(text, style="yellow"), Text(), keep=3)]
-
-
-def _metrics(view: JobView) -> list[_Part]:
-    told = [f"{name} {value}" for name, value in view.metrics.items()]
-    return [_Part(*[Text("  ".join(told[:count]), style="dim") for count in range(len(told), -1, -1)], keep=0)]
+    return Text(f"{count} restart{'s' if count > 1 else ''}" if count else "", style="yellow")
 
 
 def _problems(status: JobStatus) -> list[tuple[str, str]]:
@@ -217,9 +193,9 @@ def _problems(status: JobStatus) -> list[tuple[str, str]]:
     if status.unreachable and status.outcome is None:
         found.append(("the cluster does not answer: this may be out of date", "yellow"))
     for kind, condition in status.conditions.items():
-        if kind not in {COMPLETE, FAILED} and not (kind == CONTAINER_FAILED and status.failures):
+        if kind not in {*GOOD, FAILED} and not (kind == CONTAINER_FAILED and status.failures):
             found.append((one_line(str(condition.get("message") or condition.get("reason") or kind)), "yellow"))
-    if (first := status.first_failure) is not None and status.outcome != COMPLETE:
+    if (first := status.first_failure) is not None and status.outcome not in GOOD:
         found.append((_told(first, status.restarts), "red"))
     return found
 
@@ -227,13 +203,12 @@ def _problems(status: JobStatus) -> list[tuple[str, str]]:
 def _told(first: Failure, restarts: int) -> str:
     """A failure in the words of its last line, which say more than its exit code, and come first."""
     failure = first.failure
-    who = f"container {failure.container}" if failure.rank is None else f"rank {failure.rank}"
     facts = f"exit code {failure.exit_code}" + (f", {attempt_of(failure)}" if restarts else "")
     said = next((one_line(line) for line in reversed(without_verdict(first.lines)) if line.strip()), "")
-    return f"{who} failed: {said} ({facts})" if said else f"{who} failed: {facts}"
+    return f"{first.who} failed: {said} ({facts})" if said else f"{first.who} failed: {facts}"
 
 
 def _importance(status: JobStatus) -> int:
     if status.outcome is None:
         return 0 if status.state != "Pending" or status.failures else 1
-    return 3 if status.outcome == COMPLETE else 2
+    return 3 if status.outcome in GOOD else 2

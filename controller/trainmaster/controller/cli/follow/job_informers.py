@@ -1,10 +1,10 @@
-"""What a cluster tells of followed TrainJobs: the jobs, their pods, and events, one observation after the other, and
+"""What a cluster tells of followed jobs: the jobs, their pods, and events, one observation after the other, and
 which of these belong to which of the jobs.
 
 - The informers neither log nor give up: that the cluster is away, or refuses something, is told to whoever follows.
-- What belongs to a TrainJob is what it owns, over JobSet and Jobs, by UID. Names and labels do not tell: a TrainJob
-  that was deleted and created again has the names of the one before, whose pods may still be ending. Where we may not
-  read what stands between, the time of creation decides.
+- What belongs to a job is told by UIDs: those of its JobSet, and of itself where it owns its pods. Names and labels do
+  not tell: a job that was deleted and created again has the names of the one before, whose pods may still be ending. Of
+  other objects, and where we may not read, the time of creation decides.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus
+from trainmaster.controller.cli.follow.job_status import FollowedJob, JobStatus, job_name_of
 from trainmaster.controller.cli.probes import BATCH_JOBS
 from trainmaster.controller.container_failures import JOBSET_LABEL, JOBSET_UID_LABEL
 from trainmaster.controller.kube.cache.delta import Delta
@@ -25,10 +25,11 @@ from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFoun
 from trainmaster.controller.kube.rest.resources import EVENTS, PODS, Resource
 from trainmaster.controller.resources import JOBSETS, TRAINJOBS
 from trainmaster.runtime.api.constants import NODE
+from trainmaster.runtime.jobs.constants import JOB_NAME_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
-_CHAIN: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS, TRAINJOBS)}
-"""What may own what an event is about."""
+_BELONGINGS: Final[Mapping[str, Resource]] = {each.kind: each for each in (PODS, BATCH_JOBS, JOBSETS)}
+"""What TrainJobs own, and events are about."""
 
 
 class Reachability:
@@ -70,73 +71,49 @@ class Reachability:
 
 
 class Ownership:
-    """Which objects belong to which of some TrainJobs.
+    """Which objects belong to which of some jobs."""
 
-    Args:
-        client: How owners are looked up.
-        job: Returns a TrainJob that is followed by its UID.
-    """
-
-    def __init__(self, client: KubeClient, job: Callable[[str], JobStatus | None]) -> None:
+    def __init__(self, client: KubeClient) -> None:
         self._client = client
-        self._job = job
-        self._owners: dict[str, JobStatus | None] = {}
-        """By UID; None for what belongs to nobody of ours."""
+        self._known: dict[str, bool] = {}
+        """By UID."""
 
-    async def of_pod(self, pod: JsonObject, named: JobStatus) -> JobStatus | None:
-        """Return the job that a pod belongs to.
-
-        Args:
-            pod: The pod.
-            named: The job that has the name which the pod's labels tell.
-        """
+    async def of_pod(self, pod: JsonObject, named: JobStatus) -> bool:
+        """Whether a pod belongs to the job that has the name which its labels tell."""
         metadata = pod["metadata"]
-        uid = metadata["uid"]
-        if uid not in self._owners:
-            jobset = {
-                "kind": JOBSETS.kind,
-                "name": metadata["labels"][JOBSET_LABEL],
-                "uid": metadata["labels"].get(JOBSET_UID_LABEL),
-            }
-            if jobset["uid"] is None:  # JobSet before 0.6
-                owners = metadata.get("ownerReferences") or ()
-                jobset = next(iter(owners), jobset)
-            self._owners[uid] = await self._of(jobset, named, created=metadata["creationTimestamp"])
-            for owner in metadata.get("ownerReferences") or ():
-                self._owners.setdefault(owner["uid"], self._owners[uid])
-        return self._owners[uid]
+        owner = {"kind": JOBSETS.kind, "name": job_name_of(pod), "uid": metadata["labels"].get(JOBSET_UID_LABEL)}
+        if owner["uid"] is None:  # JobSet before 0.6, and jobs that own their pods themselves
+            owner = next(iter(metadata.get("ownerReferences") or ()), owner)
+        return await self._is_of(owner, named, created=metadata["creationTimestamp"])
 
-    async def of_event(self, event: JsonObject, named: JobStatus) -> JobStatus | None:
-        """Return the job that the object of an event belongs to; `named` is the one whose name begins its name."""
-        return await self._of(event["regarding"], named, created=event["metadata"]["creationTimestamp"])
+    async def of_event(self, event: JsonObject, named: JobStatus) -> bool:
+        """Whether the object of an event belongs to the job whose name begins its name."""
+        return await self._is_of(event["regarding"], named, created=event["metadata"]["creationTimestamp"])
 
-    async def _of(self, reference: JsonObject, named: JobStatus, *, created: str) -> JobStatus | None:
-        kind, uid = reference.get("kind"), reference.get("uid")
-        if uid is not None and (found := self._job(uid)) is not None:
-            return found
-        if uid in self._owners:
-            return self._owners[uid]
-        resource = _CHAIN.get(str(kind))
+    async def _is_of(self, reference: JsonObject, status: JobStatus, *, created: str) -> bool:
+        job, kind, uid = status.job, reference.get("kind"), reference.get("uid")
+        if kind == job.resource.kind:
+            return bool(uid == job.uid)
+        resource = _BELONGINGS.get(str(kind))
         if uid is None or resource is None:
-            return named if created >= named.job.created else None
-        try:
-            owner = await self._client.get(resource, named.job.namespace, reference["name"])
-        except NotFound:
-            return None  # so what it owned goes as well
-        except ApiError:
-            return named if created >= named.job.created else None
-        if owner["metadata"]["uid"] != uid or resource == TRAINJOBS:
-            self._owners[uid] = None
-            return None
-        if resource == JOBSETS:
-            named.nodes = named.nodes or nodes_of(owner)
-        controllers = [each for each in owner["metadata"].get("ownerReferences") or () if each.get("controller")]
-        self._owners[uid] = (
-            await self._of(controllers[0], named, created=owner["metadata"]["creationTimestamp"])
-            if controllers
-            else None
-        )
-        return self._owners[uid]
+            return created >= job.created
+        if uid not in self._known:
+            try:
+                found = await self._client.get(resource, job.namespace, reference["name"])
+            except NotFound:
+                return False  # so what it owned goes as well
+            except ApiError:
+                return created >= job.created
+            self._known[uid] = found["metadata"]["uid"] == uid and _is_made_for(found["metadata"], resource, job)
+            if resource == JOBSETS and self._known[uid]:
+                status.nodes = status.nodes or nodes_of(found)
+        return self._known[uid]
+
+
+def _is_made_for(metadata: JsonObject, resource: Resource, job: FollowedJob) -> bool:
+    if resource == JOBSETS:
+        return any(owner["uid"] == job.uid for owner in metadata.get("ownerReferences") or ())
+    return bool(metadata["creationTimestamp"] >= job.created)
 
 
 def nodes_of(jobset: JsonObject) -> int | None:
@@ -200,25 +177,31 @@ class JobInformers:
         """Return the jobs that were deleted before they could be read: no observation will come of those."""
         for informer in self._informers:
             await informer.wait_synced()
-        stores = [informer.store for informer in self._informers if informer.resource == TRAINJOBS]
         await self._observations.join()
-        return [job for job in self._jobs if all(store.get(job.key) is None for store in stores)]
+        stores = [(informer.resource, informer.store) for informer in self._informers]
+        return [
+            job
+            for job in self._jobs
+            if all(store.get(job.key) is None for resource, store in stores if resource == job.resource)
+        ]
 
     async def catch_up(self) -> None:
         """Wait until note was taken of all pods as they are now: the informers of different kinds wait for nobody."""
         for namespace in _namespaces(self._jobs):
-            try:
-                pods = await self._client.list(PODS, namespace, label_selector=self._selector(namespace))
-            except KubeError:
-                continue
-            for pod in pods["items"]:
-                self._observations.put_nowait(Observation(PODS, pod))
+            for selector in self._selectors(namespace):
+                try:
+                    pods = await self._client.list(PODS, namespace, label_selector=selector)
+                except KubeError:
+                    continue
+                for pod in pods["items"]:
+                    self._observations.put_nowait(Observation(PODS, pod))
         await self._observations.join()
 
     def _of(self, namespace: str) -> list[Informer]:
+        kinds = dict.fromkeys(job.resource for job in self._jobs if job.namespace == namespace)
         return [
-            self._informer(TRAINJOBS, namespace),
-            self._informer(PODS, namespace, self._selector(namespace)),
+            *(self._informer(resource, namespace) for resource in kinds),
+            *(self._informer(PODS, namespace, selector) for selector in self._selectors(namespace)),
             self._informer(EVENTS, namespace),
         ]
 
@@ -240,9 +223,13 @@ class JobInformers:
         informer.add_event_handler(observe)
         return informer
 
-    def _selector(self, namespace: str) -> str:
-        names = sorted(job.name for job in self._jobs if job.namespace == namespace)
-        return f"{JOBSET_LABEL} in ({','.join(names)})"
+    def _selectors(self, namespace: str) -> list[str]:
+        """Return what selects the pods: those of TrainJobs and those of other jobs have labels of their own."""
+        names: dict[str, list[str]] = {}
+        for job in self._jobs:
+            if job.namespace == namespace:
+                names.setdefault(JOBSET_LABEL if job.resource == TRAINJOBS else JOB_NAME_LABEL, []).append(job.name)
+        return [f"{label} in ({','.join(sorted(each))})" for label, each in names.items()]
 
 
 def _namespaces(jobs: Sequence[FollowedJob]) -> list[str]:

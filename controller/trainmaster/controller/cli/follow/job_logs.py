@@ -15,12 +15,13 @@ import re
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
-from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt
+from trainmaster.controller.cli.follow.job_status import JobStatus, container_attempt, main_container
 from trainmaster.controller.cli.follow.pod_logs import KEPT_LINES, FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.follow.reporter import Reporter
-from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, ContainerFailure, rank_of
+from trainmaster.controller.container_failures import REPLICATED_JOB_LABEL, ContainerFailure
 from trainmaster.controller.kube.rest.client import KubeClient
-from trainmaster.runtime.api.constants import LAUNCHER, NODE
+from trainmaster.runtime.api.constants import LAUNCHER
+from trainmaster.runtime.jobs.constants import REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _BEGINNING: Final = "Traceback (most recent call last):"
@@ -125,19 +126,19 @@ class JobLogs:
         if (followed := self._followed.get(uid)) is not None:
             followed.observe(pod)
             return
-        if container_attempt(pod, NODE) is None or not (self._is_shown(pod) or self._is_kept(status, pod)):
+        container, shown = main_container(pod), self._is_shown(status, pod)
+        if container_attempt(pod, container) is None or not (shown or self._is_kept(status, pod)):
             return
-        shown = self._is_shown(pod)
         lines, finish = self._lines_of(status, pod) if shown else (LogLines(is_tail=True), lambda: None)
         log = PodLog(
             self._client,
             namespace=status.job.namespace,
             pod=pod["metadata"]["name"],
-            container=NODE,
+            container=container,
             lines=lines,
             tail_lines=self._tail_lines if shown else KEPT_LINES,
         )
-        followed = self._followed[uid] = FollowedPod(pod, NODE, log)
+        followed = self._followed[uid] = FollowedPod(pod, container, log)
         self._reading[uid] = self._start(self._follow(pod["metadata"]["name"], followed, finish))
 
     def forget_pod(self, uid: str) -> None:
@@ -148,12 +149,12 @@ class JobLogs:
     def passes_on(self, failure: ContainerFailure) -> bool:
         """Whether what failed has printed its last lines for everybody to see."""
         followed = self._followed.get(failure.pod_uid)
-        return followed is not None and followed.log.lines.is_delivered and failure.container == NODE
+        return followed is not None and followed.log.lines.is_delivered and failure.container == followed.container
 
     async def last_lines(self, failure: ContainerFailure, *, since: str, until: str) -> list[str]:
         """Return the last lines of a run as far as they were kept, once there is nothing more to come."""
         followed = self._followed.get(failure.pod_uid)
-        if followed is None or failure.container != NODE:
+        if followed is None or failure.container != followed.container:
             return []
         if followed.pod is None:
             await asyncio.wait([self._reading[failure.pod_uid]])
@@ -181,18 +182,19 @@ class JobLogs:
         elif followed.log.lines.is_delivered and followed.log.is_lost:
             self._reporter.report(f"pod {name} was deleted before its log could be read")
 
-    def _is_shown(self, pod: JsonObject) -> bool:
-        rank = rank_of(pod)
+    def _is_shown(self, status: JobStatus, pod: JsonObject) -> bool:
+        rank = status.job.rank(pod)
         if rank is None:
             # The ranks of MPI print to their launcher.
-            return (pod["metadata"].get("labels") or {}).get(REPLICATED_JOB_LABEL) == LAUNCHER
+            labels = pod["metadata"].get("labels") or {}
+            return LAUNCHER in {labels.get(REPLICATED_JOB_LABEL), str(labels.get(REPLICA_TYPE_LABEL)).lower()}
         return self._ranks is None or rank in self._ranks
 
     def _is_kept(self, status: JobStatus, pod: JsonObject) -> bool:
-        return rank_of(pod) is not None and (status.nodes or len(status.pods)) <= _SMALL
+        return status.job.rank(pod) is not None and (status.nodes or len(status.pods)) <= _SMALL
 
     def _lines_of(self, status: JobStatus, pod: JsonObject) -> tuple[LogLines, Callable[[], None]]:
-        key, rank = status.job.key, rank_of(pod)
+        key, rank = status.job.key, status.job.rank(pod)
         tracebacks = self._tracebacks.setdefault((key, rank), Tracebacks())
         several = (self._ranks is None or len(self._ranks) > 1) and rank is not None
         whose = [status.job.name] if self.is_prefixed else []

@@ -1,4 +1,4 @@
-"""The status of a TrainJob and its pods, for the person who waits for them; pure functions over API objects."""
+"""The status of a job and its pods, for the person who waits for them; pure functions over API objects."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from trainmaster.controller.cli.follow.failures import Failure
 from trainmaster.controller.cli.follow.runtime_reference import RuntimeReference, reference_of
 from trainmaster.controller.conditions import BLOCKED, CONTAINER_FAILED, RUNTIME_NOT_FOUND
 from trainmaster.controller.container_failures import (
+    JOBSET_LABEL,
     container_statuses,
     first_failure,
     last_run,
@@ -16,18 +17,38 @@ from trainmaster.controller.container_failures import (
     restart_attempt,
 )
 from trainmaster.controller.job_fields import Progress
-from trainmaster.runtime.api.constants import COMPLETE, FAILED, NODE, SUSPENDED
+from trainmaster.controller.kube.rest.resources import Resource
+from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.runtime.api.constants import COMPLETE, FAILED, LAUNCHER, NODE, SUSPENDED
+from trainmaster.runtime.jobs.constants import (
+    CREATED,
+    JOB_NAME_LABEL,
+    JOB_ROLE_LABEL,
+    MASTER_ROLE,
+    REPLICA_INDEX_LABEL,
+    REPLICA_TYPE_LABEL,
+    RUNNING,
+    SUCCEEDED,
+    WORKER,
+)
 from trainmaster.runtime.jsontree import JsonObject
 
 DELETED: Final = "Deleted"
+GOOD: Final = (COMPLETE, SUCCEEDED)
+"""The outcomes of jobs that did what they were made for."""
+
+USUAL: Final = (CREATED, RUNNING)
+"""Conditions of jobs of `kubeflow.org/v1` that say no more than their pods do."""
+
 UNKNOWN: Final = "Unknown"
 
+_MASTERS: Final = ("master", "chief")
 _STARTED: Final = ("running", "terminated")
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedJob:
-    """A TrainJob that somebody waits for."""
+    """A job that somebody waits for."""
 
     namespace: str
     name: str
@@ -38,15 +59,39 @@ class FollowedJob:
     runtime: RuntimeReference | None = None
     """What it is made of; None if that is not for Trainer to find."""
 
+    resource: Resource = TRAINJOBS
+    has_master: bool = False
+    """Whether a master or chief comes before its workers, which jobs of `kubeflow.org/v1` may have."""
+
     @property
     def key(self) -> str:
         """`namespace/name`."""
         return f"{self.namespace}/{self.name}"
 
+    @property
+    def title(self) -> str:
+        """What to call it: kind, namespace and name."""
+        return f"{self.resource.kind} {self.key}"
+
+    @property
+    def argument(self) -> str:
+        """What to write after a command to mean it."""
+        return self.name if self.resource == TRAINJOBS else f"{self.resource.kind.lower()}/{self.name}"
+
+    def rank(self, pod: JsonObject) -> int | None:
+        """Return which node of the training a pod is; None if it is none."""
+        if self.resource == TRAINJOBS:
+            return rank_of(pod)
+        labels = pod["metadata"].get("labels") or {}
+        kind, index = str(labels.get(REPLICA_TYPE_LABEL, "")).lower(), labels.get(REPLICA_INDEX_LABEL) or "0"
+        if labels.get(JOB_ROLE_LABEL) == MASTER_ROLE and kind not in {LAUNCHER, WORKER.lower()}:
+            return 0
+        return int(index) + self.has_master if kind == WORKER.lower() and index.isdecimal() else None
+
 
 @dataclass(slots=True)
 class JobStatus:
-    """One TrainJob as far as it is known."""
+    """One job as far as it is known."""
 
     job: FollowedJob
     conditions: dict[str, JsonObject] = field(default_factory=dict)
@@ -84,7 +129,7 @@ class JobStatus:
         """Take the state of a pod."""
         self.pods[pod["metadata"]["uid"]] = pod
         self.is_attended = True
-        rank, run = rank_of(pod), container_attempt(pod, NODE)
+        rank, run = self.job.rank(pod), container_attempt(pod, main_container(pod))
         if rank is None or run is None:
             return
         starts = self._starts.setdefault(rank, set())
@@ -120,8 +165,8 @@ class JobStatus:
 
     @property
     def outcome(self) -> str | None:
-        """How it ended: `Complete`, `Failed` or `Deleted`; None while it may still run."""
-        ended = next((each for each in (COMPLETE, FAILED) if each in self.conditions), None)
+        """How it ended: `Complete` or `Succeeded`, `Failed` or `Deleted`; None while it may still run."""
+        ended = next((each for each in (*GOOD, FAILED) if each in self.conditions), None)
         return ended or (DELETED if self.deleted else None)
 
     @property
@@ -144,16 +189,36 @@ class JobStatus:
         return "Running" if any(pod_phase(pod) == "Running" for pod in self.pods.values()) else "Pending"
 
 
-def followed_job(trainjob: JsonObject) -> FollowedJob:
-    """Return a TrainJob that is in the cluster already as one that is followed."""
-    metadata = trainjob["metadata"]
+def followed_job(
+    job: JsonObject, resource: Resource = TRAINJOBS, *, runtime: RuntimeReference | None = None
+) -> FollowedJob:
+    """Return a job that is in the cluster already as one that is followed, of a TrainJob with its runtime."""
+    metadata = job["metadata"]
+    if resource == TRAINJOBS and runtime is None:
+        runtime = reference_of(job, namespace=metadata["namespace"], supplied=())
+    spec = job.get("spec") or {}
+    specs = [specs for name, specs in spec.items() if name.endswith("ReplicaSpecs") and isinstance(specs, dict)]
     return FollowedJob(
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
         created=metadata["creationTimestamp"],
-        runtime=reference_of(trainjob, namespace=metadata["namespace"], supplied=()),
+        runtime=runtime,
+        resource=resource,
+        has_master=any(name.lower() in _MASTERS for each in specs for name in each),
     )
+
+
+def job_name_of(pod: JsonObject) -> str:
+    """Return the name of the job that a pod says it is of."""
+    labels = pod["metadata"].get("labels") or {}
+    return str(labels.get(JOBSET_LABEL) or labels.get(JOB_NAME_LABEL) or "")
+
+
+def main_container(pod: JsonObject) -> str:
+    """Return the container of a pod that trains."""
+    names: list[str] = [container["name"] for container in pod["spec"]["containers"]]
+    return NODE if NODE in names else names[0]
 
 
 def pod_phase(pod: JsonObject) -> str:
@@ -190,7 +255,7 @@ def container_attempt(pod: JsonObject, container: str) -> int | None:
 def _started(pod: JsonObject) -> str | None:
     """Return when the oldest run of the trainer's container that the pod still tells of started."""
     for status in container_statuses(pod):
-        if status["name"] == NODE:
+        if status["name"] == main_container(pod):
             runs = [(status.get(name) or {}).get(how) or {} for name in ("lastState", "state") for how in _STARTED]
             return min((run["startedAt"] for run in runs if run.get("startedAt")), default=None)
     return None

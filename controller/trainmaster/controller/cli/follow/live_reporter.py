@@ -23,6 +23,7 @@ from rich.text import Text
 from trainmaster.controller.cli.follow.frame import ASCII, UNICODE, frame
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.progress import Attempt, JobView
+from trainmaster.controller.cli.follow.reporter import Reporter
 from trainmaster.controller.cli.follow.summary import Commands, Kind, closing_summary
 from trainmaster.controller.cli.follow.terminal import LiveRegion
 from trainmaster.controller.cli.output import marked, plain, printable_lines
@@ -37,14 +38,16 @@ _SHOWN_OF_PARTIAL: Final = 2000
 _STYLES: Final[dict[Kind, str]] = {"plain": "", "good": "bold green", "bad": "bold red", "quiet": "dim"}
 
 
-class LiveReporter:
+class LiveReporter(Reporter):
     """Keeps a display at the bottom of a terminal; to be used in a running event loop."""
 
+    is_mixed = True
+
     def __init__(self, file: TextIO | None = None, *, commands: Commands | None = None) -> None:
+        super().__init__(commands)
         self._file = file or sys.stdout
         self._console = Console(file=self._file, highlight=False, emoji=False, markup=False)
         self._region = LiveRegion(self._file)
-        self._commands = commands or Commands()
         # The console of Linux has 512 characters, of which these are none.
         is_known = self._file.encoding.lower().startswith("utf") and os.environ.get("TERM") != "linux"
         self._glyphs = UNICODE if is_known else ASCII
@@ -92,7 +95,7 @@ class LiveReporter:
 
     def close(self, jobs: Iterable[JobStatus]) -> None:
         """Take the display away, and sum up."""
-        summary = closing_summary(list(jobs), self._commands)
+        summary = closing_summary(list(jobs), self.commands)
         self._put("".join(self._lines(line.text, _STYLES[line.kind]) for line in summary))
         self._end()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -207,7 +207,7 @@ class LogProgress:
         self._epoch: int | None = None
         self._epochs: int | None = None
         self._epochs_done = 0
-        self._from_zero = False
+        self._from_zero = self._names_last = False
         self._epoch_ended = False
         self._done: float | None = None
         self._total: float | None = None
@@ -240,13 +240,13 @@ class LogProgress:
 
     @property
     def what(self) -> str:
-        """What is counted: `epoch 3/10`, `epoch 3`, the name of a loop; empty for plain steps."""
+        """What is counted, as it is printed: `epoch 3/10`, `epoch 3`, the name of a loop; empty for plain steps."""
         if self._label or self._epoch is None:
             return self._label
         # Steps after the end of an epoch are those of the next one.
         is_next = self._epoch_ended and self._done is not None and self._epochs_done != self._epochs
-        number = self._epoch + self._from_zero + is_next
-        return f"epoch {number}/{self._epochs}" if self._epochs else f"epoch {number}"
+        number = self._epoch + is_next
+        return f"epoch {number}/{self._epochs - self._names_last}" if self._epochs else f"epoch {number}"
 
     @property
     def steps(self) -> str:
@@ -292,6 +292,7 @@ class LogProgress:
     def _take_epoch(self, reading: Reading) -> None:
         epoch = reading.epoch or 0
         self._from_zero |= epoch == 0 or reading.last_epoch
+        self._names_last = reading.last_epoch
         if reading.epochs is not None:
             self._epochs = reading.epochs + reading.last_epoch
         if epoch != self._epoch:
@@ -393,28 +394,16 @@ class Attempt:
         self._read(now)
         elapsed = seconds_between(status.started or status.job.created, status.ended or wall_clock)
         told, reported = self._progress, status.progress
+        metrics = reported.metrics if reported is not None else {}
+        view = JobView(status, name, elapsed=elapsed, metrics=metrics, partial=self.partial)
         if reported is not None and reported.percentage is not None:
-            return JobView(
-                status,
-                name,
-                elapsed=elapsed,
+            return replace(
+                view,
                 fraction=min(1.0, max(0.0, reported.percentage / 100)),
                 what=told.what if told.is_whole else "",
                 remaining=reported.remaining_seconds,
-                metrics=reported.metrics,
-                partial=self.partial,
             )
         remaining = told.remaining
         if remaining is None and told.is_whole:
             remaining = self._pace.remaining(now)
-        return JobView(
-            status,
-            name,
-            elapsed=elapsed,
-            fraction=told.fraction,
-            what=told.what,
-            steps=told.steps,
-            remaining=remaining,
-            metrics=reported.metrics if reported is not None else {},
-            partial=self.partial,
-        )
+        return replace(view, fraction=told.fraction, what=told.what, steps=told.steps, remaining=remaining)

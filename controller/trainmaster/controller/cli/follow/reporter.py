@@ -1,8 +1,5 @@
-"""What the user sees while a job runs.
-
-On a terminal a display of all jobs stays below what scrolls by. Otherwise there are plain lines: the output of the jobs
-on standard output, everything about them on standard error, so that `trainmaster run job.yaml > training.log` does what
-one hopes for. So there are on a terminal without rich, which draws the display and comes with the extra `local`.
+"""What the user sees while a job runs: plain lines, the output of the jobs on standard output, everything about them on
+standard error, so that `trainmaster run job.yaml > training.log` does what one hopes for.
 """
 
 from __future__ import annotations
@@ -10,61 +7,62 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from trainmaster.controller.cli.follow.job_status import JobStatus
 from trainmaster.controller.cli.follow.summary import Commands, closing_summary
 from trainmaster.controller.cli.output import write_log
 
 
-class Reporter(Protocol):
-    """Reports to the user; a context manager."""
+class Reporter:
+    """Writes lines; a context manager. What draws something overrides it.
 
-    def __enter__(self) -> Self: ...
+    Args:
+        commands: How the closing summary is to write commands.
+    """
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __init__(self, commands: Commands | None = None) -> None:
+        self.commands = commands or Commands()
 
-    def report(self, text: str, *, bad: bool = False) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        pass
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether logs and reports go to the same place, so that who reads the one has read the other."""
+        try:
+            return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
+        except (OSError, ValueError):
+            return False  # a stream that is no file
+
+    def report(self, text: str, *, bad: bool = False) -> None:  # noqa: ARG002 - a plain line looks the same either way
         """Report something about the jobs."""
+        print(text, file=sys.stderr, flush=True)
 
-    def log(self, lines: Sequence[str], *, job: str = "") -> None:
+    def log(self, lines: Sequence[str], *, job: str = "") -> None:  # noqa: ARG002 - progress is in the lines themselves
         """Pass on complete lines that pods have printed, as many as have arrived at once.
 
         Args:
             lines: Without their newlines, with whatever prefix tells whose they are.
             job: The key of the job whose rank 0 printed them: they may tell of its progress. Empty for other ranks.
         """
+        if lines:
+            write_log("\n".join(lines))
+            sys.stdout.flush()
 
     def partial(self, text: str, *, job: str = "") -> None:
-        """Pass on the last line of a log as it stands while no newline has ended it; empty when there is none."""
+        """Take the last line of a log as it stands while no newline has ended it; here a line is written once."""
 
     def show(self, jobs: Iterable[JobStatus]) -> None:
-        """Bring the display up to date."""
+        """Bring the display up to date, if there is one."""
 
     def close(self, jobs: Iterable[JobStatus]) -> None:
         """End the display, and sum up what the jobs have come to."""
-
-
-def make_reporter(*, plain: bool, commands: Commands) -> Reporter:
-    """Choose the reporter that suits where the output goes.
-
-    Args:
-        plain: Whether plain lines are wanted in any case.
-        commands: How the closing summary is to write commands.
-    """
-    if plain or not shows_displays():
-        return PlainReporter(commands)
-    try:
-        from trainmaster.controller.cli.follow.live_reporter import LiveReporter  # noqa: PLC0415 - may not be there
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "rich":
-            raise
-        print("for a display of all jobs: pip install 'trainmaster[local]'", file=sys.stderr)
-        return PlainReporter(commands)
-    return LiveReporter(sys.stdout, commands=commands)
+        for line in closing_summary(list(jobs), self.commands):
+            self.report(line.text)
 
 
 def shows_displays() -> bool:
@@ -80,37 +78,3 @@ def shows_displays() -> bool:
         or "COLAB_RELEASE_TAG" in os.environ
         or "inline" in os.environ.get("MPLBACKEND", "")
     )
-
-
-class PlainReporter:
-    """Writes lines."""
-
-    def __init__(self, commands: Commands) -> None:
-        self._commands = commands
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        pass
-
-    def report(self, text: str, *, bad: bool = False) -> None:  # noqa: ARG002 - a plain line looks the same either way
-        """Write to standard error."""
-        print(text, file=sys.stderr, flush=True)
-
-    def log(self, lines: Sequence[str], *, job: str = "") -> None:  # noqa: ARG002 - progress is in the lines themselves
-        """Write to standard output."""
-        if lines:
-            write_log("\n".join(lines))
-            sys.stdout.flush()
-
-    def partial(self, text: str, *, job: str = "") -> None:
-        """A line is written once, when it has ended."""
-
-    def show(self, jobs: Iterable[JobStatus]) -> None:
-        """There is no display to bring up to date."""
-
-    def close(self, jobs: Iterable[JobStatus]) -> None:
-        """Sum up, on standard error."""
-        for line in closing_summary(list(jobs), self._commands):
-            self.report(line.text)

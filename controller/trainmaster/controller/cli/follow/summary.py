@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from trainmaster.controller.cli.follow.failures import Failure
-from trainmaster.controller.cli.follow.job_status import JobStatus, pod_phase
+from trainmaster.controller.cli.follow.job_status import GOOD, FollowedJob, JobStatus, pod_phase
 from trainmaster.controller.cli.output import plain
 from trainmaster.controller.cli.printers import invocation
 from trainmaster.controller.container_failures import JOB_INDEX_LABEL, REPLICATED_JOB_LABEL
 from trainmaster.controller.kube.clock import seconds_between
 from trainmaster.runtime.api.constants import COMPLETE, COMPLETION_INDEX_ANNOTATION, FAILED, NODE, SUSPENDED
+from trainmaster.runtime.jobs.constants import REPLICA_INDEX_LABEL, REPLICA_TYPE_LABEL
 from trainmaster.runtime.jsontree import JsonObject
 
 _WORDS: Final = {"Running": "running", "Succeeded": "done", "Pending": "pending", "Failed": "failed"}
@@ -85,8 +86,9 @@ def rank_groups(status: JobStatus) -> list[RankGroup]:
     latest: dict[tuple[str, str, str], JsonObject] = {}
     for pod in sorted(status.pods.values(), key=lambda pod: str(pod["metadata"].get("creationTimestamp", ""))):
         labels = pod["metadata"].get("labels") or {}
-        group = labels.get(REPLICATED_JOB_LABEL, NODE)
-        latest[group, labels.get(JOB_INDEX_LABEL, "0"), labels.get(COMPLETION_INDEX_ANNOTATION, "0")] = pod
+        group = labels.get(REPLICATED_JOB_LABEL) or labels.get(REPLICA_TYPE_LABEL) or NODE
+        index = labels.get(COMPLETION_INDEX_ANNOTATION) or labels.get(REPLICA_INDEX_LABEL, "0")
+        latest[group, labels.get(JOB_INDEX_LABEL, "0"), index] = pod
     groups = []
     for name in sorted({name for name, _, _ in latest} | ({NODE} if status.nodes else set()), key=_order):
         phases = Counter(pod_phase(pod) for (group, _, _), pod in latest.items() if group == name)
@@ -129,33 +131,41 @@ class Commands:
     deletes: bool = False
     """Whether jobs are deleted when they have ended, and nothing can be done with them any more."""
 
-    def line(self, verb: str, jobs: Sequence[JobStatus], *options: str) -> str:
+    def line(self, verb: str, jobs: Sequence[FollowedJob], *options: str) -> str:
         """Return a command for one job, or for any one of several."""
-        namespaces = {status.job.namespace for status in jobs}
+        namespaces = {job.namespace for job in jobs}
         return invocation(
             verb,
-            jobs[0].job.name if len(jobs) == 1 else "JOB",
+            jobs[0].argument if len(jobs) == 1 else "JOB",
             *options,
             namespace=next(iter(namespaces)) if len(namespaces) == 1 else "NAMESPACE",
             default_namespace=self.namespace,
             kubeconfig=self.kubeconfig,
         )
 
+    def left(self, jobs: Sequence[FollowedJob]) -> str:
+        """Say that jobs go on by themselves, and what to do with them."""
+        return (
+            f"{', '.join(job.title for job in jobs)} goes on\n"
+            f"  to follow it again: {self.line('attach', jobs)}\n"
+            f"  to end it: {self.line('delete', jobs)}"
+        )
+
 
 def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLine]:
     """Say what jobs have come to, and what to do next."""
-    complete = [status for status in jobs if status.outcome == COMPLETE]
-    others = [status for status in jobs if status.outcome not in {COMPLETE, FAILED}]
+    complete = [status for status in jobs if status.outcome in GOOD]
+    others = [status for status in jobs if status.outcome not in {*GOOD, FAILED}]
     failed = [status for status in jobs if status.outcome == FAILED]
     if len(complete) > _LISTED:
-        lines = [SummaryLine(f"{len(complete)} of {len(jobs)} TrainJobs: {COMPLETE}", "good")]
+        lines = [SummaryLine(f"{len(complete)} of {len(jobs)} jobs: {COMPLETE}", "good")]
     else:
         lines = [SummaryLine(_result(status), "good") for status in complete]
     lines += [SummaryLine(_result(status), "bad") for status in others[:_LISTED]]
     if len(others) > _LISTED:
         counts = Counter(status.state for status in others[_LISTED:])
         listed = ", ".join(f"{count} {state}" for state, count in counts.most_common())
-        lines.append(SummaryLine(f"and {len(others) - _LISTED} more TrainJobs: {listed}", "bad"))
+        lines.append(SummaryLine(f"and {len(others) - _LISTED} more jobs: {listed}", "bad"))
     for index, status in enumerate(failed):
         lines.append(SummaryLine(_result(status), "bad"))
         lines += _cause(status, explained=index < _EXPLAINED)
@@ -164,14 +174,14 @@ def closing_summary(jobs: Sequence[JobStatus], commands: Commands) -> list[Summa
 
 def _result(status: JobStatus) -> str:
     end = status.outcome
-    text = f"TrainJob {status.job.key}: {end or f'still {status.state}'}"
+    text = f"{status.job.title}: {end or f'still {status.state}'}"
     took = seconds_between(status.started or status.job.created, status.ended)
     if took is not None:
         text += f" after {clock(took)}"
     if status.restarts:
         text += f", {status.restarts} restart{'s' if status.restarts > 1 else ''}"
     condition = status.conditions.get(status.state)
-    if condition is not None and end != COMPLETE:
+    if condition is not None and end not in GOOD:
         message = condition.get("message") or ""
         if status.first_failure is not None:
             message = _CAUSE.split(message)[0]  # more of it follows
@@ -186,7 +196,7 @@ def _cause(status: JobStatus, *, explained: bool) -> list[SummaryLine]:
     if first is None:
         return []
     lines = [SummaryLine(f"  {first.text}", "bad")]
-    if explained and first.lines:
+    if explained and first.lines and not first.seen:
         lines.append(SummaryLine("  its last lines:"))
         lines += [SummaryLine(f"  | {plain(line)[:_LINE_LENGTH]}") for line in first.excerpt]
     if others := _others(status, first):
@@ -198,10 +208,10 @@ def _others(status: JobStatus, first: Failure) -> str:
     """Name those that failed in the same attempt."""
     named: dict[str, int] = {}
     for each in status.failures:
-        failure = each.failure
-        if failure.attempt == first.failure.attempt and failure.pod_uid != first.failure.pod_uid:
-            who = f"rank {failure.rank}" if failure.rank is not None else f"container {failure.container}"
-            named.setdefault(who, failure.exit_code)
+        same_pod = each.failure.pod_uid == first.failure.pod_uid
+        replaced = each.failure.rank is not None and each.who == first.who
+        if each.failure.attempt == first.failure.attempt and not same_pod and not replaced:
+            named.setdefault(each.who, each.failure.exit_code)
     listed = [f"{who} (exit code {code})" for who, code in list(named.items())[:_OTHERS]]
     more = f" and {len(named) - _OTHERS} more" if len(named) > _OTHERS else ""
     return ", ".join(listed) + more
@@ -211,6 +221,7 @@ def _next_steps(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLi
     there = [status for status in jobs if not status.deleted and not (commands.deletes and status.outcome)]
     if not there:
         return []
+    followed = [status.job for status in there]
     steps: list[tuple[str, str, tuple[str, ...]]] = [("logs", "logs", ("--all",))]
     if any(status.outcome is None for status in there):
         steps.append(("follow", "attach", ()))
@@ -220,5 +231,6 @@ def _next_steps(jobs: Sequence[JobStatus], commands: Commands) -> list[SummaryLi
         steps.append(("again", "restart", ()))
     steps.append(("delete", "delete", ()))
     return [
-        SummaryLine(f"  {f'{what}:':8}{commands.line(verb, there, *options)}", "quiet") for what, verb, options in steps
+        SummaryLine(f"  {f'{what}:':8}{commands.line(verb, followed, *options)}", "quiet")
+        for what, verb, options in steps
     ]

@@ -8,9 +8,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from trainmaster.controller.cli.follow.follower import follow_jobs
+from trainmaster.controller.cli.follow.follower import follow_jobs, make_reporter
 from trainmaster.controller.cli.follow.job_status import followed_job
-from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.summary import Commands
 from trainmaster.controller.cli.jobs.lookup import find_job
 from trainmaster.controller.cli.jobs.options import (
@@ -18,11 +17,9 @@ from trainmaster.controller.cli.jobs.options import (
     add_cluster_options,
     count,
     namespace_of,
-    next_command,
     on_cluster,
     report,
 )
-from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
 
 
@@ -30,7 +27,7 @@ def command(commands: Any) -> None:
     """Add the command."""
     parser: argparse.ArgumentParser = commands.add_parser(
         "attach",
-        description="Follow a TrainJob as `trainmaster run` does, and exit as it does. Ctrl-C ends the following, not "
+        description="Follow a job as `trainmaster run` does, and exit as it does. Ctrl-C ends the following, not "
         "the job. Of a job that has ended it tells how.",
         allow_abbrev=False,
     )
@@ -48,22 +45,15 @@ def command(commands: Any) -> None:
 
 async def _attach(client: KubeClient, arguments: argparse.Namespace) -> int:
     job = await find_job(client, namespace_of(client, arguments), arguments.job)
-    if not job.is_trainjob:
-        raise Rejected(
-            [f"{job.title}: only TrainJobs are followed; its log: {next_command('logs', job, client, arguments)} -f"]
-        )
     commands = Commands(namespace=client.config.namespace, kubeconfig=arguments.kubeconfig)
+    followed = followed_job(job.object, job.resource)
     code = await follow_jobs(
         client,
-        [followed_job(job.object)],
+        [followed],
         make_reporter(plain=arguments.plain, commands=commands),
         ranks=None if arguments.all else (arguments.rank or 0,),
         tail_lines=arguments.tail,
     )
     if code == INTERRUPTED:
-        report(
-            f"detached; {job.title} goes on\n"
-            f"  to follow it again: {next_command('attach', job, client, arguments)}\n"
-            f"  to end it: {next_command('delete', job, client, arguments)}"
-        )
+        report(f"detached; {commands.left([followed])}")
     return code

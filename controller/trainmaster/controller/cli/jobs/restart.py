@@ -65,7 +65,7 @@ async def _restart(client: KubeClient, arguments: argparse.Namespace) -> int:
     if new.is_suspended:
         report(f"{done}; it is suspended, as it was: {next_command('resume', new, client, arguments)}")
     else:
-        report(f"{done}; to follow it: {next_command('attach' if new.is_trainjob else 'logs', new, client, arguments)}")
+        report(f"{done}; to follow it: {next_command('attach', new, client, arguments)}")
     return 0
 
 

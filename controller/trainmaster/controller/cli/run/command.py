@@ -1,7 +1,7 @@
-"""`trainmaster run`: submit a program or the TrainJobs of some files, and follow them to their end.
+"""`trainmaster run`: submit a program or the jobs of some files, and follow them to their end.
 
 Exit codes: 0 all jobs are complete; 1 a job failed, lacks its runtime, or the cluster cannot be used; 2 the files are
-wrong, which includes TrainJobs that the cluster refuses; 3 time is up; 130 interrupted; 129 or 143 ended by SIGHUP or
+wrong, which includes jobs that the cluster refuses; 3 time is up; 130 interrupted; 129 or 143 ended by SIGHUP or
 SIGTERM while the embedded cluster was starting.
 """
 
@@ -15,7 +15,7 @@ import functools
 import logging
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,22 +27,26 @@ from trainmaster.controller.cli.cluster import (
     running_cluster,
     wait_for_manager,
 )
-from trainmaster.controller.cli.files.manifests import ManifestError, is_trainjob, load_manifests
-from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs
+from trainmaster.controller.cli.files.manifests import ManifestError, load_manifests
+from trainmaster.controller.cli.follow.follower import FAILURE, INTERRUPTED, TIMED_OUT, follow_jobs, make_reporter
 from trainmaster.controller.cli.follow.job_status import FollowedJob
-from trainmaster.controller.cli.follow.reporter import make_reporter
 from trainmaster.controller.cli.follow.summary import Commands
-from trainmaster.controller.cli.printers import complain, invocation, print_objects
+from trainmaster.controller.cli.printers import complain, print_objects
 from trainmaster.controller.cli.responses import Rejected
-from trainmaster.controller.cli.run.existing import CHOICES, settle
-from trainmaster.controller.cli.run.script.options import add_program_options, program_options, refuse_program_options
-from trainmaster.controller.cli.run.script.program import ProgramError, find_program, is_program
-from trainmaster.controller.cli.run.submit import Submission, Submitter
+from trainmaster.controller.cli.run.existing import CHOICES, FAIL, settle
+from trainmaster.controller.cli.run.script.options import (
+    NAME,
+    ProgramError,
+    add_program_options,
+    program_options,
+    refuse_program_options,
+)
+from trainmaster.controller.cli.run.script.program import LAUNCHERS, find_program, is_program
+from trainmaster.controller.cli.run.submit import Diagnosis, Submission, Submitter, is_run
 from trainmaster.controller.cli.run.work import ManifestRun, ProgramRun
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError, NotFound
 from trainmaster.controller.log_config import configure_logs
-from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.version import __version__
 
 _OF_TORCHRUN: Final = {"--nnodes": "--nodes", "--nproc-per-node": "--nproc", "--max-restarts": "--retries"}
@@ -78,6 +82,7 @@ def advice(words: Sequence[str], unknown: Sequence[str], options: Sequence[str])
     if set_by_us:
         told.append(f"{', '.join(set_by_us)}: the controller sets what torchrun is told by that")
     line, moved = _corrected(words, unknown, meant)
+    line = [word for number, word in enumerate(line) if number or word not in LAUNCHERS]
     if moved or not (meant or set_by_us):
         told.append("what is meant for a program stands behind --")
     if not any(is_program(word) or word == "-m" for word in line):
@@ -131,37 +136,46 @@ def command(commands: Any) -> None:
     parser: argparse.ArgumentParser = commands.add_parser(
         "run",
         usage="%(prog)s [options] PROGRAM [-- ARGUMENT...]\n       %(prog)s [options] -m MODULE [-- ARGUMENT...]\n"
-        "       %(prog)s [options] FILE...",
-        description="Make a TrainJob of a program, or submit everything in the files; follow their TrainJobs and exit "
-        "as they do. Without a kubeconfig the jobs run in the embedded cluster of the working directory, which is "
-        "started if need be.",
+        "       %(prog)s [options] -- COMMAND [ARGUMENT...]\n       %(prog)s [options] FILE...",
+        description="Make a TrainJob of a program or a command, or submit everything in the files; follow their "
+        "jobs and exit as they do. Without a kubeconfig the jobs run in the embedded cluster of the working "
+        "directory, which is started if need be.",
         allow_abbrev=False,
     )
     parser.add_argument(
         "files",
         nargs="*",
         metavar="FILE",
-        help="a script (.py) or a notebook (.ipynb); or YAML and JSON, any number of objects, a directory of such "
-        "files, or - for standard input",
+        help="a script (.py, .sh, or with #! in its first line) or a notebook (.ipynb); or YAML and JSON, any number "
+        "of objects, a directory of such files, or - for standard input",
     )
     parser.add_argument("--kubeconfig", metavar="FILE", help="the cluster; default: $KUBECONFIG, else the embedded one")
     parser.add_argument("-n", "--namespace", help="for objects that name none; default: that of the kubeconfig")
     keeping = parser.add_mutually_exclusive_group()
-    keeping.add_argument("--delete", action="store_true", help="delete the TrainJobs when they have ended")
+    keeping.add_argument("--delete", action="store_true", help="delete the jobs when they have ended")
     keeping.add_argument("--keep", action="store_true", help="keep them (the default)")
     parser.add_argument(
         "--on-interrupt",
         choices=("leave", "delete"),
-        help="what becomes of the TrainJobs on Ctrl-C; default: ask on a terminal, else leave",
+        help="what becomes of the jobs on Ctrl-C; default: ask on a terminal, else leave",
     )
     parser.add_argument(
         "--if-exists",
         choices=CHOICES,
-        help="where a TrainJob of the name exists: follow it, delete it and create the new one, create it under a new "
+        help="where a job of the name exists: follow it, delete it and create the new one, create it under a new "
         "name, or fail; default: ask on a terminal, else fail",
     )
-    parser.add_argument("--timeout", type=_seconds, metavar="SECONDS", help="give up waiting; the TrainJobs go on")
-    parser.add_argument("--no-follow", action="store_true", help="return as soon as everything is submitted")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        metavar="SECONDS",
+        help="stop waiting after that, with exit code 3; the jobs go on",
+    )
+    parser.add_argument(
+        "--no-follow",
+        action="store_true",
+        help="return as soon as everything is submitted, and print the names of the jobs, one a line",
+    )
     parser.add_argument("--plain", action="store_true", help="plain lines, also on a terminal")
     add_program_options(parser)
     options = [option for action in parser._actions for option in action.option_strings]  # noqa: SLF001 - no other way
@@ -207,12 +221,12 @@ def _work_of(arguments: argparse.Namespace) -> ManifestRun | ProgramRun:
         ProgramError: The program cannot be read, or what is said of it makes no sense.
         Rejected: There is nothing.
     """
-    program = find_program(arguments.files, arguments.module, directory=Path.cwd())
+    program = find_program(arguments.files, arguments.module, arguments.arguments, directory=Path.cwd())
     if program is not None:
         return ProgramRun(program, program_options(arguments), namespace=arguments.namespace)
     refuse_program_options(arguments)
     if not arguments.files:
-        raise Rejected(["nothing to run: name a program, such as train.py, or files with TrainJobs"])
+        raise Rejected(["nothing to run: name a program, such as train.py, files with jobs, or a command behind --"])
     try:
         manifests = load_manifests(arguments.files)
     except ManifestError as error:
@@ -223,18 +237,34 @@ def _work_of(arguments: argparse.Namespace) -> ManifestRun | ProgramRun:
 
 
 async def _print(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) -> int:
-    """Print what would be submitted. Only what a cluster says of itself is asked for, and none is needed."""
+    """Print what would be submitted, if it would be: a cluster judges it as it would, and none is needed."""
     config = await running_cluster(arguments.kubeconfig)
     manifests = None
     if config is not None:
         async with KubeClient(config, user_agent=_USER_AGENT, timeout=_PROBE_TIMEOUT, tries=1) as client:
             with contextlib.suppress(KubeError):
                 manifests = await work.manifests(client, await manager_status(client), report=_report)
+                submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
+                taken = await submitter.check()
+                if taken and arguments.if_exists in {None, FAIL}:
+                    raise Rejected([each.complaint for each in taken])
     if manifests is None:
         fresh = {"python": sys.executable} if config is None else None
         manifests = await work.manifests(None, fresh, report=_report)
-    print_objects([manifest.object for manifest in manifests], form=getattr(arguments, "output", "yaml"))
+        diagnosis = Diagnosis(manifests, namespace=arguments.namespace, runtimes_elsewhere=config is not None)
+        if problems := diagnosis.errors():
+            raise Rejected(problems)
+    form = getattr(arguments, "output", "yaml")
+    if form == NAME:
+        _print_names(manifest.object["metadata"]["name"] for manifest in manifests if is_run(manifest))
+    else:
+        print_objects([manifest.object for manifest in manifests], form=form)
     return 0
+
+
+def _print_names(names: Iterable[str]) -> None:
+    for name in names:
+        print(name, flush=True)
 
 
 async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) -> int:
@@ -253,7 +283,7 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
         submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
         attached: list[FollowedJob] = []
         if taken := await submitter.check():
-            settlement = await settle(client, map(submitter.taken, taken), choice=arguments.if_exists, report=_report)
+            settlement = await settle(client, taken, choice=arguments.if_exists, report=_report)
             attached = list(settlement.attached.values())
             work.rename({(each.place, each.name): name for each, name in settlement.renamed.items()})
             places = {(each.place, each.name) for each in settlement.attached}
@@ -264,13 +294,14 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
             ]
             submitter = Submitter(client, manifests, namespace=arguments.namespace, diagnosis=work.diagnosis)
         # What the attached ones are made of is left as it is, unless others need it.
-        needed = not attached or any(map(is_trainjob, manifests))
+        needed = not attached or any(map(is_run, manifests))
         submission = await work.submit(submitter, client, report=_report) if needed else Submission([])
         jobs = [*attached, *submission.jobs]
         if submission.problem is not None:
             complain(submission.problem, BAD_INPUT)
-            _report(f"TrainJob {', '.join(job.key for job in jobs)} goes on")
-        if arguments.no_follow:
+            _report(f"{_titles(jobs)} goes on")
+        if arguments.no_follow or getattr(arguments, "output", None) == NAME:
+            _print_names(job.argument for job in jobs)
             return 0 if submission.problem is None else BAD_INPUT
         commands = Commands(namespace=config.namespace, kubeconfig=arguments.kubeconfig, deletes=arguments.delete)
         reporter = make_reporter(plain=arguments.plain, commands=commands)
@@ -278,43 +309,37 @@ async def _run(arguments: argparse.Namespace, work: ManifestRun | ProgramRun) ->
         if arguments.delete and code in {0, FAILURE}:
             await _delete(client, jobs)
         elif code == INTERRUPTED:
-            await _settle_interrupt(client, jobs, arguments)
+            await _settle_interrupt(client, jobs, arguments.on_interrupt, commands)
         return code if submission.problem is None or code == INTERRUPTED else BAD_INPUT
 
 
-async def _settle_interrupt(client: KubeClient, jobs: Sequence[FollowedJob], arguments: argparse.Namespace) -> None:
-    choice: str | None = arguments.on_interrupt
-    keys = ", ".join(job.key for job in jobs)
+async def _settle_interrupt(
+    client: KubeClient, jobs: Sequence[FollowedJob], choice: str | None, commands: Commands
+) -> None:
     if choice is None and sys.stdin.isatty() and sys.stderr.isatty():
         try:
             # Nothing else runs any more; a thread that waits for input could not be interrupted.
-            answer = input(f"\nInterrupted. Delete TrainJob {keys}? [y/N] ")  # noqa: ASYNC250 - see above
+            answer = input(f"\nInterrupted. Delete {_titles(jobs)}? [y/N] ")  # noqa: ASYNC250 - see above
         except (EOFError, KeyboardInterrupt):
             answer = ""
         choice = "delete" if answer.strip().lower() in {"y", "yes"} else "leave"
     if choice == "delete":
         await _delete(client, jobs)
     else:
-        _report(f"interrupted; TrainJob {keys} goes on")
-        for job in jobs:
-            for verb, aim in (("attach", "to follow it again"), ("delete", "to end it")):
-                line = invocation(
-                    verb,
-                    job.name,
-                    namespace=job.namespace,
-                    default_namespace=client.config.namespace,
-                    kubeconfig=arguments.kubeconfig,
-                )
-                _report(f"  {aim}: {line}")
+        _report(f"interrupted; {commands.left(jobs)}")
 
 
 async def _delete(client: KubeClient, jobs: Sequence[FollowedJob]) -> None:
     for job in jobs:
         try:
-            await client.delete(TRAINJOBS, job.namespace, job.name, uid=job.uid)
+            await client.delete(job.resource, job.namespace, job.name, uid=job.uid)
         except NotFound:
             continue
-        _report(f"TrainJob {job.key} deleted")
+        _report(f"{job.title} deleted")
+
+
+def _titles(jobs: Sequence[FollowedJob]) -> str:
+    return ", ".join(job.title for job in jobs)
 
 
 def _report(text: str) -> None:

@@ -1,7 +1,7 @@
-"""What becomes of `trainmaster run` where TrainJobs of these names exist: attach, replace, rename, or fail.
+"""What becomes of `trainmaster run` where jobs of these names exist: attach, replace, rename, or fail.
 
-A TrainJob is one run, so that a file which is run twice needs a decision: `--if-exists` has it, or, on a terminal, the
-user is asked. Nothing is deleted before the server has agreed to the new TrainJobs.
+A job is one run, so that a file which is run twice needs a decision: `--if-exists` has it, or, on a terminal, the
+user is asked. Nothing is deleted before the server has agreed to the new jobs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trainmaster.controller.cli.jobs.restart import delete_alone, wait_until_gon
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import NotFound
-from trainmaster.controller.resources import TRAINJOBS
+from trainmaster.controller.kube.rest.resources import Resource
 
 ATTACH, REPLACE, RENAME, FAIL = "attach", "replace", "rename", "fail"
 CHOICES: Final = (ATTACH, REPLACE, RENAME, FAIL)
@@ -33,11 +33,12 @@ _QUIT: Final = frozenset({"", "q", "quit"})
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A TrainJob that was to be created, and whose name is taken."""
+    """A job that was to be created, and whose name is taken."""
 
     place: str
     """Where it comes from: `file:line`."""
 
+    resource: Resource
     namespace: str
     name: str
     complaint: str
@@ -58,11 +59,11 @@ class Settlement:
 async def settle(
     client: KubeClient, taken: Iterable[Taken], *, choice: str | None, report: Callable[[str], None]
 ) -> Settlement:
-    """Decide what becomes of TrainJobs whose names are taken, and delete those that are to be replaced.
+    """Decide what becomes of jobs whose names are taken, and delete those that are to be replaced.
 
     Args:
         client: Of the cluster.
-        taken: The TrainJobs.
+        taken: The jobs.
         choice: One of `CHOICES`; None to ask on a terminal, and to fail elsewhere.
         report: Gets what was done.
 
@@ -73,7 +74,7 @@ async def settle(
     existing = []
     for each in taken:
         try:
-            existing.append((each, Job(await client.get(TRAINJOBS, each.namespace, each.name), TRAINJOBS)))
+            existing.append((each, Job(await client.get(each.resource, each.namespace, each.name), each.resource)))
         except NotFound:
             continue  # it has gone meanwhile
     settlement = Settlement()
@@ -86,7 +87,7 @@ async def settle(
         raise Rejected([*lines, _ADVICE])
     for each, job in existing:
         if choice == ATTACH:
-            settlement.attached[each] = followed_job(job.object)
+            settlement.attached[each] = followed_job(job.object, job.resource)
             report(f"{job.title} exists already, and is followed in place of a new one")
         elif choice == RENAME:
             settlement.renamed[each] = await _free_name(client, job, settlement.renamed.values())
@@ -136,8 +137,8 @@ def _answer(question: str) -> str:
 
 
 async def _free_name(client: KubeClient, job: Job, given: Iterable[str]) -> str:
-    """Return the first of `NAME-2`, `NAME-3`, ... that no TrainJob has, and that was not given yet."""
-    found = await client.list(TRAINJOBS, job.namespace, metadata_only=True)
+    """Return the first of `NAME-2`, `NAME-3`, ... that no job of the kind has, and that was not given yet."""
+    found = await client.list(job.resource, job.namespace, metadata_only=True)
     names = {*given, *(item["metadata"]["name"] for item in found["items"])}
     stem, dash, ending = job.name.rpartition("-")
     is_numbered = bool(dash) and ending.isdecimal() and len(ending) < _NUMBER_DIGITS

@@ -1,11 +1,11 @@
 """Submits the manifests of some files: makes objects of them in a cluster.
 
 - Nothing is written before every manifest is known to be of a kind that the cluster serves, and before the server has
-  judged each of them, and the names of the TrainJobs, in a dry run.
-- The order is that of dependence (namespaces, definitions, runtimes, other objects, TrainJobs), then that of the files.
+  judged each of them, and the names of the jobs, in a dry run.
+- The order is that of dependence (namespaces, definitions, runtimes, other objects, jobs), then that of the files.
 - A TrainJob that is refused for want of its runtime gets advice; one whose runtime was applied a moment before is tried
   again, since a webhook may learn of that late.
-- TrainJobs are created, because each is one run: the same name cannot run twice. Everything else is applied, so that
+- Jobs are created, because each is one run: the same name cannot run twice. Everything else is applied, so that
   files can be run again. Fields that the schema does not know are errors.
 - What is wrong is told in the words of `trainmaster validate`. It only explains; whether an object is refused is said
   by the server alone, which may have other definitions, runtimes and plugins.
@@ -16,10 +16,10 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainmaster.controller.cli.files.manifests import CRD_KIND, Manifest, apply_order, is_job, is_trainjob
-from trainmaster.controller.cli.follow.job_status import FollowedJob
+from trainmaster.controller.cli.follow.job_status import FollowedJob, followed_job
 from trainmaster.controller.cli.follow.runtime_reference import (
     RuntimeReference,
     explain_missing,
@@ -42,6 +42,7 @@ from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import AlreadyExists, ApiError
 from trainmaster.controller.kube.rest.resources import Resource
 from trainmaster.runtime.api.constants import GROUP, TRAINING_RUNTIME_KIND, TRAINJOB_KIND
+from trainmaster.runtime.jobs.constants import installed_kinds
 from trainmaster.runtime.jsontree import JsonObject
 
 _LATE_AT_MOST = 10.0
@@ -64,11 +65,15 @@ class Diagnosis:
     Args:
         manifests: The manifests.
         namespace: Of objects that name none.
+        runtimes_elsewhere: Whether there may be runtimes that are neither in the files nor built in.
     """
 
-    def __init__(self, manifests: Sequence[Manifest], *, namespace: str | None) -> None:
+    def __init__(
+        self, manifests: Sequence[Manifest], *, namespace: str | None, runtimes_elsewhere: bool = True
+    ) -> None:
         self._manifests = manifests
         self._namespace = namespace
+        self._runtimes_elsewhere = runtimes_elsewhere
 
     def errors(self, manifest: Manifest | None = None) -> list[str]:
         """Return what is wrong with a manifest, or with all of them."""
@@ -92,13 +97,16 @@ class Diagnosis:
                 Framework(load_plugins()),
                 namespace=self._namespace or "default",
                 job_kinds=load_job_kinds,
-                runtimes_elsewhere=True,
+                runtimes_elsewhere=self._runtimes_elsewhere,
             )
         except (ImportError, RuntimeError, PluginInvalid):
             return {}
         return {
             id(validated.manifest): [
-                str(diagnostic) for diagnostic in validated.diagnostics if diagnostic.severity == "error"
+                # What was made of a program has no lines that anybody has written.
+                str(diagnostic if validated.manifest.source.line else replace(diagnostic, line=None, column=None))
+                for diagnostic in validated.diagnostics
+                if diagnostic.severity == "error"
             ]
             for validated in validation.validated
         }
@@ -109,26 +117,21 @@ class Submission:
     """What became of some manifests."""
 
     jobs: list[FollowedJob]
-    """The TrainJobs that were created."""
+    """The jobs that were created."""
 
     problem: Rejected | None = None
     """Why the rest was not, if it was not."""
 
 
-def require_trainjobs(manifests: Sequence[Manifest], diagnosis: Diagnosis) -> None:
-    """Raise `Rejected` if no file has a TrainJob."""
-    if any(map(is_trainjob, manifests)):
-        return
-    jobs = [manifest for manifest in manifests if is_job(manifest)]
-    raise Rejected(
-        diagnosis.errors()
-        or [
-            f"{job.place}: {job.title}: only TrainJobs are followed; `kubectl apply -f {job.source.file}` submits it, "
-            f"and `kubectl get {job.kind.lower()} -w` shows how it fares"
-            for job in jobs
-        ]
-        or [f"no {TRAINJOB_KIND} in the files; there is nothing to run"]
-    )
+def is_run(manifest: Manifest) -> bool:
+    """Whether it is a job, which runs once, and is followed: a TrainJob, or one of `kubeflow.org/v1`."""
+    return is_trainjob(manifest) or is_job(manifest)
+
+
+def require_jobs(manifests: Sequence[Manifest], diagnosis: Diagnosis) -> None:
+    """Raise `Rejected` if no file has a job."""
+    if not any(map(is_run, manifests)):
+        raise Rejected(diagnosis.errors() or [f"no {TRAINJOB_KIND} or other job in the files; there is nothing to run"])
 
 
 class Submitter:
@@ -150,18 +153,18 @@ class Submitter:
         self._manifests = sorted(manifests, key=apply_order)
         self._diagnosis = diagnosis
 
-    async def check(self) -> list[Manifest]:
+    async def check(self) -> list[Taken]:
         """Ask the server about every manifest, without writing anything.
 
         Returns:
-            The TrainJobs whose names are taken.
+            The jobs whose names are taken.
 
         Raises:
             Rejected: Some cannot be submitted.
             TransportError: The server cannot be reached.
         """
         await self._check_kinds()
-        taken, problems = [], self._repeated()
+        taken, problems = list[Taken](), self._repeated()
         for manifest in self._manifests:
             resource = await self._rest_mapper.resource(manifest.api_version, manifest.kind)
             if resource is None:
@@ -170,7 +173,7 @@ class Submitter:
             try:
                 await self._write(resource, obj, dry_run=True)
             except AlreadyExists:
-                taken.append(manifest)
+                taken.append(self._taken(manifest, resource))
             except ApiError as error:
                 if error.status in _REFUSALS and not self._is_unsure(manifest, obj, error):
                     problems += await self._explained(manifest, obj, error)
@@ -182,13 +185,13 @@ class Submitter:
         """Write all objects.
 
         Raises:
-            Rejected: The server refuses one, and no TrainJob was created before.
+            Rejected: The server refuses one, and no job was created before.
             TransportError: The server cannot be reached.
         """
         jobs: list[FollowedJob] = []
         for number, manifest in enumerate(self._manifests):
             try:
-                obj, warnings = await self._submit(manifest)
+                obj, warnings, resource = await self._submit(manifest)
             except Rejected as error:
                 if not jobs:
                     raise
@@ -197,28 +200,20 @@ class Submitter:
             metadata = obj["metadata"]
             for warning in warnings:
                 report(f"warning: {manifest.place}: {warning}")
-            if is_trainjob(manifest):
-                job = FollowedJob(
-                    metadata["namespace"],
-                    metadata["name"],
-                    metadata["uid"],
-                    metadata["creationTimestamp"],
-                    self._reference(obj),
-                )
-                jobs.append(job)
-                report(f"TrainJob {job.key} created")
+            if is_run(manifest):
+                runtime = self._reference(obj) if is_trainjob(manifest) else None
+                jobs.append(followed_job(obj, resource, runtime=runtime))
+                report(f"{jobs[-1].title} created")
             else:
-                unfollowed = "; only TrainJobs are followed" if is_job(manifest) else ""
-                report(f"{manifest.kind} {_key(metadata)} applied{unfollowed}")
+                report(f"{manifest.kind} {_key(metadata)} applied")
         return Submission(jobs)
 
-    def taken(self, manifest: Manifest) -> Taken:
-        """Return a TrainJob whose name is taken."""
-        namespace = self.namespace_of(manifest)
-        return Taken(manifest.place, namespace, manifest.object["metadata"]["name"], self.already_exists(manifest))
+    def _taken(self, manifest: Manifest, resource: Resource) -> Taken:
+        namespace, name = self.namespace_of(manifest), manifest.object["metadata"]["name"]
+        return Taken(manifest.place, resource, namespace, name, self._already_exists(manifest))
 
-    def already_exists(self, manifest: Manifest) -> str:
-        """Say that the name of a TrainJob is taken."""
+    def _already_exists(self, manifest: Manifest) -> str:
+        """Say that the name of a job is taken."""
         new = "metadata.generateName makes a new one" if manifest.source.line else "without --name there is a new one"
         return (
             f"{manifest.place}: {manifest.title} already exists in namespace {self.namespace_of(manifest)!r}; "
@@ -226,12 +221,13 @@ class Submitter:
         )
 
     def _repeated(self) -> list[str]:
-        """Say which TrainJobs have the name of another one in the files."""
+        """Say which jobs have the kind and name of another one in the files."""
         problems = []
-        first: dict[tuple[str, str], Manifest] = {}
-        for manifest in filter(is_trainjob, self._manifests):
+        first: dict[tuple[str, str, str], Manifest] = {}
+        for manifest in filter(is_run, self._manifests):
             name = manifest.object["metadata"].get("name")
-            if name and (other := first.setdefault((self.namespace_of(manifest), name), manifest)) is not manifest:
+            key = manifest.kind, self.namespace_of(manifest), str(name)
+            if name and (other := first.setdefault(key, manifest)) is not manifest:
                 problems.append(
                     f"{manifest.place}: {manifest.title}: there is another one of this name at {other.place}"
                 )
@@ -282,16 +278,17 @@ class Submitter:
         if problems:
             raise Rejected(problems)
 
-    async def _submit(self, manifest: Manifest) -> tuple[JsonObject, list[str]]:
-        """Write one object; returns it as the server has it, and what the server warns of."""
+    async def _submit(self, manifest: Manifest) -> tuple[JsonObject, list[str], Resource]:
+        """Write one object; returns it as the server has it, what the server warns of, and its kind."""
         resource = await self._rest_mapper.resource(manifest.api_version, manifest.kind, fresh=True)
         if resource is None:
             raise Rejected([unknown_kind(manifest)])
         obj = self._completed(manifest, resource)
         try:
-            return await self._write_patiently(resource, obj, self._reference(obj) if is_trainjob(manifest) else None)
+            reference = self._reference(obj) if is_trainjob(manifest) else None
+            return *await self._write_patiently(resource, obj, reference), resource
         except AlreadyExists as error:
-            raise Rejected([self.already_exists(manifest)]) from error
+            raise Rejected([self._already_exists(manifest)]) from error
         except ApiError as error:
             raise Rejected(await self._explained(manifest, obj, error)) from error
 
@@ -342,7 +339,8 @@ class Submitter:
         metadata = obj["metadata"]
         namespace = metadata.get("namespace") if resource.namespaced else None
         params = {"fieldManager": FIELD_MANAGER, "fieldValidation": "Strict"} | ({"dryRun": "All"} if dry_run else {})
-        creates = (resource.group, resource.kind) == (GROUP, TRAINJOB_KIND) or not metadata.get("name")
+        is_run = resource.kind == TRAINJOB_KIND or resource.kind.lower() in installed_kinds()
+        creates = is_run or not metadata.get("name")
         answer, headers = await send(
             self._client,
             "POST" if creates else "PATCH",

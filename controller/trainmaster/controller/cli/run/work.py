@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from trainmaster.controller.cli.files.manifests import Manifest, is_trainjob
+from trainmaster.controller.cli.files.manifests import Manifest
 from trainmaster.controller.cli.responses import Rejected
 from trainmaster.controller.cli.run.script.options import Options
 from trainmaster.controller.cli.run.script.prepare import (
@@ -18,13 +18,15 @@ from trainmaster.controller.cli.run.script.prepare import (
     config_maps,
     discard,
     discard_predecessors,
+    find_claim,
     find_runtime,
     give,
     local_objects,
+    manifests_of,
     remote_objects,
 )
 from trainmaster.controller.cli.run.script.program import Program
-from trainmaster.controller.cli.run.submit import Diagnosis, Submission, Submitter, require_trainjobs
+from trainmaster.controller.cli.run.submit import Diagnosis, Submission, Submitter, is_run, require_jobs
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import KubeError
 
@@ -35,13 +37,13 @@ class ManifestRun:
     """The objects of some files.
 
     Raises:
-        Rejected: No TrainJob is among them.
+        Rejected: No job is among them.
     """
 
     def __init__(self, manifests: Sequence[Manifest], *, namespace: str | None) -> None:
         self.diagnosis = Diagnosis(manifests, namespace=namespace)
         self._manifests = list(manifests)
-        require_trainjobs(manifests, self.diagnosis)
+        require_jobs(manifests, self.diagnosis)
 
     def check(self, *, report: Report) -> None:  # noqa: ARG002 - the other work warns
         """Refuse what an embedded cluster that has to be started first would refuse.
@@ -63,10 +65,10 @@ class ManifestRun:
         return self._manifests
 
     def rename(self, names: Mapping[tuple[str, str], str]) -> None:
-        """Give new names to TrainJobs, which are known by their places and names."""
+        """Give new names to jobs, which are known by their places and names."""
         self._manifests = [
             replace(manifest, object={**manifest.object, "metadata": {**metadata, "name": names[key]}})
-            if is_trainjob(manifest) and (key := (manifest.place, metadata.get("name"))) in names
+            if is_run(manifest) and (key := (manifest.place, metadata.get("name"))) in names
             else manifest
             for manifest in self._manifests
             for metadata in [manifest.object["metadata"]]
@@ -119,6 +121,9 @@ class ProgramRun:
         runtime = await find_runtime(self._program, self._options, client, namespace=namespace, report=report)
         objects = local_objects if is_local else functools.partial(remote_objects, report=report)
         found = objects(self._program, self._options, runtime)
+        if not is_local:
+            claims = await find_claim(self._options, client, namespace=namespace, report=report)
+            found = [*manifests_of(self._program, claims), *found]
         self._config_maps = config_maps(found)
         self._is_described = True
         return found
@@ -148,7 +153,7 @@ class ProgramRun:
 
     def _check(self, python: str | None, report: Report) -> None:
         if not self._is_checked:
-            check_program(self._program, python=python, report=report)
+            check_program(self._program, self._options, python=python, report=report)
         self._is_checked = True
 
 

@@ -20,7 +20,8 @@ from trainmaster.controller.cli.run.script.imports import (
     is_this,
     missing_modules,
 )
-from trainmaster.controller.cli.run.script.program import Notebook, ProgramError, cell_of, convert_notebook
+from trainmaster.controller.cli.run.script.notebook import Notebook, cell_of, convert_notebook
+from trainmaster.controller.cli.run.script.options import ProgramError
 
 
 def write(root: Path, *paths: str, content: str = "x") -> None:
@@ -149,7 +150,7 @@ def test_magics_become_comments_where_they_are_magics() -> None:
         'text = """\n%d items\n!not a command\n"""\nrest = (7\n% 4)',
         "%%time\ntimed = 1",
         "%%bash\nrm -rf nothing\nfi fi",
-        "?str",
+        "?str\nstr.join?\nrun??",
     )
     names = run(notebook)
     assert names["z"] == 3
@@ -162,7 +163,29 @@ def test_magics_become_comments_where_they_are_magics() -> None:
         "cell 3: %%time",
         "cell 4: %%bash",
         "cell 5: ?str",
+        "cell 5: str.join?",
+        "cell 5: run??",
     )
+
+
+def test_an_error_is_printed_with_its_cells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also that which it was raised from, and in a notebook that begins with an import from the future."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    broken = "try:\n    half(0)\nexcept ZeroDivisionError as error:\n    raise ValueError('no') from error"
+    notebook = convert("from __future__ import annotations", "def half(x):\n    return 1 / x", broken)
+    script = tmp_path / "a.py"
+    script.write_text(notebook.text)
+    try:
+        exec(compile(notebook.text, str(script), "exec"), {})
+    except ValueError as error:
+        sys.excepthook(ValueError, error, error.__traceback__)
+    told = capsys.readouterr().err
+    for place in ('cell 2", line 2, in half\n    return 1 / x', 'cell 3", line 2, in <module>\n    half(0)'):
+        assert f'  File "a.ipynb, {place}\n' in told
+    assert "cell 3\", line 4, in <module>\n    raise ValueError('no') from error\n" in told
+    assert str(script) not in told
 
 
 def test_what_jupyter_gives_its_cells_is_there_if_they_use_it(capsys: pytest.CaptureFixture[str]) -> None:
@@ -180,7 +203,7 @@ def test_what_jupyter_gives_its_cells_is_there_if_they_use_it(capsys: pytest.Cap
 
 def test_a_notebook_keeps_a_display_of_its_own() -> None:
     for own in ("def display(x): print('own', x)", "display = print", "from own import a as display"):
-        assert convert(own, "display(3)").text == f"# cell 1\n{own}\n\n# cell 2\ndisplay(3)\n"
+        assert convert(own, "display(3)").text.endswith(f"\n\n# cell 1\n{own}\n\n# cell 2\ndisplay(3)\n")
 
 
 def test_what_is_no_notebook_is_refused() -> None:

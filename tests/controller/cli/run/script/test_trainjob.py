@@ -12,9 +12,9 @@ from support.team import Team
 from trainmaster.controller.cli.files.offline import check_schema
 from trainmaster.controller.cli.run.script.files import collect_files
 from trainmaster.controller.cli.run.script.imports import Imports
-from trainmaster.controller.cli.run.script.options import Options
+from trainmaster.controller.cli.run.script.options import Options, ProgramError
 from trainmaster.controller.cli.run.script.prepare import find_runtime
-from trainmaster.controller.cli.run.script.program import Program, ProgramError
+from trainmaster.controller.cli.run.script.program import Program
 from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, mounted
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES

@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
 from trainmaster.controller.cli.printers import counted
-from trainmaster.controller.cli.run.script.program import ProgramError
+from trainmaster.controller.cli.run.script.options import ProgramError
 from trainmaster.runtime.jsontree import JsonObject
 
 if TYPE_CHECKING:

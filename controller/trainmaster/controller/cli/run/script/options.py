@@ -9,12 +9,19 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Literal
 
-from trainmaster.controller.cli.run.script.program import ProgramError
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
 AUTO: Final = "auto"
+NAME: Final = "name"
+_LEAST_MEMORY: Final = 2**20 * 10**9
+"""In billionths of a byte; an interpreter alone takes more."""
+
+
+class ProgramError(Exception):
+    """It cannot be run as it was asked for; the text says why and what to do, perhaps in several lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +34,7 @@ class Options:
 
     cpus: str | None = None
     memory: str | None = None
+    memory_limit: str | None = None
     gpus: int = 0
     env: Mapping[str, str]
     name: str | None = None
@@ -35,13 +43,24 @@ class Options:
     retries: int = 0
     """How often pods that fail are replaced before the job fails."""
 
+    pip: Sequence[str] = ()
+    """What is installed before the program runs, as pip takes it."""
+
+    requirements: Sequence[str] = ()
+    """Files that say the same."""
+
+    checkpoints: str | None = None
+    """A directory that stays when the job is gone; on a cluster of other machines, the claim of that name."""
+
     arguments: Sequence[str] = ()
     """Of the program."""
 
 
 def add_program_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of programs; what is not given is absent from what is parsed."""
-    group = parser.add_argument_group("programs (train.py, train.ipynb, -m MODULE)", argument_default=argparse.SUPPRESS)
+    group = parser.add_argument_group(
+        "programs (train.py, train.ipynb, train.sh, -m MODULE, -- COMMAND)", argument_default=argparse.SUPPRESS
+    )
     group.add_argument("-m", dest="module", metavar="MODULE", default=None, help="run a module, as python -m does")
     group.add_argument("--nodes", type=_whole(1), metavar="N", help="pods; default: 1")
     group.add_argument(
@@ -53,6 +72,13 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--cpus", type=_quantity, metavar="N", help="CPUs that each node asks for; default: none")
     group.add_argument("--memory", type=_quantity, metavar="SIZE", help="memory that each node asks for, as in 8Gi")
+    group.add_argument(
+        "--memory-limit",
+        dest="memory_limit",
+        type=_quantity,
+        metavar="SIZE",
+        help="memory that each node may use: what uses more is killed; default: none. Without --memory it is asked for",
+    )
     group.add_argument("--gpus", type=_whole(0), metavar="N", help="GPUs of each node (nvidia.com/gpu); default: 0")
     group.add_argument(
         "--env",
@@ -60,6 +86,18 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         type=_variable,
         metavar="NAME=VALUE",
         help="a variable of its environment; NAME alone takes the value from here. May be repeated",
+    )
+    group.add_argument(
+        "--pip", action="append", metavar="PACKAGE", help="install this before it runs, as pip install. May be repeated"
+    )
+    group.add_argument(
+        "--requirements", action="append", metavar="FILE", help="install what is in the file, as pip install -r"
+    )
+    group.add_argument(
+        "--checkpoints",
+        metavar="DIR",
+        help="a directory that survives restarts and further runs, and that CHECKPOINT_DIR names; on a cluster of "
+        "other machines a PersistentVolumeClaim of its name, made if there is none",
     )
     group.add_argument("--name", metavar="NAME", help="of the TrainJob; default: that of the program, and five letters")
     group.add_argument(
@@ -74,7 +112,12 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--dry-run", dest="dry_run", action="store_true", help="print what would be submitted, and submit nothing"
     )
-    group.add_argument("-o", "--output", choices=("yaml", "json"), help="of --dry-run; default: yaml")
+    group.add_argument(
+        "-o",
+        "--output",
+        choices=("yaml", "json", NAME),
+        help="of --dry-run; default: yaml. name: the names of the jobs alone; without --dry-run as --no-follow",
+    )
 
 
 _SAID_OF_PROGRAMS: Final = {
@@ -82,12 +125,16 @@ _SAID_OF_PROGRAMS: Final = {
     "nproc": "spec.trainer.numProcPerNode",
     "cpus": "spec.trainer.resourcesPerNode",
     "memory": "spec.trainer.resourcesPerNode",
+    "memory_limit": "spec.trainer.resourcesPerNode",
     "gpus": "spec.trainer.resourcesPerNode",
     "env": "spec.trainer.env",
     "name": "metadata.name",
     "runtime": "spec.runtimeRef",
     "image": "spec.trainer.image",
     "retries": "the failurePolicy of the runtime",
+    "pip": "the image",
+    "requirements": "the image",
+    "checkpoints": "spec.runtimePatches",
     "dry_run": "",
     "output": "",
 }
@@ -99,14 +146,33 @@ def program_options(parsed: argparse.Namespace) -> Options:
     Raises:
         ProgramError: It contradicts itself.
     """
-    if hasattr(parsed, "output") and not hasattr(parsed, "dry_run"):
+    if hasattr(parsed, "output") and parsed.output != NAME and not hasattr(parsed, "dry_run"):
         raise ProgramError("--output is the form of --dry-run, which is not there")
     given = {
         name: getattr(parsed, name)
         for name in _SAID_OF_PROGRAMS
         if hasattr(parsed, name) and name not in ("env", "dry_run", "output")
     }
-    return Options(**given, env=dict(getattr(parsed, "env", ())), arguments=tuple(parsed.arguments))
+    is_command = not parsed.files and parsed.module is None
+    arguments = () if is_command else tuple(parsed.arguments)
+    options = Options(**given, env=dict(getattr(parsed, "env", ())), arguments=arguments)
+    memory, limit = options.memory, options.memory_limit
+    if memory is not None and limit is not None and Quantity.parse(memory).nano > Quantity.parse(limit).nano:
+        raise ProgramError(f"--memory {memory} is more than --memory-limit {limit}")
+    for file in options.requirements:
+        if not Path(file).is_file():
+            raise ProgramError(f"--requirements {file}: there is no such file")
+    return options
+
+
+def warnings_of(options: Options) -> list[str]:
+    """Return what was probably meant otherwise."""
+    sizes = (("--memory", options.memory), ("--memory-limit", options.memory_limit))
+    return [
+        f"{option} {size} is less than 1 MiB: 8Gi are 8 GiB, and a number alone is of bytes"
+        for option, size in sizes
+        if size is not None and Quantity.parse(size).nano < _LEAST_MEMORY
+    ]
 
 
 def refuse_program_options(parsed: argparse.Namespace) -> None:
@@ -116,7 +182,7 @@ def refuse_program_options(parsed: argparse.Namespace) -> None:
         ProgramError: There is such an option, or there are arguments.
     """
     for name, field in _SAID_OF_PROGRAMS.items():
-        if hasattr(parsed, name):
+        if hasattr(parsed, name) and (name, getattr(parsed, name)) != ("output", NAME):
             option = f"--{name.replace('_', '-')}"
             instead = f"a manifest says it itself ({field})" if field else "`trainmaster diff` shows what would change"
             raise ProgramError(f"{option} is for programs, such as train.py; {instead}")

@@ -25,12 +25,21 @@ from trainmaster.controller.cli.run.script.imports import (
     is_this,
     missing_modules,
 )
-from trainmaster.controller.cli.run.script.options import Options
-from trainmaster.controller.cli.run.script.program import Program, ProgramError
-from trainmaster.controller.cli.run.script.trainjob import Runtime, copied, job_name, labels, mounted, source_directory
+from trainmaster.controller.cli.run.script.options import Options, ProgramError, warnings_of
+from trainmaster.controller.cli.run.script.program import Program
+from trainmaster.controller.cli.run.script.trainjob import (
+    Runtime,
+    claim,
+    claim_name,
+    copied,
+    job_name,
+    labels,
+    mounted,
+    source_directory,
+)
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.errors import ApiError, KubeError, NotFound
-from trainmaster.controller.kube.rest.resources import CONFIGMAPS
+from trainmaster.controller.kube.rest.resources import CONFIGMAPS, Resource
 from trainmaster.controller.resources import CLUSTER_TRAINING_RUNTIMES, TRAINING_RUNTIMES
 from trainmaster.runtime.api.constants import (
     ANCESTOR_LABEL,
@@ -45,6 +54,7 @@ from trainmaster.runtime.jsontree import JsonObject
 _LAUNCHERS_OF_THEIR_OWN: Final = ("mpi", "flux")
 """Policies of runtimes whose command starts all nodes: it would have to be another one than that of a program."""
 
+CLAIMS: Final = Resource("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", namespaced=True)
 _SHOWN: Final = 8
 
 
@@ -74,7 +84,7 @@ async def find_runtime(
                 f"the runtime {name} starts its nodes by {launcher}, and a program is started on each node by itself\n"
                 f"  what next: name another one by --runtime, or write the TrainJob with the command for {launcher}"
             )
-    torchrun = framework is TORCH and policy.get(TORCH.name) is not None
+    torchrun = (framework is TORCH or program.launcher is not None) and policy.get(TORCH.name) is not None
     report(_description(program, options, framework, name, torchrun=torchrun))
     return Runtime(kind=kind, name=name, job=_training_job(live or {}), torchrun=torchrun)
 
@@ -107,12 +117,36 @@ def _training_job(live: JsonObject) -> str:
 
 def _description(program: Program, options: Options, framework: Framework | None, name: str, *, torchrun: bool) -> str:
     launcher = "torchrun" if torchrun else "python"
-    if framework is None:
+    if program.launcher is not None:
+        launcher = " ".join(program.launcher) or "as it is"
+    if framework is not None:
+        why = f"it imports {imported_of(framework, program.imports.installed)}"
+    elif program.launcher is None:
         why = "it imports no framework that is known"
     else:
-        why = f"it imports {imported_of(framework, program.imports.installed)}"
+        why = "the default; --runtime names another one"
     nodes = "1 node" if options.nodes == 1 else f"{options.nodes} nodes"
     return f"{program.title}: {launcher} on {nodes}, runtime {name}{f' ({why})' if options.runtime is None else ''}"
+
+
+async def find_claim(
+    options: Options, client: KubeClient | None, *, namespace: str, report: Callable[[str], None]
+) -> list[JsonObject]:
+    """Return the claim for checkpoints that is to be made, if there is none, and say which it is."""
+    if options.checkpoints is None:
+        return []
+    name = claim_name(options.checkpoints)
+    exists = False
+    if client is not None:
+        try:
+            await client.get(CLAIMS, namespace, name)
+            exists = True
+        except NotFound:
+            pass
+        except ApiError:
+            exists = True  # whoever may not read claims may use one, and hardly make one
+    report(f"checkpoints: {'' if exists else 'new '}PersistentVolumeClaim {namespace}/{name}; it stays")
+    return [] if exists else [claim(options, name)]
 
 
 def selector(job: str) -> str:
@@ -161,11 +195,12 @@ async def discard(client: KubeClient, names: list[str], namespace: str) -> None:
             return
 
 
-def check_program(program: Program, *, python: str | None, report: Callable[[str], None]) -> None:
+def check_program(program: Program, options: Options, *, python: str | None, report: Callable[[str], None]) -> None:
     """Tell what is wrong with a program as far as it can be known before it runs.
 
     Args:
         program: The program.
+        options: What was said of it.
         python: The interpreter that runs it; None if that is in an image.
         report: Gets warnings.
 
@@ -180,8 +215,10 @@ def check_program(program: Program, *, python: str | None, report: Callable[[str
         report(f"warning: {program.title}: {place}: left out, since only Jupyter knows what it means")
     for absent in program.imports.absent:
         report(f"warning: {program.title}: {absent}")
-    if python is None:
-        return
+    for doubt in warnings_of(options):
+        report(f"warning: {doubt}")
+    if python is None or options.pip or options.requirements:
+        return  # nobody knows what the image has, or what will be installed
     needed = [name for name, is_needed in program.imports.installed.items() if is_needed]
     if framework_of(program.imports.installed) is TORCH and TORCH.name not in needed:
         needed.append(TORCH.name)  # torchrun is a part of it
@@ -201,7 +238,7 @@ def check_program(program: Program, *, python: str | None, report: Callable[[str
 
 def local_objects(program: Program, options: Options, runtime: Runtime) -> list[Manifest]:
     """Return the objects of a program on an embedded cluster of this machine."""
-    return _manifests(program, mounted(program, options, options.name or job_name(program), runtime))
+    return manifests_of(program, mounted(program, options, options.name or job_name(program), runtime))
 
 
 def remote_objects(
@@ -215,14 +252,17 @@ def remote_objects(
     made = {} if program.script is None else {program.entry[0]: program.script.text}
     directory = source_directory(program)
     needed = sorted(path.resolve() for path in program.imports.local)
-    files = collect_files(directory, needed=needed, made=made)
+    requirements = [Path(file).resolve() for file in options.requirements]
+    if outside := [file for file in requirements if not file.is_relative_to(directory)]:
+        raise ProgramError(f"--requirements {outside[0]}: it has to be in {directory} to be brought along")
+    files = collect_files(directory, needed=[*needed, *requirements], made=made)
     _require_program(program, files, directory)
     left_out = ", ".join(files.left_out[:_SHOWN]) + (", ..." if len(files.left_out) > _SHOWN else "")
     report(
         f"{program.title}: brings {counted(len(files.files), 'file')} of {directory}, {shown_size(files.size)}"
         + (f"; left out: {left_out} ({IGNORE_FILE} decides)" if left_out else "")
     )
-    return _manifests(program, copied(program, options, options.name or job_name(program), runtime, files))
+    return manifests_of(program, copied(program, options, options.name or job_name(program), runtime, files))
 
 
 def _require_program(program: Program, files: Files, directory: Path) -> None:
@@ -234,5 +274,6 @@ def _require_program(program: Program, files: Files, directory: Path) -> None:
             raise ProgramError(f"{program.title} needs {name}, which {directory / IGNORE_FILE} leaves out")
 
 
-def _manifests(program: Program, objects: list[JsonObject]) -> list[Manifest]:
+def manifests_of(program: Program, objects: list[JsonObject]) -> list[Manifest]:
+    """Return objects of a program as manifests."""
     return [Manifest(Source(program.title, 0, to_yaml(each), number), each) for number, each in enumerate(objects)]

@@ -1,152 +1,36 @@
-"""The program that a command line asks for: a script, a module (`-m`) or a notebook.
+"""The program that a command line asks for: a script, a module (`-m`), a notebook, or any command behind `--`.
 
 - It is read, and nothing of it is run: what it imports, and where Python will look for that. Whether it is Python at
   all is said by this interpreter, which need not be the one that will run it.
-- Of a Jupyter notebook the code cells count, one after the other. Magics and shell commands mean nothing to Python: in
-  cells that are no Python because of them they become comments, and each is told. The whole cell does if it begins with
-  a magic such as `%%bash`, whose text is no Python.
+- Scripts that are no Python are run by the interpreter of their first line, else by `sh`. Of a command, the program of
+  Python among its words tells what it imports.
 """
 
 from __future__ import annotations
 
-import ast
 import difflib
-import json
+import shlex
 import tokenize
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from trainmaster.controller.cli.run.script.imports import Imports, absent_module, imports_of
-
-_MAGIC: Final = ("%", "!", "?")
-_MAGIC_OF_PYTHON: Final = ("%%time", "%%timeit", "%%capture", "%%prun")
-"""The first lines of cells whose rest is Python all the same."""
-
-_OF_JUPYTER: Final = frozenset({"display", "get_ipython"})
-_FOR_JUPYTER: Final = """\
-# Jupyter gives its cells display(), of which a script can only print, and get_ipython(), which is None elsewhere.
-def display(*objects, **options): print(*objects, sep="\\n")
-def get_ipython(): return None"""
-"""Goes in front of the first cell that uses a name of them."""
+from trainmaster.controller.cli.run.script.notebook import Notebook, cell_of, convert_notebook
+from trainmaster.controller.cli.run.script.options import ProgramError
 
 SCRIPT: Final = ".py"
 NOTEBOOK: Final = ".ipynb"
+SHELL: Final = ".sh"
+LAUNCHERS: Final = ("torchrun", "python", "python3")
+"""What starts programs, and is not to be written in front of one."""
 
-
-class ProgramError(Exception):
-    """It cannot be run as it was asked for; the text says why and what to do, perhaps in several lines."""
-
-
-@dataclass(frozen=True, slots=True)
-class Notebook:
-    """A notebook as a script."""
-
-    text: str
-
-    left_out: tuple[str, ...]
-    """The cells with lines that were made comments, each as `cell 2: %matplotlib inline`."""
-
-
-def convert_notebook(content: bytes, *, title: str) -> Notebook:
-    """Return the script of a notebook.
-
-    Raises:
-        ProgramError: It is no notebook of nbformat 4, or not one of Python.
-    """
-    try:
-        tree = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise ProgramError(f"{title}: it is no notebook: {error}") from error
-    cells = tree.get("cells") if isinstance(tree, dict) else None
-    if not isinstance(cells, list):
-        raise ProgramError(
-            f"{title}: it is no notebook of version 4, which has its cells under `cells`; "
-            "`jupyter nbconvert --to notebook` brings older ones up to date"
-        )
-    language = _language(tree)
-    if language != "python":
-        raise ProgramError(f"{title}: it is a notebook of {language}, and only Python is run")
-    parts, left_out = [], []
-    is_settled = False
-    for number, cell in enumerate(cells, start=1):
-        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
-            continue
-        lines, commented = _python(_source(cell))
-        left_out += [f"cell {number}: {line.strip()}" for line in commented]
-        if not is_settled and (uses := _uses_jupyter("\n".join(lines))) is not None:
-            parts += [_FOR_JUPYTER] if uses else []
-            is_settled = True
-        parts.append("\n".join([f"# cell {number}", *lines]))
-    if not parts:
-        raise ProgramError(f"{title}: it has no cell with code")
-    return Notebook("\n\n".join(parts) + "\n", tuple(left_out))
-
-
-def cell_of(text: str, line: int) -> tuple[int, int]:
-    """Return the cell that a line of the script comes from, and which of its lines it is, both from 1."""
-    number, begin = 0, 0
-    for position, each in enumerate(text.splitlines()[:line], start=1):
-        if each.startswith("# cell ") and each[7:].isdecimal():
-            number, begin = int(each[7:]), position
-    return number, line - begin
-
-
-def _language(tree: dict[str, Any]) -> str:
-    metadata = tree.get("metadata")
-    kernel = metadata.get("kernelspec") if isinstance(metadata, dict) else None
-    language = kernel.get("language") if isinstance(kernel, dict) else None
-    return language.lower() if isinstance(language, str) and language else "python"
-
-
-def _source(cell: dict[str, Any]) -> list[str]:
-    source = cell.get("source", "")
-    if isinstance(source, list):
-        source = "".join(part for part in source if isinstance(part, str))
-    return source.splitlines() if isinstance(source, str) else []
-
-
-def _python(lines: list[str]) -> tuple[list[str], list[str]]:
-    """Make comments of what is no Python; returns the lines, and which were changed."""
-    if _parsed("\n".join(lines)) is not None:
-        return lines, []
-    first = next((line for line in lines if line.strip()), "")
-    if first.startswith("%%") and first.split()[0] not in _MAGIC_OF_PYTHON:
-        return [f"# {line}" for line in lines], [first]
-    kept, commented = [], []
-    for line in lines:
-        if line.lstrip().startswith(_MAGIC):
-            indent = line[: len(line) - len(line.lstrip())]
-            kept.append(f"{indent}pass  # {line.strip()}")
-            commented.append(line)
-        else:
-            kept.append(line)
-    return kept, commented
-
-
-def _uses_jupyter(text: str) -> bool | None:
-    """Return whether a cell uses what Jupyter alone gives it; False: it has its own; None: it has neither."""
-    tree = _parsed(text)
-    nodes = [] if tree is None else list(ast.walk(tree))
-    if any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in nodes):
-        return None  # nothing may precede that
-    made = {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
-    made |= {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
-    names = [node for node in nodes if isinstance(node, ast.Name) and node.id in _OF_JUPYTER]
-    if made & _OF_JUPYTER or any(isinstance(node.ctx, ast.Store) for node in names):
-        return False
-    return True if names else None
-
-
-def _parsed(text: str) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings(action="ignore"):
-            return ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError):
-        return None
+_MANIFESTS: Final = (".yaml", ".yml", ".json")
+_LONGEST_TITLE: Final = 60
+_MANY: Final = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,13 +38,16 @@ class Program:
     """What is to run, and where."""
 
     title: str
-    """As its author calls it: `train.py`, `-m package.train`, `train.ipynb`."""
+    """As its author calls it: `train.py`, `-m package.train`, `train.ipynb`, `./train.sh`, `make train`."""
 
     name: str
     """Its last name, without an ending: `train`."""
 
     entry: tuple[str, ...]
-    """What follows `python` or `torchrun` in `directory`; of a notebook, the file that its script is to have."""
+    """What follows its launcher in `directory`; of a notebook, the file that its script is to have."""
+
+    launcher: tuple[str, ...] | None = None
+    """What starts it: of a script its interpreter, of a command nothing; None: python or torchrun."""
 
     directory: Path
     """The working directory, from which its files are brought along where they have to be."""
@@ -178,30 +65,49 @@ class Program:
         """Whether it is run by `-m`."""
         return self.entry[0] == "-m"
 
+    @property
+    def is_file(self) -> bool:
+        """Whether `entry` names a file in `directory`, or beside it."""
+        return not (self.is_module or self.script is not None or self.launcher == ())
+
 
 def is_program(file: str) -> bool:
     """Whether the name of a file says that it is one."""
-    return file.endswith((SCRIPT, NOTEBOOK))
+    return file.endswith((SCRIPT, NOTEBOOK, SHELL))
 
 
-def find_program(files: Sequence[str], module: str | None, *, directory: Path) -> Program | None:
-    """Return the program that the arguments of a command name; None if they are manifests.
+def find_program(
+    files: Sequence[str], module: str | None, command: Sequence[str], *, directory: Path
+) -> Program | None:
+    """Return the program that the arguments of a command line name; None if they are manifests.
 
     Args:
         files: The positional arguments.
         module: That of `-m`.
+        command: What stands behind `--`: a command if there is nothing else, else the arguments of the program.
         directory: The current one.
 
     Raises:
         ProgramError: It cannot be read, or is not alone.
     """
-    programs = [file for file in files if is_program(file)]
+    if files and files[0] in LAUNCHERS and not Path(files[0]).exists():
+        program = ["-m", module] if module is not None else files[1:2]
+        behind = [*files[1 if module is not None else 2 :], *command]
+        again = shlex.join(["trainmaster", "run", *program, *(["--", *behind] if behind else [])])
+        as_it_is = shlex.join(["trainmaster", "run", "--", files[0], *program, *behind])
+        raise ProgramError(
+            f"leave {files[0]} out: `run` starts it by itself, on each node, and tells it of the others\n"
+            f"  what next: `{again}`; a command that is to run as it is stands behind --: `{as_it_is}`"
+        )
     if module is not None:
         if files:
             raise ProgramError(
                 f"-m {module} runs a module, and {files[0]} is too much: arguments of the module stand behind --"
             )
         return _module(module, directory)
+    if not files:
+        return _command(command, directory) if command else None
+    programs = [file for file in files if is_program(file) or _has_interpreter(directory / file)]
     if not programs:
         return None
     if len(files) > 1:
@@ -209,6 +115,7 @@ def find_program(files: Sequence[str], module: str | None, *, directory: Path) -
         raise ProgramError(
             f"{programs[0]} is a program and runs alone, without {other}\n"
             f"  what next: arguments of the program stand behind --, as in `trainmaster run {programs[0]} -- {other}`; "
+            f"a command stands there as a whole, as in `trainmaster run -- {shlex.join(files)}`; "
             f"manifests are run without it, by `trainmaster run FILE...`"
         )
     path = Path(programs[0])
@@ -216,6 +123,15 @@ def find_program(files: Sequence[str], module: str | None, *, directory: Path) -
     if path.suffix == NOTEBOOK:
         return _notebook(path, programs[0], content, directory)
     absolute = directory / path
+    if path.suffix != SCRIPT:
+        return Program(
+            title=programs[0],
+            name=path.stem,
+            entry=(programs[0],),
+            launcher=_interpreter(content) or ("sh",),
+            directory=directory,
+            imports=Imports(local={absolute}),
+        )
     imports, problem = _read_imports(absolute, _decoded(path, programs[0]), programs[0], root=absolute.parent)
     return Program(
         title=programs[0],
@@ -250,6 +166,46 @@ def _module(module: str, directory: Path) -> Program:
         imports=imports,
         syntax_error=problem,
     )
+
+
+def _command(words: Sequence[str], directory: Path) -> Program:
+    if words[0].startswith("-"):
+        raise ProgramError(f"what stands behind -- is a command, and {words[0]} is none; name a program in front of it")
+    title = shlex.join(words)
+    of_python = next((word for word in words if word.endswith(SCRIPT) and (directory / word).is_file()), None)
+    module = words[words.index("-m") + 1 :][:1] if "-m" in words and Path(words[0]).name in LAUNCHERS else []
+    program = None
+    if module:
+        program = _module(module[0], directory)
+    elif of_python is not None:
+        program = find_program([of_python], None, (), directory=directory)
+    return Program(
+        title=title if len(title) <= _LONGEST_TITLE else f"{title[:_LONGEST_TITLE]}...",
+        name=Path(words[0]).stem if program is None else program.name,
+        entry=tuple(words),
+        launcher=(),
+        directory=directory,
+        imports=Imports() if program is None else program.imports,
+        syntax_error="" if program is None else program.syntax_error,
+    )
+
+
+def _has_interpreter(path: Path) -> bool:
+    """Whether a file names what interprets it, as scripts do."""
+    if path.suffix in _MANIFESTS or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            return bool(_interpreter(file.read(_MANY)))
+    except OSError:
+        return False
+
+
+def _interpreter(content: bytes) -> tuple[str, ...]:
+    """Return the words of the first line of a script that name its interpreter; none if there are none."""
+    first = content.partition(b"\n")[0].decode("utf-8", "replace")
+    words = first[2:].split() if first.startswith("#!") else []
+    return tuple(word for word in words if word not in {"/usr/bin/env", "-S"})
 
 
 def _locate(module: str, directory: Path) -> Path | None:

@@ -3,6 +3,8 @@
 - On an embedded cluster, whose pods see the files of this machine, it runs in its directory, as torchrun would run it:
   what it writes stays there.
 - On any other cluster its files come by a ConfigMap, and are copied into an emptyDir, so that it can write beside them.
+- What is to be installed is installed first, in each pod. Checkpoints have a directory of this machine, elsewhere a
+  claim, which stay when the job is deleted; `CHECKPOINT_DIR` names it.
 - It asks for no resources but those that were named: two nodes run on a laptop of two cores, and share its cores.
 """
 
@@ -10,13 +12,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from trainmaster.controller.cli.run.script.files import Files
-from trainmaster.controller.cli.run.script.options import AUTO, Options
-from trainmaster.controller.cli.run.script.program import Program, ProgramError
+from trainmaster.controller.cli.run.script.options import AUTO, Options, ProgramError
+from trainmaster.controller.cli.run.script.program import Program
 from trainmaster.runtime.api.constants import API_VERSION, BACKOFF_LIMIT_ANNOTATION, NODE, TRAINJOB_KIND
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity
@@ -27,9 +30,16 @@ _FILES_VOLUME: Final = "program-files"
 _DIRECTORY_VOLUME: Final = "program"
 _FILES_PATH: Final = "/trainmaster/files"
 _DIRECTORY_PATH: Final = "/trainmaster/program"
-_CHANGE_DIRECTORY: Final = 'cd "$0" && exec "$@"'
-_COPY: Final = 'cp -R "$0/..data/." "$1" && cd "$1" && shift && exec "$@"'
+_CHANGE_DIRECTORY: Final = 'cd "$0"'
+_COPY: Final = 'cp -R "$0/..data/." "$1" && cd "$1" && shift'
 """From where a ConfigMap is mounted: behind the link its files are regular ones."""
+
+_INSTALL: Final = ("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+_CHECKPOINTS: Final = "CHECKPOINT_DIR"
+_CHECKPOINTS_VOLUME: Final = "checkpoints"
+_CHECKPOINTS_PATH: Final = "/trainmaster/checkpoints"
+_CHECKPOINTS_SIZE: Final = "10Gi"
+"""What a claim asks for that is made; a larger one is made beforehand."""
 
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Those of generated names in Kubernetes, which make no words."""
@@ -51,7 +61,12 @@ class Runtime:
     """The ReplicatedJob that trains."""
 
     torchrun: bool
-    """Whether processes are started by torchrun."""
+    """Whether processes are started by torchrun, or by a command that learns their number."""
+
+
+def _stem(text: str) -> str:
+    stem = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower())
+    return stem[:_LONGEST_STEM].strip("-")
 
 
 def labels(job: str) -> dict[str, str]:
@@ -61,8 +76,7 @@ def labels(job: str) -> dict[str, str]:
 
 def job_name(program: Program) -> str:
     """Make a name that no other job has."""
-    stem = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in program.name.lower())
-    stem = stem[:_LONGEST_STEM].strip("-")
+    stem = _stem(program.name)
     if not stem or not stem[0].isalpha():  # the name of a Service begins with a letter
         stem = f"job-{stem}".rstrip("-")
     return f"{stem}-{_suffix()}"
@@ -73,16 +87,21 @@ def mounted(program: Program, options: Options, name: str, runtime: Runtime) -> 
     variables = {"HOME": str(Path.home()), **_threads(options, runtime)}
     if python_path := os.environ.get("PYTHONPATH"):
         variables["PYTHONPATH"] = os.pathsep.join(os.path.abspath(place) for place in python_path.split(os.pathsep))  # noqa: PTH100 - of what need not exist
-    command = ["sh", "-c", _CHANGE_DIRECTORY, _literal(str(program.directory))]
+    steps = [_CHANGE_DIRECTORY]
+    if options.checkpoints is not None:
+        variables[_CHECKPOINTS] = str(Path(options.checkpoints).absolute())
+        steps.append(f'mkdir -p "${_CHECKPOINTS}"')
+    requirements = [str(Path(file).absolute()) for file in options.requirements]
+    command = ["sh", "-c", _shell(steps, options, requirements), _literal(str(program.directory))]
+    words = [*_launcher(program, options, runtime), *program.entry]
     if program.script is None:
-        job = _trainjob(options, name, runtime, command=command, entry=program.entry, variables=variables)
-        return [job]
+        return [_trainjob(options, name, runtime, command=command, words=words, variables=variables)]
     # The script of a notebook is nowhere yet, and is not to lie about in the directory of its author.
     variables["PYTHONPATH"] = os.pathsep.join(filter(None, (str(program.directory), variables.get("PYTHONPATH"))))
     files = Files()
     files.add(program.entry[0], program.script.text)
-    entry = (f"{_FILES_PATH}/{program.entry[0]}",)
-    job = _trainjob(options, name, runtime, command=command, entry=entry, variables=variables)
+    words[-1] = f"{_FILES_PATH}/{program.entry[0]}"
+    job = _trainjob(options, name, runtime, command=command, words=words, variables=variables)
     config_map = _config_map(files, name)
     job["spec"]["runtimePatches"] = [
         _patch(
@@ -96,29 +115,51 @@ def mounted(program: Program, options: Options, name: str, runtime: Runtime) -> 
 
 def copied(program: Program, options: Options, name: str, runtime: Runtime, files: Files) -> list[JsonObject]:
     """Return the objects of a program that takes its files along."""
+    directory = source_directory(program)
     entry = program.entry
-    if not program.is_module and program.script is None:
-        entry = (str((program.directory / entry[0]).resolve().relative_to(source_directory(program))),)
-    command = ["sh", "-c", _COPY, _FILES_PATH, _DIRECTORY_PATH]
+    if program.is_file:
+        entry = (str((program.directory / entry[0]).resolve().relative_to(directory)),)
+    requirements = [str(Path(file).resolve().relative_to(directory)) for file in options.requirements]
+    command = ["sh", "-c", _shell([_COPY], options, requirements), _FILES_PATH, _DIRECTORY_PATH]
     variables = {"PYTHONUNBUFFERED": "1"}  # its output is to be seen when it is written
-    job = _trainjob(options, name, runtime, command=command, entry=entry, variables=variables)
     config_map = _config_map(files, name)
-    job["spec"]["runtimePatches"] = [
-        _patch(
-            runtime,
-            volumes=[_files_volume(files, config_map), {"name": _DIRECTORY_VOLUME, "emptyDir": {}}],
-            mounts=[
-                {"name": _FILES_VOLUME, "mountPath": _FILES_PATH, "readOnly": True},
-                {"name": _DIRECTORY_VOLUME, "mountPath": _DIRECTORY_PATH},
-            ],
-        )
+    volumes = [_files_volume(files, config_map), {"name": _DIRECTORY_VOLUME, "emptyDir": {}}]
+    mounts: list[JsonObject] = [
+        {"name": _FILES_VOLUME, "mountPath": _FILES_PATH, "readOnly": True},
+        {"name": _DIRECTORY_VOLUME, "mountPath": _DIRECTORY_PATH},
     ]
+    if options.checkpoints is not None:
+        variables[_CHECKPOINTS] = _CHECKPOINTS_PATH
+        claimed = {"claimName": claim_name(options.checkpoints)}
+        volumes.append({"name": _CHECKPOINTS_VOLUME, "persistentVolumeClaim": claimed})
+        mounts.append({"name": _CHECKPOINTS_VOLUME, "mountPath": _CHECKPOINTS_PATH})
+    words = [*_launcher(program, options, runtime), *entry]
+    job = _trainjob(options, name, runtime, command=command, words=words, variables=variables)
+    job["spec"]["runtimePatches"] = [_patch(runtime, volumes=volumes, mounts=mounts)]
     return [config_map, job]
+
+
+def claim_name(checkpoints: str) -> str:
+    """Return the name of the claim that a directory of checkpoints is on a cluster."""
+    return _stem(Path(checkpoints).absolute().name) or _CHECKPOINTS_VOLUME
+
+
+def claim(options: Options, name: str) -> JsonObject:
+    """Return the claim for checkpoints, which several nodes share."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "labels": _LABELS},
+        "spec": {
+            "accessModes": ["ReadWriteOnce" if options.nodes == 1 else "ReadWriteMany"],
+            "resources": {"requests": {"storage": _CHECKPOINTS_SIZE}},
+        },
+    }
 
 
 def source_directory(program: Program) -> Path:
     """Return the directory that is taken along: the working directory, or that of a program outside of it."""
-    if program.is_module or program.script is not None:
+    if not program.is_file:
         return program.directory.resolve()
     path = (program.directory / program.entry[0]).resolve()
     directory = program.directory.resolve()
@@ -131,14 +172,13 @@ def _trainjob(
     runtime: Runtime,
     *,
     command: list[str],
-    entry: tuple[str, ...],
+    words: list[str],
     variables: dict[str, str],
 ) -> JsonObject:
-    words = [*_launcher(options, runtime), *entry, *options.arguments]
     trainer: JsonObject = {
         "numNodes": options.nodes,
         "command": command,
-        "args": [_literal(word) for word in words],
+        "args": [_literal(word) for word in (*words, *options.arguments)],
         "env": [{"name": key, "value": _literal(value)} for key, value in (variables | dict(options.env)).items()],
     }
     if options.image is not None:
@@ -158,7 +198,16 @@ def _trainjob(
     }
 
 
-def _launcher(options: Options, runtime: Runtime) -> list[str]:
+def _shell(steps: list[str], options: Options, requirements: list[str]) -> str:
+    """Return what the shell does before it becomes the program, as Kubernetes takes it."""
+    packages = [*options.pip, *(word for file in requirements for word in ("-r", file))]
+    installing = [_literal(shlex.join([*_INSTALL, *packages]))] if packages else []
+    return " && ".join([*steps, *installing, 'exec "$@"'])
+
+
+def _launcher(program: Program, options: Options, runtime: Runtime) -> list[str]:
+    if program.launcher is not None:
+        return list(program.launcher)
     if not runtime.torchrun:
         return ["python"]
     # torchrun's own word where nobody but torchrun knows the number: its argument wins over the variable.
@@ -195,10 +244,10 @@ def _resources(options: Options) -> JsonObject:
         requests["cpu"] = options.cpus
     if options.memory is not None:
         requests["memory"] = options.memory
-    resources: JsonObject = {"requests": requests} if requests else {}
-    if options.gpus:
-        resources["limits"] = {_GPU: options.gpus}
-    return resources
+    limits: JsonObject = {_GPU: options.gpus} if options.gpus else {}
+    if options.memory_limit is not None:
+        limits["memory"] = options.memory_limit
+    return {name: each for name, each in (("requests", requests), ("limits", limits)) if each}
 
 
 def _config_map(files: Files, name: str) -> JsonObject:
