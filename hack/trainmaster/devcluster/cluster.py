@@ -325,7 +325,11 @@ class Cluster:
                 authorizer=RbacAuthorizer(api) if settings.rbac else None,
                 audit=audit,
                 middlewares=self._middlewares,
-                routes=[*self._routes, *(manager_routes(self.health, api) if MANAGER in settings.parts else ())],
+                routes=[
+                    *self._routes,
+                    *(manager_routes(self.health, api) if MANAGER in settings.parts else ()),
+                    *(kubelet.routes if KUBELET in settings.parts else ()),
+                ],
                 pre_shutdown_hooks=self._pre_shutdown_hooks,
             )
             return kubelet, resolver, await self._http.start(HOST, port)
