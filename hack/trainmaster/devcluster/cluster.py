@@ -374,6 +374,7 @@ class Cluster:
             log=self._state.manager_log,
             configuration=self._settings.manager_config,
             merged_configuration=self._state.manager_config,
+            history=self._state.history,
             webhooks=webhooks,
             health=self.health,
         )

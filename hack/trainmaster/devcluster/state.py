@@ -108,6 +108,7 @@ class StateDirectory:
         self.log = self.path / "cluster.log"
         self.manager_log = self.path / "manager.log"
         self.manager_config = self.path / "manager.yaml"
+        self.history = self.path / "history.sqlite"
 
     def prepare(self) -> None:
         """Make the directory ready for a cluster."""
@@ -252,8 +253,8 @@ class StateDirectory:
 
     def _is_ours(self, entry: Path) -> bool:
         own = [path.name for attribute, path in vars(self).items() if attribute != "path"]
-        # With a suffix: rotated logs, the journal's lock, and drafts of files that are being replaced.
-        return any(f"{entry.name.lstrip('.')}.".startswith(f"{name.lstrip('.')}.") for name in own)
+        # With a suffix: rotated logs, the journal's lock, SQLite's, and drafts of files that are being replaced.
+        return any(f"{entry.name.lstrip('.').replace('-', '.')}.".startswith(f"{name.lstrip('.')}.") for name in own)
 
 
 def default_directory() -> Path:
