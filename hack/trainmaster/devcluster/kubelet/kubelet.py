@@ -81,7 +81,7 @@ class Kubelet:
             hosts=HostsTable(self._root.hosts, lookup=self._lookup),
             ports=PortTable(self._root.ports),
             events=self._events,
-            devices=DeviceManager(self.gpus),
+            devices=DeviceManager(self.gpus, cluster=root_dir.parent),
             python=BaseEnvironment.of_this_process(self._root.python),
             cluster=str(root_dir.absolute()),
             capacity=capacity,
