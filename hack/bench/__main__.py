@@ -20,7 +20,6 @@ from bench.against import Comparison, compare
 from bench.api import BenchmarkFailed
 from bench.burst import OUR_USER_AGENT, USUAL, Load, Measured, Phase, measure
 from bench.checkout import ready
-from bench.micro import measure_pieces
 from bench.reporting import Report, machine, read_document, write_document
 from bench.workloads import WORKLOADS
 from trainmaster.controller.kube.rest.config import ConfigurationError
@@ -87,15 +86,7 @@ def _say(text: str) -> None:
 
 async def _measure(load: Load) -> Measured:
     with tempfile.TemporaryDirectory(prefix="trainmaster-bench-") as directory:
-        measured = await measure(load, Path(directory), say=_say)
-    if load.workload.kind == "TrainJob":
-        # Last, so that this process is small while the others are measured.
-        _say("measuring pieces of code")
-        measured.values |= await asyncio.to_thread(measure_pieces)
-        if "life.cpu" in measured.values:
-            share = measured.values["micro.job_metrics"] / (measured.values["life.cpu"] * 1000)
-            measured.values["life.job_metrics"] = 100 * share
-    return measured
+        return await measure(load, Path(directory), say=_say)
 
 
 def _phases(arguments: argparse.Namespace) -> frozenset[Phase]:
