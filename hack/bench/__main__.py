@@ -18,9 +18,8 @@ import structlog
 
 from bench.against import Comparison, compare
 from bench.api import BenchmarkFailed
-from bench.burst import OUR_USER_AGENT, USUAL, Load, Measured, Phase, measure
+from bench.burst import USUAL, Load, Measured, Phase, measure
 from bench.checkout import ready
-from bench.micro import measure_pieces
 from bench.reporting import Report, machine, read_document, write_document
 from bench.workloads import WORKLOADS
 from trainmaster.controller.kube.rest.config import ConfigurationError
@@ -38,21 +37,17 @@ def main() -> int:
         except (OSError, ValueError) as error:
             parser.error(f"cannot compare with {arguments.compare}: {error}")
     workload = WORKLOADS[arguments.kind]
-    if arguments.phases is not None and (arguments.waiting or not arguments.churn):
-        parser.error("--phases says all; leave out --waiting and --no-churn")
     load = Load(
         jobs=arguments.jobs or workload.jobs,
         workload=workload,
-        phases=_phases(arguments),
+        phases=arguments.phases,
         kubeconfig=arguments.kubeconfig,
         audit_log=arguments.audit_log,
-        manager_pid=arguments.manager_pid,
-        user_agent=arguments.user_agent,
     )
-    if "waiting" in load.phases and (workload.kind != "TrainJob" or not arguments.churn):
-        parser.error("--waiting is for TrainJobs whose JobSet controller this program plays")
-    if load.kubeconfig is None and (load.manager_pid is not None or load.audit_log is not None):
-        parser.error("--manager-pid and --audit-log need the cluster that they belong to: add --kubeconfig FILE")
+    if "waiting" in load.phases and workload.kind != "TrainJob":
+        parser.error("the phase waiting is for TrainJobs")
+    if load.kubeconfig is None and load.audit_log is not None:
+        parser.error("--audit-log needs the cluster that it belongs to: add --kubeconfig FILE")
     owned_elsewhere = (arguments.kubeconfig, arguments.compare)
     if arguments.against is not None and any(each is not None for each in owned_elsewhere):
         parser.error("--against runs managers of both on servers of its own: leave out --kubeconfig and --compare")
@@ -87,25 +82,7 @@ def _say(text: str) -> None:
 
 async def _measure(load: Load) -> Measured:
     with tempfile.TemporaryDirectory(prefix="trainmaster-bench-") as directory:
-        measured = await measure(load, Path(directory), say=_say)
-    if load.workload.kind == "TrainJob":
-        # Last, so that this process is small while the others are measured.
-        _say("measuring pieces of code")
-        measured.values |= await asyncio.to_thread(measure_pieces)
-        if "life.cpu" in measured.values:
-            share = measured.values["micro.job_metrics"] / (measured.values["life.cpu"] * 1000)
-            measured.values["life.job_metrics"] = 100 * share
-    return measured
-
-
-def _phases(arguments: argparse.Namespace) -> frozenset[Phase]:
-    if arguments.phases is not None:
-        phases: frozenset[Phase] = arguments.phases
-        return phases
-    churning: set[Phase] = {"live"} if arguments.churn else set()
-    if arguments.waiting:
-        churning.add("waiting")
-    return USUAL - {"live"} | churning
+        return await measure(load, Path(directory), say=_say)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -118,19 +95,12 @@ def _parser() -> argparse.ArgumentParser:
     sizes = ", ".join(f"{each.jobs} {each.kind}s" for each in WORKLOADS.values())
     parser.add_argument("--jobs", type=_positive, metavar="N", help=f"how many (default: {sizes})")
     parser.add_argument(
-        "--churn",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="let JobSets or pods run and complete; not where they do so by themselves (default: yes)",
-    )
-    parser.add_argument(
-        "--waiting", action="store_true", help="let TrainJobs wait for pods, too, until it is told why: a minute more"
-    )
-    parser.add_argument(
         "--phases",
         type=_phase_names,
+        default=USUAL,
         metavar="NAMES",
-        help=f"just these after the start and creation, of {', '.join(get_args(Phase))}; create names nothing more",
+        help=f"just these after the start and creation, of {', '.join(get_args(Phase))}; create names nothing more "
+        "(default: all but waiting, a minute for TrainJobs that wait for pods)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything to a file, too")
     parser.add_argument(
@@ -147,13 +117,6 @@ def _parser() -> argparse.ArgumentParser:
     other.add_argument("--kubeconfig", type=Path, metavar="FILE", help="use this cluster; it needs the definitions")
     other.add_argument(
         "--audit-log", type=Path, metavar="FILE", help="where its API server logs requests; default: ask the manager"
-    )
-    other.add_argument("--manager-pid", type=int, metavar="PID", help="measure this process instead of own managers")
-    other.add_argument(
-        "--user-agent",
-        default=OUR_USER_AGENT,
-        metavar="TEXT",
-        help=f"count requests whose User-Agent contains this (default: {OUR_USER_AGENT})",
     )
     return parser
 

@@ -31,7 +31,7 @@ from typing import Final, Literal
 from bench import samples
 from bench.api import AT_ONCE, MERGE_PATCH, Api, BenchmarkFailed, for_all
 from bench.counting import AuditReader, RequestCounter, Requests, counted_in_metrics, requests_in_metrics
-from bench.processes import Manager, Process, Program, Server, api_server, manager
+from bench.processes import Manager, Program, Server, api_server, manager
 from bench.samples import NAMESPACE, job_name, namespace
 from bench.workloads import Workload
 from trainmaster.controller.conditions import WAITING
@@ -48,7 +48,7 @@ USUAL: Final[frozenset[Phase]] = frozenset({"settled", "restart", "live"})
 
 TOUCHED_AT_MOST: Final = 1000
 WAITING_AT_MOST: Final = 100
-OUR_USER_AGENT: Final = "trainmaster/"
+_OUR_USER_AGENT: Final = "trainmaster/"
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 _POLL = 0.05
@@ -71,12 +71,6 @@ class Load:
     audit_log: Path | None = None
     """Where the server of `kubeconfig` logs requests, if it does."""
 
-    manager_pid: int | None = None
-    """A manager that runs already; None: managers of our own."""
-
-    user_agent: str = OUR_USER_AGENT
-    """What the manager's User-Agent contains."""
-
     program: Program = field(default_factory=Program)
     """What managers of our own are run as."""
 
@@ -96,7 +90,7 @@ class _Cost:
     """What one phase took; complete when its block has ended."""
 
     cpu: float = 0.0
-    requests: Requests | None = None
+    requests: Requests = field(default_factory=Requests)
 
 
 @dataclass(slots=True)
@@ -127,12 +121,9 @@ async def measure(load: Load, directory: Path, *, say: Callable[[str], None]) ->
         await _prepare(api, load.workload)
         if load.kubeconfig is not None:
             stack.push_async_callback(_clean_up, api, load.workload)
-        audit = AuditReader(server.audit_log, user_agent=load.user_agent) if server.audit_log is not None else None
+        audit = AuditReader(server.audit_log, user_agent=_OUR_USER_AGENT) if server.audit_log is not None else None
         run = _Run(load, api, audit, Measured(), say)
-        if load.manager_pid is not None:
-            await run.with_process(Process(load.manager_pid))
-        else:
-            await run.with_own_managers(server.kubeconfig, directory)
+        await run.with_own_managers(server.kubeconfig, directory)
         return run.measured
 
 
@@ -157,14 +148,6 @@ class _Run:
         name = self.load.workload.prefix + name
         self.measured.values[name] = max(value, self.measured.values.get(name, value))
 
-    async def with_process(self, process: Process) -> None:
-        """Run the phases that need no start of a manager."""
-        await self._create(process)
-        await self._settled(process)
-        await self._waiting(process)
-        await self._live(process)
-        self._finish(process)
-
     async def with_own_managers(self, kubeconfig: Path, directory: Path) -> None:
         """Run all phases."""
         jobs = self.load.jobs
@@ -183,7 +166,7 @@ class _Run:
             if "restart" not in self.load.phases:
                 await self._waiting(first)
                 await self._live(first)
-            await self._finish_own(first)
+            await self._finish(first)
         if "restart" not in self.load.phases:
             return
         self.say(f"starting another manager, which finds {jobs} {self.load.workload.kind}s")
@@ -198,14 +181,14 @@ class _Run:
             self._set(restart__ready=second.ready_after, restart__cpu=cpu, restart__writes=restart.writes)
             await self._waiting(second)
             await self._live(second)
-            await self._finish_own(second)
+            await self._finish(second)
 
     @property
     def _patience(self) -> float:
         """Seconds after which something must have gone wrong."""
         return 60 + 0.2 * self.load.jobs
 
-    async def _create(self, process: Process) -> None:
+    async def _create(self, process: Manager) -> None:
         jobs, workload = self.load.jobs, self.load.workload
         self.say(f"creating {jobs} {workload.kind}s")
         born: dict[str, float] = {}
@@ -232,14 +215,13 @@ class _Run:
             create__latency_p99=latencies[math.ceil(len(latencies) * 0.99) - 1],
             create__cpu=phase.cpu * 1000 / len(latencies),
         )
-        if phase.requests is not None:
-            self._set(
-                create__requests=phase.requests.single / jobs,
-                create__events=phase.requests.events / jobs,
-                manager__lists=phase.requests.lists,
-            )
+        self._set(
+            create__requests=phase.requests.single / jobs,
+            create__events=phase.requests.events / jobs,
+            manager__lists=phase.requests.lists,
+        )
 
-    async def _settled(self, process: Process) -> None:
+    async def _settled(self, process: Manager) -> None:
         if "settled" not in self.load.phases:
             return
         touched, workload = min(self.load.jobs, TOUCHED_AT_MOST), self.load.workload
@@ -252,11 +234,10 @@ class _Run:
         async with self._phase("settled", process) as phase:
             await for_all(range(touched), touch)
         self._set(settled__cpu=phase.cpu * 1000 / touched)
-        if phase.requests is not None:
-            lists = self._get("manager.lists") + phase.requests.lists
-            self._set(settled__writes=phase.requests.writes, manager__lists=lists)
+        lists = self._get("manager.lists") + phase.requests.lists
+        self._set(settled__writes=phase.requests.writes, manager__lists=lists)
 
-    async def _waiting(self, process: Process) -> None:
+    async def _waiting(self, process: Manager) -> None:
         if "waiting" not in self.load.phases:
             return
         waiting, workload = min(self.load.jobs, WAITING_AT_MOST), self.load.workload
@@ -275,10 +256,9 @@ class _Run:
             await for_all(range(waiting), wait)
             await self._wait(explained, reading, f"{workload.kind}s said why they wait", process)
         self._set(waiting__cpu=phase.cpu * 1000 / waiting)
-        if phase.requests is not None:
-            self._set(waiting__lists=phase.requests.lists / waiting, waiting__writes=phase.requests.writes / waiting)
+        self._set(waiting__lists=phase.requests.lists / waiting, waiting__writes=phase.requests.writes / waiting)
 
-    async def _live(self, process: Process) -> None:
+    async def _live(self, process: Manager) -> None:
         if "live" not in self.load.phases:
             return
         jobs, workload = self.load.jobs, self.load.workload
@@ -297,18 +277,17 @@ class _Run:
             await self._wait(complete, reading, f"{workload.kind}s completed", process)
         cpu = phase.cpu * 1000 / (jobs * workload.built_each)
         self._set(life__cpu=self._get("create.cpu") + cpu)
-        if phase.requests is not None:
-            self._set(
-                life__requests=self._get("create.requests") + phase.requests.single / jobs,
-                life__events=self._get("create.events") + phase.requests.events / jobs,
-            )
-            if "waiting" not in self.load.phases:  # after that, pods may be read once more
-                self._set(manager__lists=self._get("manager.lists") + phase.requests.lists)
+        self._set(
+            life__requests=self._get("create.requests") + phase.requests.single / jobs,
+            life__events=self._get("create.events") + phase.requests.events / jobs,
+        )
+        if "waiting" not in self.load.phases:  # after that, pods may be read once more
+            self._set(manager__lists=self._get("manager.lists") + phase.requests.lists)
 
     async def _patch(self, path: str, patch: JsonObject) -> None:
         await self.api.send("PATCH", path, patch, content_type=MERGE_PATCH)
 
-    async def _wait(self, appearances: _Appearances, reading: asyncio.Task[None], what: str, process: Process) -> None:
+    async def _wait(self, appearances: _Appearances, reading: asyncio.Task[None], what: str, process: Manager) -> None:
         waiting = [asyncio.create_task(appearances.complete.wait()), asyncio.create_task(process.ended())]
         await asyncio.wait([*waiting, reading], timeout=self._patience, return_when=asyncio.FIRST_COMPLETED)
         for task in waiting:
@@ -316,16 +295,16 @@ class _Run:
         if reading.done():
             reading.result()
         if not appearances.complete.is_set():
-            details = f"; the manager's last lines:\n{process.last_lines()}" if isinstance(process, Manager) else ""
             raise BenchmarkFailed(
-                f"only {len(appearances.moments)} of {appearances.expected} {what}, and nothing more comes{details}"
+                f"only {len(appearances.moments)} of {appearances.expected} {what}, and nothing more comes; the "
+                f"manager's last lines:\n{process.last_lines()}"
             )
 
     @asynccontextmanager
-    async def _phase(self, name: str, process: Process) -> AsyncIterator[_Cost]:
+    async def _phase(self, name: str, process: Manager) -> AsyncIterator[_Cost]:
         """Measure CPU and requests of the block, and of what follows from it until the manager rests."""
-        counter = self._counter(process)
-        before = await counter.count() if counter is not None else None
+        counter: RequestCounter = self.audit or _MetricsReader(process)
+        before = await counter.count()
         cpu = process.cpu()
         phase = _Cost()
         began = time.monotonic()
@@ -333,25 +312,16 @@ class _Run:
         await process.rest(patience=self._patience)
         self.measured.times[name] = began, time.monotonic()
         phase.cpu = process.cpu() - cpu
-        if counter is not None and before is not None:
-            phase.requests = self.measured.requests[name] = await counter.count() - before
+        phase.requests = self.measured.requests[name] = await counter.count() - before
 
-    def _counter(self, process: Process) -> RequestCounter | None:
-        if self.audit is not None:
-            return self.audit
-        return _MetricsReader(process) if isinstance(process, Manager) else None
-
-    async def _finish_own(self, process: Manager) -> None:
-        self._finish(process)
+    async def _finish(self, process: Manager) -> None:
+        self._at_most("manager.peak_memory", process.peak_memory())
         stall = await process.worst_stall()
         if stall is not None:
             self._at_most("manager.worst_stall", stall * 1000)
         counted = counted_in_metrics(await process.metrics())
         self._at_most("manager.series", counted.series)
         self._at_most("manager.cached", counted.cached_bytes / 2**20)
-
-    def _finish(self, process: Process) -> None:
-        self._at_most("manager.peak_memory", process.peak_memory())
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,18 +49,6 @@ class Figure:
 
 FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
     {
-        "micro.resolve": Figure("us", Kind.DURATION, "one TrainJob of examples/torch-digits to its JobSet"),
-        "micro.framework": Figure(
-            "us", Kind.DURATION, "of a reconcile: framework and isolation, with all built-in plugins", Budget(100.0)
-        ),
-        "micro.informer": Figure("events/s", Kind.RATE, "from the bytes of a watch to a handler"),
-        "micro.cached_object": Figure("KiB", Kind.MEMORY, "one TrainJob in the cache of an informer"),
-        "micro.job_metrics": Figure("us", Kind.DURATION, "metrics of the whole life of one TrainJob"),
-        "micro.explain": Figure("us", Kind.DURATION, "why one TrainJob of two nodes waits, once its pods are read"),
-        "micro.storm": Figure("us", Kind.DURATION, "one of 10,000 changes of a storm, through the caches to the queue"),
-        "micro.storm_stall": Figure(
-            "ms", Kind.DURATION, "CPU for which that storm holds the event loop at most", Budget(100.0)
-        ),
         "start.ready": Figure("s", Kind.DURATION, "a manager in an empty cluster, from its start to ready"),
         "start.memory": Figure("MB", Kind.MEMORY, "resident memory of that manager when it is ready"),
         "create.rate": Figure("JobSets/s", Kind.RATE, "with the server and this program on the same machine"),
@@ -87,7 +75,6 @@ FIGURES: Final[Mapping[str, Figure]] = MappingProxyType(
         "life.requests": Figure("per job", Kind.COUNT, "from creation to completion", Budget(4.0)),
         "life.events": Figure("per job", Kind.COUNT, "events, each a request"),
         "life.cpu": Figure("ms/job", Kind.DURATION, "CPU of the manager, from creation to completion"),
-        "life.job_metrics": Figure("%", Kind.DURATION, "of life.cpu is for the metrics of TrainJobs", Budget(3.0)),
         "manager.lists": Figure("", Kind.COUNT, "list requests after the start", Budget(0.0)),
         "manager.peak_memory": Figure(
             "MB", Kind.MEMORY, "highest resident memory (VmHWM)", Budget(200.0, at_jobs=FULL_SCALE)

@@ -30,9 +30,9 @@ import structlog
 
 from bench.api import Api, BenchmarkFailed
 from bench.burst import prepared_server
+from bench.cached_object import memory_of_cached_object
 from bench.callgrind import Counter, counted_manager
 from bench.checkout import ROOT, ready
-from bench.micro import memory_of_cached_object
 from bench.one_by_one import OneByOne
 from bench.processes import Program
 from bench.workloads import TrainJobs

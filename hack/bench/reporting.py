@@ -57,15 +57,13 @@ class Report:
         return {"machine": machine(), "jobs": self.jobs, "figures": figures, "requests": requests}
 
     def compare(self, reference: JsonObject) -> list[str]:
-        """Return a line for each figure that is worse than an earlier run allows.
-
-        Figures of a run with another number of TrainJobs are compared as far as that number does not matter.
-        """
-        same_scale = reference["jobs"] == self.jobs
-        lines = []
+        """Return a line for each figure that is worse than an earlier run of as many TrainJobs allows."""
+        lines: list[str] = []
+        if reference["jobs"] != self.jobs:
+            return lines
         for name, earlier in reference["figures"].items():
             value = self.measured.values.get(name)
-            if value is None or name not in FIGURES or not (same_scale or name.startswith("micro.")):
+            if value is None or name not in FIGURES:
                 continue
             bound = regressed(name, value, earlier["value"])
             if bound is not None:

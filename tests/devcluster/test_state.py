@@ -87,7 +87,8 @@ def test_purging_deletes_what_is_ours_only_and_nothing_of_a_running_cluster(stat
             state.purge()
         assert state.token.exists()
         (state.kubelet / "pods").mkdir(parents=True)
-        (state.path / "manager.log.1").write_text("old")
+        for name in ("manager.log.1", "history.sqlite-wal"):
+            (state.path / name).write_text("old")
     (state.path / "tokens-of-mine.txt").write_text("keep")
     (state.path / "notes").mkdir()
     state.purge()

@@ -26,7 +26,7 @@ SHELL = {"CUDA_VISIBLE_DEVICES": "5,1,0,2"}
 async def home(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
     """A directory with a cluster of six GPUs, of which the shell lets it have four."""
     home = tmp_path_factory.mktemp("gpus")
-    up = await trainmaster(*UP, "6", cwd=home, **SHELL)
+    up = await trainmaster(*UP, "6", cwd=home, TMPDIR=str(home), **SHELL)
     assert (up.code, up.err) == (0, "")
     yield home
     assert (await trainmaster("cluster", "down", cwd=home)).code == 0
@@ -97,7 +97,7 @@ async def test_a_restart_hands_all_of_them_out_again(home: Path) -> None:
         await client.create(PODS, pod("before", 4), namespace="default")
         await runs(client, "before")
     assert (await trainmaster("cluster", "down", cwd=home)).code == 0
-    assert (await trainmaster(*UP, "6", cwd=home, CUDA_VISIBLE_DEVICES="3")).code == 0
+    assert (await trainmaster(*UP, "6", cwd=home, TMPDIR=str(home), CUDA_VISIBLE_DEVICES="3")).code == 0
     async with client_of(home / ".trainmaster" / "kubeconfig") as client:
         await until(client, "before", lambda found: found["status"]["phase"] == "Failed")
         await client.create(PODS, pod("after", 1), namespace="default")

@@ -118,10 +118,10 @@ class Node:
         return found[0]
 
     async def log(self, kubelet: Kubelet, *, name: str = "p", container: str = "c", **options: Any) -> str:
-        defaults: dict[str, Any] = dict.fromkeys(("tail_lines", "since_seconds", "since_time", "limit_bytes"))
+        defaults: dict[str, Any] = dict.fromkeys(("run", "tail_lines", "since_seconds", "since_time", "limit_bytes"))
         defaults |= dict.fromkeys(("follow", "previous", "timestamps"), False)
         pod = self.api.get(PODS, "default", name)
-        stream = await kubelet.logs.read(namespace="default", pod=pod, container=container, **{**defaults, **options})
+        stream = await kubelet.logs.read(pod=pod, container=container, **{**defaults, **options})
         return b"".join([block async for block in stream]).decode()
 
 

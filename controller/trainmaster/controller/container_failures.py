@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, NODE
+from trainmaster.runtime.api.constants import COMPLETION_INDEX_ANNOTATION, NODE, PET_NPROC_PER_NODE
 from trainmaster.runtime.jsontree import JsonObject
 
 JOBSET_LABEL: Final = "jobset.sigs.k8s.io/jobset-name"
@@ -46,6 +46,8 @@ it is stopped.
 
 _ATTEMPT: Final = re.compile(r"(?:^|; )attempt (\d{1,6})(?:, restart (\d{1,6}))?: [^()\n]{1,300} \(pod ", re.MULTILINE)
 """How conditions begin what they tell of an attempt (`diagnosis.conditions`); what programs say is further behind."""
+
+_TORCHRUN: Final = re.compile(r"torchrun|torch\.distributed\.(?:run|launch)")
 
 _CREATED: Final = (None, "", "ContainerCreating", "PodInitializing")
 OOM_KILLED: Final = "OOMKilled"
@@ -208,6 +210,27 @@ def rank_of(pod: JsonObject) -> int | None:
     labels = pod["metadata"].get("labels") or {}
     index = labels.get(COMPLETION_INDEX_ANNOTATION) or labels.get(JOB_INDEX_LABEL) or "0"
     return int(index) if labels.get(REPLICATED_JOB_LABEL) == NODE and index.isdecimal() else None
+
+
+def ranks_of(pod: JsonObject, node: int) -> range | None:
+    """Return the ranks that torchrun starts on a node, one for each process.
+
+    None where it counts processes itself, or where several are wanted and nothing tells that torchrun starts them.
+    """
+    containers = pod["spec"]["containers"]
+    variables = [each for container in containers for each in container.get("env") or ()]
+    processes = next((each.get("value") or "" for each in variables if each["name"] == PET_NPROC_PER_NODE), "1")
+    words = [word for each in containers for word in (*(each.get("command") or ()), *(each.get("args") or ()))]
+    if not processes.isdecimal() or (processes != "1" and not any(_TORCHRUN.search(word) for word in words)):
+        return None
+    return range(node * int(processes), (node + 1) * int(processes))
+
+
+def node_title(node: int, ranks: range | None) -> str:
+    """Name a node by its rank, or, where it has several, or nobody knows how many, as a node."""
+    if ranks is None:
+        return f"node {node}"
+    return f"rank {ranks.start}" if len(ranks) == 1 else f"node {node} (ranks {ranks.start}-{ranks[-1]})"
 
 
 def meaning_of(exit_code: int) -> str:

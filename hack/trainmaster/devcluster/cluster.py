@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import structlog
@@ -72,7 +73,7 @@ from trainmaster.devcluster.manager.webhooks import ManagerWebhooks, unregister_
 from trainmaster.devcluster.proxy import EndpointResolver, Proxier
 from trainmaster.devcluster.scheduler.scheduler import Scheduler
 from trainmaster.devcluster.settings import CONTROLLERS, GARBAGE_COLLECTION, KUBELET, MANAGER, PARTS, ClusterSettings
-from trainmaster.devcluster.state import AuditLogUnusable, ClusterRecord, NetworkingUnavailable, PartFailed
+from trainmaster.devcluster.state import AuditLogUnusable, ClusterRecord, NetworkingUnavailable, PartFailed, claim
 from trainmaster.runtime.version import __version__
 
 NODE_NAME = "trainmaster"
@@ -171,6 +172,8 @@ class Cluster:
         await create_system_namespaces(api)
         await ensure_bootstrap_policy(api)
         await add_system_priority_classes(api)
+        if KUBELET in settings.parts:
+            self._claim_machine()
         controllers = self._controllers(api, certificates)
         networking = await self._networking()
         kubelet, resolver, port = await self._serve(
@@ -271,6 +274,18 @@ class Cluster:
         register_plugins(api)
         return api
 
+    def _claim_machine(self) -> None:
+        """Note which other clusters run on this machine: each of them counts all its CPUs and memory as its own."""
+        others: list[str] = []
+        while isinstance(claimed := claim(f"cluster-{len(others)}", self._state.path), Path):
+            others.append(str(claimed))
+        self._stack.callback(os.close, claimed)
+        if others:
+            self._notes.append(
+                f"another embedded cluster runs on this machine ({', '.join(others)}): each counts all CPUs and all "
+                "memory as its own, so that jobs of both may slow each other down; a GPU is given to one pod at a time"
+            )
+
     def _open_audit_log(self) -> AuditLog | None:
         path = self._settings.audit_log
         if path is None:
@@ -327,7 +342,11 @@ class Cluster:
                 authorizer=RbacAuthorizer(api) if settings.rbac else None,
                 audit=audit,
                 middlewares=self._middlewares,
-                routes=[*self._routes, *(manager_routes(self.health, api) if MANAGER in settings.parts else ())],
+                routes=[
+                    *self._routes,
+                    *(manager_routes(self.health, api) if MANAGER in settings.parts else ()),
+                    *(kubelet.routes if KUBELET in settings.parts else ()),
+                ],
                 pre_shutdown_hooks=self._pre_shutdown_hooks,
             )
             return kubelet, resolver, await self._http.start(HOST, port)
@@ -372,6 +391,7 @@ class Cluster:
             log=self._state.manager_log,
             configuration=self._settings.manager_config,
             merged_configuration=self._state.manager_config,
+            history=self._state.history,
             webhooks=webhooks,
             health=self.health,
         )

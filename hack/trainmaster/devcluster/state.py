@@ -17,9 +17,10 @@ import os
 import secrets
 import shlex
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
 
@@ -108,6 +109,7 @@ class StateDirectory:
         self.log = self.path / "cluster.log"
         self.manager_log = self.path / "manager.log"
         self.manager_config = self.path / "manager.yaml"
+        self.history = self.path / "history.sqlite"
 
     def prepare(self) -> None:
         """Make the directory ready for a cluster."""
@@ -252,8 +254,30 @@ class StateDirectory:
 
     def _is_ours(self, entry: Path) -> bool:
         own = [path.name for attribute, path in vars(self).items() if attribute != "path"]
-        # With a suffix: rotated logs, the journal's lock, and drafts of files that are being replaced.
-        return any(f"{entry.name.lstrip('.')}.".startswith(f"{name.lstrip('.')}.") for name in own)
+        # With a suffix: rotated logs, the journal's lock, SQLite's, and drafts of files that are being replaced.
+        return any(f"{entry.name.lstrip('.').replace('-', '.')}.".startswith(f"{name.lstrip('.')}.") for name in own)
+
+
+def claim(what: str, holder: Path) -> int | Path:
+    """Claim something that the clusters of this machine have in common, until this process ends.
+
+    Returns:
+        The open file that has the claim, or the state directory of the cluster that has it already.
+    """
+    path = Path(tempfile.gettempdir()) / f"trainmaster-{what}.lock"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+    except PermissionError:  # the file of somebody else
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return Path(path.read_text(encoding="utf-8"))
+    with suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, os.fsencode(holder.absolute()))
+    return descriptor
 
 
 def default_directory() -> Path:

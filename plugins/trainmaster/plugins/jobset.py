@@ -44,7 +44,7 @@ _CONDITION_FIELDS = ("status", "reason", "message", "lastTransitionTime", "obser
 _JOB_COUNTS = ("ready", "succeeded", "failed", "active", "suspended")
 
 _LONGEST_LIMIT: Final = 6
-"""Digits of a number of pods that may fail, which fits into the field of a Job."""
+"""Digits of a number of restarts, which fits into the field of a JobSet."""
 
 _CACHE_SCHEME: Final = "cache://"
 _WORKSPACE: Final = "/workspace"
@@ -80,8 +80,10 @@ class JobSet:
         for pods in info.pod_sets:
             job_spec = pods.job_template["spec"]
             if backoff_limit is not None:
-                job_spec["backoffLimit"] = backoff_limit
-                pods.pod_spec["restartPolicy"] = "Never"  # a container that restarts in place has its log cut off
+                # One pod that fails ends its Job at once, and the JobSet starts all pods anew: those that lose their
+                # peer fail as well, and that is no failure of its own.
+                job_spec["backoffLimit"] = 0
+                pods.pod_spec["restartPolicy"] = "Never"
             if not info.works_through(pods):
                 job_spec["completions"] = pods.count
             job_spec["parallelism"] = pods.count
@@ -105,6 +107,9 @@ class JobSet:
         if info.annotations:
             metadata["annotations"] = info.annotations
         spec = {**info.template, "suspend": job.spec.suspend}
+        backoff_limit, policy = _backoff_limit(job), info.template.get("failurePolicy")
+        if backoff_limit or (backoff_limit is not None and policy):
+            spec["failurePolicy"] = {**(policy or {}), "maxRestarts": backoff_limit}
         jobset = {"apiVersion": JOBSET_API_VERSION, "kind": JOBSET_KIND, "metadata": metadata, "spec": spec}
         yield Desired(jobset, ApplyWhen.SUSPENDED)
 
@@ -128,7 +133,7 @@ class JobSet:
 
 
 def _backoff_limit(job: TrainJob) -> int | None:
-    """Return how many pods of a Job may fail, if the TrainJob says so."""
+    """Return how often the job may fail and be started anew, if the TrainJob says so."""
     said = job.metadata.annotations.get(BACKOFF_LIMIT_ANNOTATION, "")
     return int(said) if said.isdecimal() and said.isascii() and len(said) <= _LONGEST_LIMIT else None
 

@@ -13,8 +13,12 @@ import pytest
 from support.disk import full_disk
 
 from trainmaster.devcluster.apiserver.errors import StatusError
+from trainmaster.devcluster.apiserver.registry.builtin import builtin_registry
+from trainmaster.devcluster.apiserver.registry.generic import Api
+from trainmaster.devcluster.apiserver.storage import Store
 from trainmaster.devcluster.kubelet.container_logs import PodLogs, tail
-from trainmaster.devcluster.kubelet.directories import RootDirectory
+from trainmaster.devcluster.kubelet.directories import RootDirectory, drop_oldest_logs
+from trainmaster.devcluster.kubelet.former_pods import FormerPods
 from trainmaster.devcluster.kubelet.runtime.log_writer import LogFile
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -28,7 +32,8 @@ class Logs:
         state = RootDirectory(directory)
         self.files = state.pod("uid")
         self.running: set[str] = set()
-        self.source = PodLogs(state, is_active=self.running.__contains__, clock=lambda: NOW)
+        former = FormerPods(Api(Store(), builtin_registry()), state)
+        self.source = PodLogs(former, is_active=self.running.__contains__, clock=lambda: NOW)
         self.status: JsonObject = {"name": "c", "state": {"running": {}}}
         self.containers = [{"name": "c"}]
 
@@ -45,9 +50,9 @@ class Logs:
             "spec": {"containers": self.containers, "initContainers": [{"name": "init"}]},
             "status": {"containerStatuses": [self.status]},
         }
-        defaults: dict[str, Any] = dict.fromkeys(("tail_lines", "since_seconds", "since_time", "limit_bytes"))
+        defaults: dict[str, Any] = dict.fromkeys(("run", "tail_lines", "since_seconds", "since_time", "limit_bytes"))
         defaults |= dict.fromkeys(("follow", "previous", "timestamps"), False)
-        return await self.source.read(namespace="ns", pod=pod, container=container, **{**defaults, **options})
+        return await self.source.read(pod=pod, container=container, **{**defaults, **options})
 
     async def read(self, **options: Any) -> str:
         return b"".join([block async for block in await self.open(**options)]).decode()
@@ -172,7 +177,6 @@ async def test_the_newest_attempt_and_the_one_before(logs: Logs) -> None:
         ({}, 'container "c" in pod "p" is waiting to start: CreateContainerConfigError'),
         ({"previous": True}, 'previous terminated container "c" in pod "p" not found'),
         ({"container": "init"}, 'container "init" in pod "p" is waiting to start: ContainerCreating'),
-        ({"container": "x"}, "container x is not valid for pod p"),
     ],
 )
 async def test_errors_before_the_first_byte(logs: Logs, options: dict[str, Any], message: str) -> None:
@@ -180,14 +184,6 @@ async def test_errors_before_the_first_byte(logs: Logs, options: dict[str, Any],
     with pytest.raises(StatusError) as caught:
         await logs.open(**options)
     assert (caught.value.code, caught.value.message) == (400, message)
-
-
-async def test_a_container_has_to_be_named_where_there_are_several(logs: Logs) -> None:
-    logs.write(1)
-    assert await logs.read(container="") == "line 1\n"
-    logs.containers.append({"name": "d"})
-    with pytest.raises(StatusError, match=r"choose one of: \[c d\]"):
-        await logs.open(container="")
 
 
 async def test_a_full_disk_loses_output_and_no_line_that_follows(logs: Logs) -> None:
@@ -235,9 +231,11 @@ async def test_a_log_keeps_its_newest_part_within_its_limit(logs: Logs) -> None:
     limit = 20_000
     log = LogFile(str(path), limit=limit)
     fill(log, range(5000))
-    sizes = [file.stat().st_size for file in path.parent.iterdir()]
+    sizes = [file.stat().st_size for file in path.parent.glob("0.log*") if file.suffix != ".dropped"]
     assert len(sizes) == 2
     assert sum(sizes) <= limit
+    written = len("2026-11-20T12:00:00.000000000Z F line 000000\n") * 5000
+    assert logs.files.dropped_bytes() == {"c": {"0": written - sum(sizes)}}
     lines = (await logs.read()).splitlines()
     assert limit // 2 < len(lines) * 44 <= limit
     assert lines == [f"line {number:06}" for number in range(5000 - len(lines), 5000)]
@@ -264,15 +262,18 @@ async def test_following_a_log_that_is_set_aside_misses_nothing(logs: Logs) -> N
     log.finish()
 
 
-async def test_only_the_last_attempt_before_the_present_one_is_kept(logs: Logs) -> None:
-    for attempt in range(3):
+async def test_any_run_can_be_read_until_the_logs_take_too_much(logs: Logs) -> None:
+    for attempt in range(4):
         path = logs.write(attempt, attempt=attempt)
-        path.with_name(f"{attempt}.log.1").touch()
-    logs.files.drop_logs("c", before=1)
-    assert [attempt for attempt, _ in logs.files.logs("c")] == [1, 2]
-    assert sorted(file.name for file in path.parent.iterdir()) == ["1.log", "1.log.1", "2.log", "2.log.1"]
-    logs.status |= ended(1)
-    assert await logs.read(previous=True) == "line 1\n"
+        path.with_name(f"{attempt}.log.1").write_text("2026-11-20T12:00:00.000000000Z F before\n")
+        os.utime(path, (attempt, attempt))
+    logs.status |= ended(2)
+    assert await logs.read(run=0) == "before\nline 0\n"
+    drop_oldest_logs(path.parent, limit=sum(each.stat().st_size for each in path.parent.glob("[23].*")))
+    assert sorted(each.name for each in path.parent.iterdir()) == ["2.log", "2.log.1", "3.log", "3.log.1"]
+    assert await logs.read(previous=True) == "before\nline 2\n"
+    with pytest.raises(StatusError, match='run 0 of container "c" in pod "p" has no log any more'):
+        await logs.open(run=0)
 
 
 async def test_the_previous_log_since_a_time(logs: Logs) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -148,8 +150,27 @@ def gpu_container(count: str | int) -> JsonObject:
     return {"name": "c", "resources": {"limits": {"nvidia.com/gpu": count}}}
 
 
-def manager(*ids: str, total: int | None = None, order: str = "PCI_BUS_ID") -> DeviceManager:
-    return DeviceManager(Gpus(ids=ids, total=len(ids) if total is None else total, order=order))
+@pytest.fixture(autouse=True)
+def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters that other tests run meanwhile have other GPUs."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+def manager(*ids: str, total: int | None = None, order: str = "PCI_BUS_ID", cluster: str = "mine") -> DeviceManager:
+    return DeviceManager(Gpus(ids=ids, total=len(ids) if total is None else total, order=order), cluster=Path(cluster))
+
+
+def test_no_two_clusters_of_a_machine_give_the_same_gpu_away() -> None:
+    mine, theirs = manager("0", "1"), manager("0", "1", cluster="theirs")
+    assert mine.allocate("a", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "0"
+    taken = "1 are free until others have ended; GPU 0 has been given to a pod of another cluster, that in "
+    with pytest.raises(CreateContainerError, match=re.escape(taken + str(Path("mine").absolute()))):
+        theirs.allocate("b", gpu_container(2))
+    assert theirs.allocate("b", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "1"
+    mine.release("a")
+    assert theirs.allocate("c", gpu_container(1))["CUDA_VISIBLE_DEVICES"] == "0"
+    theirs.release("b")
+    theirs.release("c")
 
 
 def test_no_two_containers_share_a_gpu() -> None:

@@ -27,6 +27,7 @@ from trainmaster.devcluster.state import StateDirectory
 SNIPPET = re.findall(
     r"```python\n(.*?)```", (Path(__file__).parents[3] / "docs" / "status-server.md").read_text(), re.DOTALL
 )[0]
+HISTORY = Path("/state/history.sqlite")
 PORTS = ManagerPorts(health=1001, metrics=1002, status_server=1003)
 
 
@@ -38,7 +39,7 @@ def webhooks(tmp_path_factory: pytest.TempPathFactory) -> ManagerWebhooks:
 def merged(directory: Path, webhooks: ManagerWebhooks, **given: Any) -> ManagerConfiguration:
     file = directory / "given.yaml"
     file.write_text(yaml.safe_dump(given))
-    configuration = merge_configuration(file, webhooks, PORTS)
+    configuration = merge_configuration(file, webhooks, PORTS, history=HISTORY)
     assert configuration is not None
     return configuration
 
@@ -86,6 +87,16 @@ def test_trainers_are_told_where_the_status_server_is(
     assert options == ({} if server is None else {"trainjobstatus": {"server": server}})
 
 
+@pytest.mark.parametrize(
+    ("given", "file"),
+    [({"enabled": True}, str(HISTORY)), (None, str(HISTORY)), ({"enabled": True, "file": "/mine"}, "/mine")],
+)
+def test_the_history_is_in_the_state_directory_unless_it_is_wanted_elsewhere(
+    tmp_path: Path, webhooks: ManagerWebhooks, given: Any, file: str
+) -> None:
+    assert merged(tmp_path, webhooks, history=given).content["history"] == {**(given or {}), "file": file}
+
+
 def test_what_the_user_says_of_the_status_server_counts(tmp_path: Path, webhooks: ManagerWebhooks) -> None:
     own = {"options": {"trainjobstatus": {"server": "https://elsewhere"}, "acme": {"a": 1}}, "disabled": ["jax"]}
     given = {"featureGates": {"TrainJobStatus": True}, "plugins": own}
@@ -101,7 +112,7 @@ def test_what_cannot_be_merged_is_left_to_the_manager(
     file = tmp_path / "given.yaml"
     if content is not None:
         file.write_bytes(content)
-    assert merge_configuration(file, webhooks, PORTS) is None
+    assert merge_configuration(file, webhooks, PORTS, history=HISTORY) is None
 
 
 def test_metrics_stay_where_they_were_if_the_port_is_free(tmp_path: Path) -> None:

@@ -129,7 +129,9 @@ async def test_webhooks_of_jobs_are_registered_where_they_are_answered(
         if stack.cluster is None:
             pytest.skip("registers webhooks of its own")
         webhooks = ManagerWebhooks(tmp_path / "certificates", stack.cluster.services)
-        configuration = merge_configuration(file, webhooks, ManagerPorts.choose(tmp_path / "none"))
+        configuration = merge_configuration(
+            file, webhooks, ManagerPorts.choose(tmp_path / "none"), history=tmp_path / "h"
+        )
         assert configuration is not None
         await webhooks.register(stack.cluster.api, jobs=configuration.served_jobs)
         assert len(stack.cluster.api.get(VALIDATING_WEBHOOKS, None, "validator.trainer.kubeflow.org")["webhooks"]) == 3

@@ -42,7 +42,7 @@ async def find_cluster(kubeconfig: str | None, *, report: Callable[[str], None])
     report(
         "no cluster was named and none is running here: starting an embedded one (`trainmaster cluster down` stops it)"
     )
-    await _start()
+    await _start(report)
     return await load_config(kubeconfig=_embedded())
 
 
@@ -106,11 +106,11 @@ class Interrupted(Exception):
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-async def _start() -> None:
+async def _start(report: Callable[[str], None]) -> None:
     # Two that begin at once get one cluster: whoever comes second waits for it.
     command = (sys.executable, "-P", "-m", "trainmaster.controller.cli", "cluster", "up", "--detach", "--if-needed")
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL
+        *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE
     )
     loop = asyncio.get_running_loop()
     received: list[int] = []
@@ -124,13 +124,16 @@ async def _start() -> None:
     for number in _SIGNALS:
         loop.add_signal_handler(number, interrupt, number)
     try:
-        code = await process.wait()
+        told, _ = await process.communicate()
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
     if received:
         raise Interrupted(received[0])
-    if code != 0:
+    for line in told.decode().splitlines():
+        if line.startswith("Note: "):
+            report(line)
+    if process.returncode != 0:
         raise ConfigurationError(
             "the embedded cluster did not start, see above; name another cluster with --kubeconfig"
         )

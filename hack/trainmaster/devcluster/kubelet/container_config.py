@@ -20,7 +20,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from trainmaster.devcluster.kubelet.container import PodRejectedError
-from trainmaster.devcluster.kubelet.directories import PodFiles, rotated
+from trainmaster.devcluster.kubelet.directories import PodFiles, drop_oldest_logs, remove_log
 from trainmaster.devcluster.kubelet.environment import (
     Lookup,
     PodInfo,
@@ -159,9 +159,8 @@ def generate_container_config(
         name: value if told.get(name) else rewriter.variable(name, value) for name, value in variables.items()
     }
     log = files.log(name, attempt)
-    files.drop_logs(name, before=attempt - 1)
-    log.unlink(missing_ok=True)  # left by an attempt that a crash of the server kept from being recorded
-    rotated(log).unlink(missing_ok=True)
+    remove_log(log)  # left by an attempt that a crash of the server kept from being recorded
+    drop_oldest_logs(log.parent)
     files.termination_message(name).write_bytes(b"")
     log.touch(mode=0o600)  # here a full disk is waited for; the process that writes it could only give up
     return ContainerConfig(

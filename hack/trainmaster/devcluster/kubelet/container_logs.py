@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import IO
 
 from trainmaster.devcluster.apiserver import errors
-from trainmaster.devcluster.kubelet.directories import PodFiles, RootDirectory, rotated
+from trainmaster.devcluster.kubelet.directories import PodFiles, rotated
+from trainmaster.devcluster.kubelet.former_pods import FormerPods
 from trainmaster.devcluster.kubelet.pod_status import container_identity
 from trainmaster.runtime.jsontree import JsonObject
 
@@ -45,19 +46,23 @@ class LogView:
 class PodLogs:
     """The logs of all pods of this node: the kubelet's part as a `LogSource`."""
 
-    def __init__(self, root: RootDirectory, *, is_active: Callable[[str], bool], clock: Callable[[], datetime]) -> None:
-        self._root = root
+    def __init__(self, pods: FormerPods, *, is_active: Callable[[str], bool], clock: Callable[[], datetime]) -> None:
+        self._pods = pods
         self._is_active = is_active
         self._clock = clock
+
+    def find_deleted(self, namespace: str, name: str, uid: str) -> JsonObject | None:
+        """Find a deleted pod whose logs are kept."""
+        return self._pods.find(namespace, name, uid)
 
     async def read(
         self,
         *,
-        namespace: str,  # noqa: ARG002 - part of the LogSource protocol; the pod says it as well
         pod: JsonObject,
         container: str,
         follow: bool,
         previous: bool,
+        run: int | None,
         tail_lines: int | None,
         since_seconds: int | None,
         since_time: datetime | None,
@@ -65,9 +70,8 @@ class PodLogs:
         limit_bytes: int | None,
     ) -> AsyncIterator[bytes]:
         """Open a container's log; raises StatusError when there is nothing to open."""
-        name = _chosen(pod, container)
         uid = pod["metadata"]["uid"]
-        attempt, path = _attempt(pod, name, self._root.pod(uid), previous=previous)
+        attempt, path = _attempt(pod, container, self._pods.files(uid), previous=previous, run=run)
         if since_seconds is not None:
             since_time = self._clock() - timedelta(seconds=since_seconds)
         view = LogView(
@@ -76,7 +80,7 @@ class PodLogs:
             timestamps=timestamps,
             limit_bytes=limit_bytes,
         )
-        identity = container_identity(uid, name, attempt)
+        identity = container_identity(uid, container, attempt)
         return _stream(path, view, running=(lambda: self._is_active(identity)) if follow else None)
 
 
@@ -226,26 +230,16 @@ def _stamp(moment: datetime) -> bytes:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
 
 
-def _chosen(pod: JsonObject, container: str) -> str:
-    name, spec = pod["metadata"]["name"], pod["spec"]
-    mains = [entry["name"] for entry in spec["containers"]]
-    if not container:
-        if len(mains) == 1:
-            return str(mains[0])
-        raise errors.bad_request(
-            f"a container name must be specified for pod {name}, choose one of: [{' '.join(mains)}]"
-        )
-    if container not in {*mains, *(entry["name"] for entry in spec.get("initContainers") or ())}:
-        raise errors.bad_request(f"container {container} is not valid for pod {name}")
-    return container
-
-
-def _attempt(pod: JsonObject, container: str, files: PodFiles, *, previous: bool) -> tuple[int, Path]:
-    """Choose the log file: that of the newest attempt, or of the one that the status names as the last state."""
+def _attempt(pod: JsonObject, container: str, files: PodFiles, *, previous: bool, run: int | None) -> tuple[int, Path]:
+    """Choose the log file: of a run, of the newest one, or of the one that the status names as the last state."""
     name = pod["metadata"]["name"]
     status = _status(pod, container)
     waiting = (status.get("state") or {}).get("waiting")
     logs = files.logs(container)
+    if run is not None:
+        if run not in dict(logs):
+            raise errors.bad_request(f'run {run} of container "{container}" in pod "{name}" has no log any more')
+        return run, dict(logs)[run]
     if previous:
         last = (status.get("lastState") or {}).get("terminated") or {}
         number = str(last.get("containerID") or "").rpartition("/")[2]

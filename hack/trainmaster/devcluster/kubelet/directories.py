@@ -11,7 +11,9 @@
   pods/<uid>/<container>/       home, work, root (working directories that no volume covers), termination-log, view
                                 (empty: where the container's own root is put together), python-<attempt> (see
                                 `virtual_environment`)
-  pods/<uid>/logs/<container>/  one log file per attempt: 0.log, 1.log, ..., and 0.log.1 with what came before 0.log
+  pods/<uid>/logs/<container>/  one log file per attempt: 0.log, 1.log, ..., 0.log.1 with what came before 0.log, and
+                                0.log.dropped with the number of bytes that came before both
+  former/                       logs of deleted pods, see `former_pods`
 /tmp/trainmaster-<hash>/<uid>   TMPDIR of pods: a short path, since names of Unix sockets have to fit into 104 bytes
 
 Anybody can write to /tmp. What is there under that name and is not a directory of our own is left alone, and another
@@ -34,9 +36,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainmaster.devcluster.kubelet.runtime import name_lookup
-from trainmaster.devcluster.kubelet.runtime.log_writer import ROTATED
+from trainmaster.devcluster.kubelet.runtime.log_writer import DROPPED, ROTATED
 
 _log = logging.getLogger(__name__)
+
+KEPT_LOGS = 512 * 2**20
+"""Bytes of the logs of all attempts of a container, and of those of all deleted pods of a job."""
 
 _PROGRAMS = "bin"
 _PYTHON = "python"
@@ -89,12 +94,12 @@ class PodFiles:
         """The file with the termination message of a container."""
         return self.container(container) / "termination-log"
 
-    def drop_logs(self, container: str, *, before: int) -> None:
-        """Remove the logs of attempts that came before one."""
-        for attempt, path in self.logs(container):
-            if attempt < before:
-                path.unlink(missing_ok=True)
-                rotated(path).unlink(missing_ok=True)
+    def dropped_bytes(self) -> dict[str, dict[str, int]]:
+        """How many bytes the beginning of each log lacks, by container and attempt."""
+        with contextlib.suppress(FileNotFoundError):
+            names = [path.name for path in (self.root / "logs").iterdir()]
+            return {name: {str(attempt): _dropped(path) for attempt, path in self.logs(name)} for name in names}
+        return {}
 
     def logs(self, container: str) -> list[tuple[int, Path]]:
         """The log files that exist, by attempt."""
@@ -109,6 +114,34 @@ def rotated(log: Path) -> Path:
     return log.with_name(log.name + ROTATED)
 
 
+def remove_log(log: Path) -> None:
+    """Remove a log and what belongs to it."""
+    for path in (log, rotated(log), log.with_name(log.name + DROPPED)):
+        path.unlink(missing_ok=True)
+
+
+def drop_oldest_logs(directory: Path, *, limit: int = KEPT_LOGS) -> None:
+    """Remove logs below a directory, those that ended first, until the others take no more than so many bytes."""
+    found = []
+    for log in directory.rglob("*.log"):
+        with contextlib.suppress(FileNotFoundError):  # removed at this moment
+            size = log.stat().st_size + (rotated(log).stat().st_size if rotated(log).exists() else 0)
+            found.append((log.stat().st_mtime_ns, size, log))
+    total = sum(size for _, size, _ in found)
+    for _, size, log in sorted(found):
+        if total <= limit:
+            return
+        total -= size
+        remove_log(log)
+
+
+def _dropped(log: Path) -> int:
+    try:
+        return int(log.with_name(log.name + DROPPED).read_bytes() or 0)
+    except FileNotFoundError:
+        return 0
+
+
 class RootDirectory:
     """The root directory of the kubelet, with a private directory for temporary files of pods beside it."""
 
@@ -116,6 +149,7 @@ class RootDirectory:
         self.root = root
         self._pods = root / "pods"
         self.claims = root / "claims"
+        self.former = root / "former"
         self.hosts = root / "hosts"
         self.ports = root / "ports.json"
         self.python = root / _PYTHON
@@ -124,7 +158,7 @@ class RootDirectory:
 
     def prepare(self) -> None:
         """Create what is missing and make sure that nobody else can look inside."""
-        for directory in (self.root, self._pods, self.claims, self.hosts):
+        for directory in (self.root, self._pods, self.former, self.claims, self.hosts):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.root.chmod(0o700)
         self._provide_programs()
@@ -163,6 +197,10 @@ class RootDirectory:
         files = self.pod(uid)
         shutil.rmtree(files.root, onerror=_make_writable_and_retry)
         shutil.rmtree(files.tmp, onerror=_make_writable_and_retry)
+
+    def remove_former(self, directory: Path) -> None:
+        """Remove what is kept of the deleted pods of a job."""
+        shutil.rmtree(directory, onerror=_make_writable_and_retry)
 
     def remove_all_but(self, uids: Iterable[str]) -> None:
         """Remove what pods left that were deleted while nobody watched."""

@@ -10,7 +10,7 @@ which container holds which.
 - MIG and MPS are unknown here: parts of GPUs are nothing that the node offers.
 - No two containers share one. The scheduler binds no more pods than there are GPUs for, but it knows nothing of
   processes: those of a pod that was deleted at once, without a grace period, end a moment later than it. Who gets their
-  GPUs waits for that.
+  GPUs waits for that, and for pods of other clusters on this machine that have the same GPU.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from trainmaster.devcluster.kubelet.container import CreateContainerError, PodRejectedError
+from trainmaster.devcluster.state import claim
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
 
@@ -165,11 +166,13 @@ def _provide_memory_device(devices: Path) -> None:
 
 
 class DeviceManager:
-    """Which container holds which GPUs."""
+    """Which container holds which GPUs, in the cluster of a state directory."""
 
-    def __init__(self, gpus: Gpus) -> None:
+    def __init__(self, gpus: Gpus, *, cluster: Path) -> None:
         self._gpus = gpus
-        self._holders: dict[str, str] = {}
+        self._cluster = cluster
+        self._holders: dict[str, tuple[str, int]] = {}
+        """By GPU: the container, and the open file by which no other cluster gives it away."""
 
     def allocate(self, identity: str, container: JsonObject) -> dict[str, str]:
         """Allocate the GPUs that a container asks for; gives the variables that name them. Without any it sees none.
@@ -179,19 +182,30 @@ class DeviceManager:
             PodRejectedError: There are not so many.
         """
         wanted = _requested(container)
-        free = [gpu for gpu in self._gpus.ids if gpu not in self._holders]
         asks = f"container {container['name']!r} asks for {wanted} {GPU_RESOURCE}"
         if wanted > len(self._gpus.ids):
             raise PodRejectedError("UnexpectedAdmissionError", f"{asks}, and this node has {len(self._gpus.ids)}")
-        if wanted > len(free):
-            raise CreateContainerError(
-                "CreateContainerError", f"{asks}, and {len(free)} are free until others have ended"
-            )
         if not self._gpus.total:
             return {}
-        chosen = free[:wanted]
-        for gpu in chosen:
-            self._holders[gpu] = identity
+        chosen: dict[str, int] = {}
+        elsewhere = ""
+        for gpu in self._gpus.ids:
+            if len(chosen) == wanted:
+                break
+            if gpu in self._holders:
+                continue
+            claimed = claim(f"{'fake-' if self._gpus.fake else ''}gpu-{gpu}", self._cluster)
+            if isinstance(claimed, int):
+                chosen[gpu] = claimed
+            else:
+                elsewhere += f"; GPU {gpu} has been given to a pod of another cluster, that in {claimed}"
+        if len(chosen) < wanted:
+            for claimed in chosen.values():
+                os.close(claimed)
+            raise CreateContainerError(
+                "CreateContainerError", f"{asks}, and {len(chosen)} are free until others have ended{elsewhere}"
+            )
+        self._holders |= {gpu: (identity, claimed) for gpu, claimed in chosen.items()}
         listed = ",".join(chosen)
         return {
             "CUDA_DEVICE_ORDER": self._gpus.order,
@@ -201,7 +215,8 @@ class DeviceManager:
 
     def release(self, identity: str) -> None:
         """Take back what a container held."""
-        self._holders = {gpu: holder for gpu, holder in self._holders.items() if holder != identity}
+        for gpu in [gpu for gpu, (holder, _) in self._holders.items() if holder == identity]:
+            os.close(self._holders.pop(gpu)[1])
 
 
 def _requested(container: JsonObject) -> int:

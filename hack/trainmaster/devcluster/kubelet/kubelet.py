@@ -27,6 +27,7 @@ from trainmaster.devcluster.events import EventBroadcaster
 from trainmaster.devcluster.kubelet.container_logs import PodLogs
 from trainmaster.devcluster.kubelet.directories import RootDirectory
 from trainmaster.devcluster.kubelet.execution import ContainerExecution
+from trainmaster.devcluster.kubelet.former_pods import FormerPods
 from trainmaster.devcluster.kubelet.gpus import DeviceManager, find_gpus
 from trainmaster.devcluster.kubelet.network.addresses import PortTable, job_key
 from trainmaster.devcluster.kubelet.network.hosts import HostsTable
@@ -83,7 +84,7 @@ class Kubelet:
             hosts=HostsTable(self._root.hosts, lookup=self._lookup),
             ports=PortTable(self._root.ports),
             events=self._events,
-            devices=DeviceManager(self.gpus),
+            devices=DeviceManager(self.gpus, cluster=root_dir.parent),
             python=BaseEnvironment.of_this_process(self._root.python),
             cluster=str(root_dir.absolute()),
             capacity=capacity,
@@ -95,7 +96,9 @@ class Kubelet:
         self._workers: dict[str, PodWorker] = {}
         self._jobs: dict[str, str] = {}
         """The job of each pod on this node, by uid."""
-        self.logs = PodLogs(self._root, is_active=self._supervisor.is_active, clock=clock)
+        self._former = FormerPods(api, self._root)
+        self.logs = PodLogs(self._former, is_active=self._supervisor.is_active, clock=clock)
+        self.routes = self._former.routes()
 
     @property
     def cluster(self) -> str:
@@ -182,9 +185,11 @@ class Kubelet:
             return
         uid = pod["metadata"]["uid"]
         if event.type == "DELETED":
+            self._former.observe(pod)
             self._forget(uid, tasks)
             return
         self._jobs[uid] = job_key(pod)
+        self._former.observe(pod)
         if worker := self._workers.get(uid):
             worker.update(pod)
         elif _has_work(pod):
@@ -204,7 +209,7 @@ class Kubelet:
             await _remove(self._root.pod(worker.uid).drop_virtual_environments)
         del self._workers[worker.uid]  # not before: who finds none removes the directory, which one thread does
         if worker.uid not in self._jobs:
-            await _remove(self._root.remove_pod, worker.uid)
+            await _remove(self._former.remover(worker.uid))
 
     def _forget(self, uid: str, tasks: asyncio.TaskGroup) -> None:
         """The pod is gone: end what runs, then remove what it left."""
@@ -214,7 +219,7 @@ class Kubelet:
         if worker := self._workers.get(uid):
             worker.removed()
         else:
-            tasks.create_task(_remove(self._root.remove_pod, uid))
+            tasks.create_task(_remove(self._former.remover(uid)))
 
     def _keep_jobs(self) -> None:
         """Forget the ports and hosts files of jobs that have no pod here any more."""
@@ -263,6 +268,7 @@ class Kubelet:
         """Register the node, and again if somebody deletes it."""
         while True:
             done = await self._sync_node()
+            self._former.remove_orphans()
             await asyncio.sleep(_HEARTBEAT_INTERVAL if done else _RETRY_DELAY)
 
     async def _sync_node(self) -> bool:
@@ -314,9 +320,9 @@ def _has_work(pod: JsonObject) -> bool:
     return (pod.get("status") or {}).get("phase") not in FINAL_PHASES
 
 
-async def _remove(remove: Callable[..., None], *arguments: object) -> None:
+async def _remove(remove: Callable[[], None]) -> None:
     """Remove files of a pod in a thread; what prevents it, such as a tree without end, must not stop the other pods."""
     try:
-        await asyncio.to_thread(remove, *arguments)
+        await asyncio.to_thread(remove)
     except Exception:
         _log.exception("cannot remove what a pod left")

@@ -4,6 +4,7 @@
   usual ones. Probes cannot be switched off, only moved: by them the cluster knows whether its manager is ready.
 - Metrics are served by HTTP, so that a browser shows them, and where they were served before, if that port is free.
 - Where the feature gate is on, trainers are told where they reach the status server.
+- The history of ended jobs, where it is on, is kept in the state directory.
 - The certificate is the cluster's, and so the manager makes none.
 - Webhooks that the user has served elsewhere, or with other certificates, are not the cluster's to register.
 """
@@ -22,7 +23,7 @@ from trainmaster.runtime.yamltext import YamlError, load_yaml
 _OFF: Final = "0"
 _ADDRESS: Final = "healthProbeBindAddress"
 _ANY_HOST: Final = frozenset({"", "0.0.0.0", "[::]", "::"})  # noqa: S104 - where the user has it listen
-_SECTIONS: Final = ("webhook", "health", "metrics", "certManagement", "statusServer", "featureGates")
+_SECTIONS: Final = ("webhook", "health", "metrics", "certManagement", "statusServer", "history", "featureGates")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class ManagerConfiguration:
 
 
 def merge_configuration(
-    path: Path | None, webhooks: ManagerWebhooks, ports: ManagerPorts
+    path: Path | None, webhooks: ManagerWebhooks, ports: ManagerPorts, *, history: Path
 ) -> ManagerConfiguration | None:
     """Complete the user's configuration; None if it cannot be read, which the manager will report."""
     try:
@@ -87,6 +88,7 @@ def merge_configuration(
         "health": health,
         "metrics": metrics,
         "statusServer": status_server,
+        "history": {"file": str(history.absolute())} | sections["history"],
         "certManagement": {**sections["certManagement"], "enable": False},
     }
     if sections["featureGates"].get(_STATUS_GATE) is True:

@@ -112,6 +112,7 @@ class ManagerProcess:
         log: Path,
         configuration: Path | None,
         merged_configuration: Path,
+        history: Path,
         webhooks: ManagerWebhooks,
         health: ManagerHealth,
     ) -> None:
@@ -119,6 +120,7 @@ class ManagerProcess:
         self._log_path = log
         self._given = configuration
         self._merged_configuration = merged_configuration
+        self._history = history
         self._ports = ManagerPorts.choose(before=merged_configuration)
         self._merged: ManagerConfiguration | None = None
         self._webhooks = webhooks
@@ -146,7 +148,7 @@ class ManagerProcess:
         Raises:
             OSError: The file cannot be written.
         """
-        self._merged = merge_configuration(self._given, self._webhooks, self._ports)
+        self._merged = merge_configuration(self._given, self._webhooks, self._ports, history=self._history)
         if self._merged is not None:
             draft = self._merged_configuration.with_name(f"{self._merged_configuration.name}.new")
             draft.write_text(yaml.safe_dump(self._merged.content), encoding="utf-8")

@@ -62,8 +62,8 @@ MODEL_MOUNT_PATH: Final = "/workspace/model"
 
 # Restarts
 BACKOFF_LIMIT_ANNOTATION: Final = "trainmaster.dev/backoff-limit"
-"""Of a TrainJob: how many pods of each of its Jobs may fail before it fails, whatever its runtime says. Those that fail
-are replaced by others and not restarted, so that their logs stay."""
+"""Of a TrainJob: how often it is started anew before it fails, whatever its runtime says. The first pod that fails ends
+all pods of that attempt, as with torchrun, so that one failure counts once on any number of nodes."""
 
 # Ports and the downward API
 TRAINER_PORT: Final = 29500

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 
-from trainmaster.controller.cli.jobs.log_sources import LogSource, lines, log_source, members, merged, why_no_log
+from trainmaster.controller.cli.jobs.log_sources import (
+    KeptLogs,
+    LogOptions,
+    LogSource,
+    lines,
+    log_source,
+    members,
+    merged,
+    why_no_log,
+)
 from trainmaster.controller.cli.jobs.lookup import Job
 from trainmaster.controller.resources import TRAINJOBS
 from trainmaster.runtime.jsontree import JsonObject
@@ -17,7 +26,16 @@ JOB = Job(
 )
 
 
-def pod(name: str, *, part: str = "node", index: str = "0", created: str = "10", **status: object) -> JsonObject:
+def pod(
+    name: str,
+    *,
+    part: str = "node",
+    index: str = "0",
+    created: str = "10",
+    nproc: str = "1",
+    command: str = "python",
+    **status: object,
+) -> JsonObject:
     labels = {"jobset.sigs.k8s.io/replicatedjob-name": part, "batch.kubernetes.io/job-completion-index": index}
     return {
         "metadata": {
@@ -26,7 +44,12 @@ def pod(name: str, *, part: str = "node", index: str = "0", created: str = "10",
             "labels": labels,
             "creationTimestamp": f"2026-01-01T00:00:{created}Z",
         },
-        "spec": {"containers": [{"name": "sidecar"}, {"name": "node"}]},
+        "spec": {
+            "containers": [
+                {"name": "sidecar"},
+                {"name": "node", "command": [command], "env": [{"name": "PET_NPROC_PER_NODE", "value": nproc}]},
+            ]
+        },
         "status": status,
     }
 
@@ -52,6 +75,10 @@ def test_members_are_in_the_order_of_ranks_and_older_pods_behind_newer_ones() ->
     assert [member.name for member in found] == ["rank 0", "rank 2", "rank 10", "dataset-initializer"]
     assert [each["metadata"]["name"] for each in found[0].pods] == ["second", "first"]
     assert [member.leads for member in found] == [True, False, False, False]
+    # Torchrun starts several ranks on a node, if it runs there.
+    told = [("1", "python"), ("2", "torchrun"), ("auto", "torchrun"), ("500", "sh")]
+    found = [members(JOB, [pod("b", index="1", nproc=nproc, command=command)])[0] for nproc, command in told]
+    assert [member.name for member in found] == ["rank 1", "node 1 (ranks 2-3)", "node 1", "node 1"]
     # A launcher leads.
     found = members(JOB, [pod("rank"), pod("mpirun", part="launcher")])
     assert [(member.name, member.leads) for member in found] == [("rank 0", False), ("launcher", True)]
@@ -85,8 +112,22 @@ def test_the_run_before_may_be_that_of_a_pod_that_was_replaced() -> None:
         pod("new", created="09", containerStatuses=container(0, "running")),
     ]
     [member] = members(JOB, pods)
-    assert log_source(member) == LogSource("new", "uid-new", "node", 0, previous=False)
+    assert log_source(member) == LogSource("new", "uid-new", "node", 0, previous=False, attempt=1)
     assert log_source(member, previous=True) == LogSource("old", "uid-old", "node", 0, previous=False)
+
+
+def test_of_kept_logs_every_attempt_can_be_read_and_what_is_missing_is_known() -> None:
+    """The first pod is deleted: it was restarted twice, the log of its first run is gone, that of the second is cut."""
+    first = pod("old", created="07", containerStatuses=container(2, "running", "terminated"))
+    second = pod("new", created="09", containerStatuses=container(0, "waiting", **CREATING))
+    kept = KeptLogs([first], {"uid-old": {"node": {"1": 700, "2": 0}}, "uid-new": {"node": {"0": 0}}})
+    [member] = members(JOB, [second], kept)
+    runs = [(run.pod, run.run, run.attempt, run.dropped) for run in member.runs]
+    assert runs == [("old", 2, 2, 0), ("old", 1, 1, 700), ("old", 0, 0, None)]
+    assert log_source(member) == member.runs[0], "the new pod has printed nothing yet"
+    assert log_source(member, attempt=1) == member.runs[1]
+    assert log_source(member, attempt=3) is None
+    assert LogOptions().params(member.runs[1]) == {"container": "node", "uid": "uid-old", "run": "1"}
 
 
 def test_why_there_is_no_log() -> None:

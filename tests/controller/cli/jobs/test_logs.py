@@ -106,50 +106,66 @@ async def test_why_there_is_no_log_is_told(mine: Team) -> None:
     done = await mine.cli("logs", "wide")
     assert (done.code, done.out) == (1, "")
     told = done.err.splitlines()
-    assert re.fullmatch(r"rank 0: pod wide-node-0-0-\w+ has no log yet: it is not scheduled: .+", told[0])
+    assert re.fullmatch(r"node 0: pod wide-node-0-0-\w+ has no log yet: it is not scheduled: .+", told[0])
     assert told[1] == f"  what next: {mine.advised('logs', 'wide')} -f waits for it"
 
     done = await mine.cli("logs", "wide", "--previous", code=1)
-    assert re.fullmatch(r"rank 0: pod wide-node-0-0-\w+ has had no run before the current one\n", done.err)
+    assert re.fullmatch(r"node 0: pod wide-node-0-0-\w+ has had no run before the current one\n", done.err)
     done = await mine.cli("logs", "wide", "--previous", "-f", code=2)
 
 
-async def test_of_pods_that_are_gone_the_status_tells(mine: Team) -> None:
-    await mine.submit("failed", "echo oh no; exit 3")
-    await mine.condition("failed", "Failed")
-    await mine.client.delete(JOBSETS, mine.name, "failed")
-
-    async def gone() -> bool:
-        return not (await mine.client.list(PODS, mine.name))["items"]
-
-    await until(gone)
-    done = await mine.cli("logs", "failed")
-    assert (done.code, done.out) == (1, "")
-    told = done.err.splitlines()
-    assert (
-        told[0] == f"TrainJob {mine.name}/failed has ended (Failed), and its pods are deleted, and their logs with them"
-    )
-    assert told[1].startswith("  it says: ")
-
-
-async def test_of_a_rank_that_another_one_took_with_it_no_log_is_left(mine: Team) -> None:
-    await mine.submit("broken", "[ $JOB_COMPLETION_INDEX = 0 ] && exec sleep 1000; echo oh no; exit 3", nodes=2)
+async def test_logs_outlive_pods_until_the_job_is_deleted(mine: Team, tmp_path: Path) -> None:
+    """Of the rank that another one took with it, and of all ranks when their JobSet goes."""
+    script = f"echo here {RANK}; if [ {RANK} = 0 ]; then touch {tmp_path}/came; exec sleep 1000; fi; "
+    script += f"while ! [ -e {tmp_path}/came ]; do sleep 0.05; done; echo oh no; exit 3"
+    job = await mine.submit("broken", script, nodes=2)
     await mine.condition("broken", "Failed")
 
-    async def is_alone() -> bool:
-        return len(await mine.pods("broken")) == 1
+    async def left(count: int) -> bool:
+        return len((await mine.client.list(PODS, mine.name))["items"]) == count
 
-    await until(is_alone)
-    title = f"TrainJob {mine.name}/broken"
-    for words in ([], ["--rank", "0"]):
-        done = await mine.cli("logs", "broken", *words)
-        assert (done.code, done.out) == (2, "")
-        assert done.err == (
-            f"trainmaster: {title} has ended (Failed), and the pod of rank 0 is deleted, and its log with it; "
-            "there are: rank 1 (--all prints them all)\n"
-        )
-    done = await mine.cli("logs", "broken", "--rank", "2")
-    assert f"{title} has no rank 2 at the moment; there are: rank 1" in done.err
+    await until(lambda: left(1))
+    for words in ([], ["--rank", "0"], ["-f"]):
+        assert (await mine.cli("logs", "broken", *words, code=0)).out == "here 0\n"
+    await mine.client.delete(JOBSETS, mine.name, "broken")
+    await until(lambda: left(0))
+    lines = (await mine.cli("logs", "broken", "--all", code=0)).out.splitlines()
+    assert sorted(lines) == ["rank 0 | here 0", "rank 1 | here 1", "rank 1 | oh no"]
+    done = await mine.cli("logs", "broken", "--rank", "2", code=2)
+    assert "has no rank 2 at the moment; there are: rank 0, rank 1 (--all prints them all)" in done.err
+
+    path = f"/trainmaster.dev/logs/{job['metadata']['uid']}"
+    await mine.client.delete(TRAINJOBS, mine.name, "broken")
+
+    async def nothing_is_kept() -> bool:
+        _, _, body = await mine.client.raw("GET", path)
+        return body == b'{"pods":[],"logs":{}}'
+
+    await until(nothing_is_kept, timeout=90)
+
+
+async def test_every_attempt_has_its_log(mine: Team, tmp_path: Path) -> None:
+    """All nodes start anew when one fails, which counts once; each node has several ranks."""
+    came = f"-e {tmp_path}/0-$n -a -e {tmp_path}/1-$n"
+    script = (
+        f"# torchrun\nn=$(ls {tmp_path} | grep -c ^{RANK}-); echo attempt $n of {RANK}; touch {tmp_path}/{RANK}-$n; "
+    )
+    script += f"while ! [ {came} ]; do sleep 0.05; done; [ $n = 1 ]"
+    again = mine.manifest("again", script, nodes=2)
+    again["spec"]["trainer"]["numProcPerNode"] = 2
+    again["metadata"]["annotations"] = {"trainmaster.dev/backoff-limit": "1"}
+    await mine.client.create(TRAINJOBS, again)
+    await mine.condition("again", "Complete")
+    assert (await mine.cli("logs", "again", code=0)).out == "attempt 1 of 0\n"
+    for words in (["--attempt", "0"], ["--previous"]):
+        assert (await mine.cli("logs", "again", *words, code=0)).out == "attempt 0 of 0\n"
+    done = await mine.cli("logs", "again", "--rank", "3", "--attempt", "0", code=0)
+    assert done.out == "attempt 0 of 1\n"
+    assert done.err == "rank 3 runs on node 1, where ranks 2-3 print to this one log\n"
+    done = await mine.cli("logs", "again", "--attempt", "2", code=1)
+    assert done.err == "node 0 (ranks 0-1): no attempt 2 is known; there are logs of: 0, 1\n"
+    done = await mine.cli("logs", "again", "--rank", "4", code=2)
+    assert "has no rank 4 at the moment; there are: node 0 (ranks 0-1), node 1 (ranks 2-3)" in done.err
 
 
 async def test_jobs_of_the_older_api_have_logs_as_well(mine: Team, tmp_path: Path) -> None:

@@ -182,11 +182,11 @@ async def test_a_program_that_fails_fails_its_job_at_once_unless_it_may_be_tried
     done = await local.cli("run", "train.py", code=1)
     assert "ZeroDivisionError: division by zero" in done.err
     assert [path.read_text() for path in project.glob("ran-*")] == ["x"]
-    # A program may be tried again.
+    # A program may be tried again, on all nodes: those that end with the first one count with it.
     (project / "train.py").write_text(
         "import pathlib\np = pathlib.Path('tried')\nt = p.exists()\np.touch()\nassert t\n"
     )
-    done = await local.cli("run", "train.py", "--retries", "1", code=0)
+    await local.cli("run", "train.py", "--nodes", "2", "--retries", "1", code=0)
 
 
 async def test_on_another_cluster_the_files_come_along_and_go_with_the_job(remote: Team, project: Path) -> None:

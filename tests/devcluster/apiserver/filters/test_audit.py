@@ -324,6 +324,9 @@ class _Defective:
     def __init__(self, *, halfway: bool) -> None:
         self._halfway = halfway
 
+    def find_deleted(self, namespace: str, name: str, uid: str) -> None:
+        """It keeps none."""
+
     async def read(self, **_: Any) -> AsyncIterator[bytes]:
         if not self._halfway:
             raise RuntimeError("secret detail")

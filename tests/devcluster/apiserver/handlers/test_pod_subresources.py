@@ -20,6 +20,9 @@ class _Source:
     def __init__(self) -> None:
         self.asked: dict[str, Any] = {}
 
+    def find_deleted(self, namespace: str, name: str, uid: str) -> None:
+        """It keeps none."""
+
     async def read(self, **options: Any) -> AsyncIterator[bytes]:
         self.asked = options
         if options["previous"]:

@@ -141,35 +141,6 @@ def test_an_empty_file_is_not_an_empty_cluster(path: Path, content: bytes) -> No
     assert path.read_bytes() == content
 
 
-def test_a_journal_of_an_earlier_version_is_read_and_written_anew(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_bytes(
-        b'{"format":1,"revision":7}\n'
-        b'{"revision":3,"key":["","configmaps","default","a"],"object":{"metadata":{"name":"a","namespace":"default"}}}\n'
-        b'{"revision":8,"key":["","configmaps","default","b"],"object":{"metadata":{"name":"b","namespace":"default"}}}\n'
-        b'{"revision":9,"key":["","configmaps","default","b"]}\n'
-        b'{"revision":10,"key":["","conf'
-    )
-    journal = Journal(path)
-    store = Store(journal=journal)
-    assert store.revision == 9
-    assert [record.revision for record in store.list(CONFIGMAPS)] == [3]
-    assert journal.torn is not None
-    store.close()
-    assert b'"format":2' in path.read_bytes().splitlines()[0]
-
-
-def test_a_damaged_journal_of_an_earlier_version_can_be_repaired(path: Path) -> None:
-    path.parent.mkdir()
-    path.write_bytes(
-        b'{"format":1,"revision":7}\n{"revision":3,"key"\n'
-        b'{"revision":8,"key":["","configmaps","default","b"],"object":{"metadata":{"name":"b"}}}\n'
-    )
-    with pytest.raises(JournalError, match="line 2 is damaged"):
-        opened(path)
-    assert repair(path).objects == 1
-
-
 def written(path: Path) -> list[dict[str, Any]]:
     """Write a small journal whose lines are objects and later writes; returns the state after each of these."""
     store = Store(journal=Journal(path))
@@ -270,7 +241,7 @@ def test_a_newer_format_is_refused(path: Path) -> None:
     path.parent.mkdir()
     path.write_bytes(b'{"format":99,"revision":0}\n')
     journal = Journal(path)
-    with pytest.raises(JournalError, match="in format 99, and this version reads the formats 1 and 2") as caught:
+    with pytest.raises(JournalError, match="in format 99, and this version reads format 2") as caught:
         Store(journal=journal)
     assert not caught.value.repairable
     journal.close()

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-from trainmaster.controller.cli.jobs.log_sources import Member, log_container, members, selector, why_no_log
+from trainmaster.controller.cli.jobs.log_sources import Member, log_container, members, of_rank, selector, why_no_log
 from trainmaster.controller.cli.jobs.lookup import Job, find_job
 from trainmaster.controller.cli.jobs.options import (
     FAILURE,
@@ -145,9 +145,8 @@ async def _find(client: KubeClient, arguments: argparse.Namespace) -> tuple[Job,
 
 
 def _chosen(job: Job, found: Sequence[Member], rank: int | None) -> Member:
-    for member in found:
-        if member.leads if rank is None else member.rank == rank:
-            return member
+    for member in of_rank(found, rank):
+        return member
     wanted = "pod that leads" if rank is None else f"rank {rank}"
     there = f"; there are: {', '.join(each.name for each in found)}" if found else ""
     state = f" ({job.outcome})" if job.outcome else ""

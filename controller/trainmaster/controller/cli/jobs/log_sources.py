@@ -1,8 +1,8 @@
-"""Whose logs a job has: its pods as members (ranks, launchers, initializers), and which run of a container; and reading
+"""Whose logs a job has: its pods as members (nodes, launchers, initializers), and which run of a container; and reading
 these to their present ends, one as it is, several merged by the times of their lines.
 
 Of a member that was replaced, the newest pod counts. Of a container that waits for its next start, the log of the last
-run is what there is.
+run is what there is. An embedded cluster has the logs of deleted pods and of all runs as well.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import asyncio
 import heapq
 from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 from trainmaster.controller.cli.jobs.lookup import Job
@@ -19,7 +20,10 @@ from trainmaster.controller.container_failures import (
     REPLICATED_JOB_LABEL,
     container_statuses,
     last_run,
+    node_title,
     rank_of,
+    ranks_of,
+    restart_attempt,
 )
 from trainmaster.controller.kube.rest.client import KubeClient
 from trainmaster.controller.kube.rest.resources import PODS
@@ -33,32 +37,13 @@ from trainmaster.runtime.jobs.constants import (
     REPLICA_TYPE_LABEL,
     WORKER,
 )
+from trainmaster.runtime.jsontext import JsonError, load_json
 from trainmaster.runtime.jsontree import JsonObject
 
 _LAST: Final = 1 << 31
 
 _LINE_LIMIT: Final = 1 << 20
 """Longer ones are delivered in pieces."""
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One of the pods of a job, whichever object it is at the moment."""
-
-    name: str
-    """`rank 0`, `launcher`, `dataset-initializer`; `worker-1` of a job of `kubeflow.org/v1`."""
-
-    rank: int | None
-    leads: bool
-    """Whether it is the one whose log is that of the job: rank 0, or the launcher where there is one."""
-
-    pods: tuple[JsonObject, ...]
-    """The newest one first."""
-
-    @property
-    def pod(self) -> JsonObject:
-        """The current one."""
-        return self.pods[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +59,66 @@ class LogSource:
     previous: bool
     """Whether the current run is a later one."""
 
+    attempt: int = 0
+    """How often the member had been started before, in this pod or another."""
+
+    kept: bool = False
+    """Whether the cluster keeps the logs of all runs, also of deleted pods, and finds them by UID and run."""
+
+    dropped: int | None = 0
+    """How many bytes are missing at the beginning, as far as the cluster tells; None: there is no log any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One of the pods of a job, whichever object it is at the moment."""
+
+    name: str
+    """`rank 0`, `node 1 (ranks 4-7)`, `launcher`, `dataset-initializer`; `worker-1` of a job of `kubeflow.org/v1`."""
+
+    node: int | None
+    """The number of the node; None for what does not train."""
+
+    ranks: range | None
+    """The ranks on it; None if they are unknown, or there are none."""
+
+    leads: bool
+    """Whether it is the one whose log is that of the job: rank 0, or the launcher where there is one."""
+
+    pods: tuple[JsonObject, ...]
+    """The newest one first."""
+
+    runs: tuple[LogSource, ...]
+    """Those whose logs can be read, or could be once, the newest one first."""
+
+    @property
+    def pod(self) -> JsonObject:
+        """The current one."""
+        return self.pods[0]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptLogs:
+    """The logs of a job that an embedded cluster has, until the job is deleted."""
+
+    pods: list[JsonObject]
+    """Those that are deleted."""
+
+    dropped: Mapping[str, Mapping[str, Mapping[str, int]]]
+    """How many bytes a log lacks at its beginning: by UID of the pod, deleted or not, container, and run."""
+
+
+async def kept_logs(client: KubeClient, job: Job) -> KeptLogs | None:
+    """Return which logs an embedded cluster has of a job; None for other clusters."""
+    status, _, body = await client.raw("GET", f"/trainmaster.dev/logs/{job.uid}")
+    if status != HTTPStatus.OK:
+        return None
+    try:
+        found = load_json(body)
+        return KeptLogs(found["pods"], found["logs"])
+    except (JsonError, KeyError, TypeError):
+        return None  # something in between answers everything
+
 
 def selector(job: Job) -> str:
     """Return the label selector of the pods of a job."""
@@ -82,38 +127,53 @@ def selector(job: Job) -> str:
     return f"{JOB_NAME_LABEL}={job.name},{OPERATOR_NAME_LABEL}={job.kind.lower()}-controller"
 
 
-def members(job: Job, pods: Iterable[JsonObject]) -> list[Member]:
-    """Return the members of a job that have pods: ranks in their order, then the others by name."""
+def members(job: Job, pods: Iterable[JsonObject], kept: KeptLogs | None = None) -> list[Member]:
+    """Return the members of a job that have pods: nodes in their order, then the others by name."""
     created = job.object["metadata"]["creationTimestamp"]
+    present = {pod["metadata"]["uid"]: pod for pod in pods}
+    deleted = {pod["metadata"]["uid"]: pod for pod in (kept.pods if kept else ())}
     # Those of a namesake that was deleted before may still be there.
-    own = [pod for pod in pods if pod["metadata"]["creationTimestamp"] >= created]
+    own = [pod for pod in (deleted | present).values() if pod["metadata"]["creationTimestamp"] >= created]
     has_master = any(_role(pod) == MASTER_ROLE and _replica_type(pod) != WORKER.lower() for pod in own)
     found: dict[tuple[str, int | None], list[JsonObject]] = {}
     for pod in own:
         found.setdefault(_trainjob_member(pod) if job.is_trainjob else _v1_member(pod, has_master), []).append(pod)
     has_launcher = any(name == LAUNCHER for name, _ in found)
-    listed = [
-        Member(
-            name,
-            rank,
-            name == LAUNCHER if has_launcher else rank == 0,
-            tuple(sorted(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), reverse=True)),
-        )
-        for (name, rank), pods in found.items()
-    ]
-    return sorted(listed, key=lambda member: (_LAST if member.rank is None else member.rank, member.name))
+    listed = []
+    for (name, node), each in found.items():
+        newest_first = sorted(each, key=_age, reverse=True)
+        runs: list[LogSource] = []
+        first = restart_attempt(newest_first[-1])
+        for pod in reversed(newest_first):
+            later, count = _runs(pod, kept, first=first, is_deleted=pod["metadata"]["uid"] not in present)
+            runs, first = [*later, *runs], first + count
+        ranks = None if node is None else ranks_of(newest_first[0], node)
+        titled = node_title(node, ranks) if job.is_trainjob and node is not None else name
+        leads = name == LAUNCHER if has_launcher else node == 0
+        listed.append(Member(titled, node, ranks, leads, tuple(newest_first), tuple(runs)))
+    return sorted(listed, key=lambda member: (_LAST if member.node is None else member.node, member.name))
+
+
+def _age(pod: JsonObject) -> tuple[int, str]:
+    """Sort pods by when they were created, of which the time has no more than seconds."""
+    return restart_attempt(pod), str(pod["metadata"]["creationTimestamp"])
+
+
+def of_rank(found: Iterable[Member], rank: int | None) -> list[Member]:
+    """Return who runs a rank, or is the node of that number where ranks are unknown; None: who leads."""
+    if rank is None:
+        return [member for member in found if member.leads]
+    known = [member for member in found if member.ranks and rank in member.ranks]
+    return known or [member for member in found if member.ranks is None and member.node == rank]
 
 
 def _trainjob_member(pod: JsonObject) -> tuple[str, int | None]:
-    rank = rank_of(pod)
-    if rank is not None:
-        return f"rank {rank}", rank
     labels = pod["metadata"].get("labels") or {}
-    return str(labels.get(REPLICATED_JOB_LABEL) or pod["metadata"]["name"]), None
+    return str(labels.get(REPLICATED_JOB_LABEL) or pod["metadata"]["name"]), rank_of(pod)
 
 
 def _v1_member(pod: JsonObject, has_master: bool) -> tuple[str, int | None]:
-    """Name a pod of a job of `kubeflow.org/v1`; the master, if there is one, is the rank before the workers'."""
+    """Name a pod of a job of `kubeflow.org/v1`; the master, if there is one, is the node before the workers'."""
     labels = pod["metadata"].get("labels") or {}
     kind, index = _replica_type(pod), labels.get(REPLICA_INDEX_LABEL) or "0"
     name = kind if kind == LAUNCHER else f"{kind}-{index}"
@@ -130,31 +190,45 @@ def _replica_type(pod: JsonObject) -> str:
     return str((pod["metadata"].get("labels") or {}).get(REPLICA_TYPE_LABEL, "pod")).lower()
 
 
-def log_source(member: Member, *, previous: bool = False) -> LogSource | None:
-    """Return the run of the member's container to read; None if there is none yet, or if there was none before it."""
-    current = _runs(member.pod)
+def log_source(member: Member, *, previous: bool = False, attempt: int | None = None) -> LogSource | None:
+    """Return the run of the member's container to read; None if there is none yet, none before it, or no such attempt.
+
+    Of a pod that has not started yet, the run before is all that there is.
+    """
+    if attempt is not None:
+        return next((run for run in member.runs if run.attempt == attempt), None)
     if not previous:
-        return current[0] if current else None
-    older = [run for pod in member.pods[1:] for run in _runs(pod)]
-    later = [run for run in current if run.previous]
-    return next(iter([*later, *older]), None)
+        return member.runs[0] if member.runs and (member.runs[0].kept or _is_of(member.runs[0], member.pod)) else None
+    current = member.pod["metadata"]["uid"]
+    return next((run for run in member.runs if run.previous or run.pod_uid != current), None)
 
 
-def _runs(pod: JsonObject) -> list[LogSource]:
-    """Return the runs of the training container whose logs can be read, the newest first."""
-    container = log_container(pod)
-    for status in container_statuses(pod):
-        if status["name"] != container:
-            continue
-        uid, restarts = pod["metadata"]["uid"], int(status.get("restartCount") or 0)
-        state, last = status.get("state") or {}, status.get("lastState") or {}
-        runs = []
-        if "running" in state or "terminated" in state:
-            runs.append(LogSource(pod["metadata"]["name"], uid, container, restarts, previous=False))
-        if "terminated" in last:
-            runs.append(LogSource(pod["metadata"]["name"], uid, container, last_run(status), previous=True))
-        return runs
-    return []
+def _is_of(run: LogSource, pod: JsonObject) -> bool:
+    return run.pod_uid == str(pod["metadata"]["uid"])
+
+
+def _runs(pod: JsonObject, kept: KeptLogs | None, *, first: int, is_deleted: bool) -> tuple[list[LogSource], int]:
+    """Return the runs of the training container, the newest first, and how many there have been in this pod."""
+    name, uid, container = pod["metadata"]["name"], pod["metadata"]["uid"], log_container(pod)
+    status = next((each for each in container_statuses(pod) if each["name"] == container), {})
+    restarts, state = int(status.get("restartCount") or 0), status.get("state") or {}
+    current = restarts if "running" in state or "terminated" in state else None
+    told = {} if current is None else {current: 0}
+    if "terminated" in (status.get("lastState") or {}):
+        told[last_run(status)] = 0
+    count = max(told, default=-1) + 1
+    dropped: dict[int, int | None] = {**told}
+    if kept is not None:
+        logs = {int(run): size for run, size in kept.dropped.get(uid, {}).get(container, {}).items()}
+        if is_deleted:
+            count = max(count, max(logs, default=-1) + 1)
+            current = count - 1
+        dropped = {run: logs.get(run) for run in range(count)}
+    runs = [
+        LogSource(name, uid, container, run, run != current, first + run, kept is not None, dropped[run])
+        for run in sorted(dropped, reverse=True)
+    ]
+    return runs, count
 
 
 def log_container(pod: JsonObject) -> str:
@@ -202,7 +276,9 @@ class LogOptions:
         """Return the parameters of the request."""
         wanted = {
             "container": source.container,
-            "previous": "true" if source.previous else None,
+            "previous": "true" if source.previous and not source.kept else None,
+            "uid": source.pod_uid if source.kept else None,
+            "run": source.run if source.kept else None,
             "tailLines": self.tail,
             "sinceSeconds": self.since_seconds,
             "timestamps": "true" if self.timestamps else None,

@@ -1,7 +1,8 @@
 """`trainmaster logs`: what the containers of a job have printed.
 
 Without options it is the log of rank 0, or of the launcher where there is one, up to now. Where there is no log, the
-reason is told: pods that wait, or are gone, and how the job failed.
+reason is told: pods that wait, or are gone, and how the job failed. An embedded cluster keeps the logs of all attempts
+until the job is deleted; of a log that was too long for it, what is missing is told.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from typing import Any, Final
 
 from trainmaster.controller.cli.follow.pod_logs import FollowedPod, LogLines, PodLog
 from trainmaster.controller.cli.jobs.log_sources import (
+    KeptLogs,
     LogOptions,
     LogSource,
     Member,
+    kept_logs,
     lines,
     log_container,
     log_source,
     members,
     merged,
+    of_rank,
     read,
     selector,
     why_no_log,
@@ -65,7 +69,11 @@ def command(commands: Any) -> None:
     parser.add_argument(
         "-f", "--follow", action="store_true", help="go on until the job has ended; wait for pods that are pending"
     )
-    parser.add_argument("-p", "--previous", action="store_true", help="the run of the container before the current one")
+    run = parser.add_mutually_exclusive_group()
+    run.add_argument("-p", "--previous", action="store_true", help="the run of the container before the current one")
+    run.add_argument(
+        "--attempt", type=count, metavar="N", help="the Nth start again, 0 for the first start; default: the last one"
+    )
     parser.add_argument("--tail", type=count, metavar="N", help="the last N lines; default: all")
     parser.add_argument(
         "--since", type=_seconds, metavar="DURATION", help="lines not older than, for instance, 30s, 10m or 1h30m"
@@ -86,21 +94,26 @@ def _seconds(text: str) -> int:
 
 
 async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
-    if arguments.follow and arguments.previous:
-        raise Rejected(["-f follows the current run, and --previous reads the one before: leave one of them out"])
+    if arguments.follow and (arguments.previous or arguments.attempt is not None):
+        raise Rejected(["-f follows the current run, and --previous and --attempt read another: leave -f out"])
     job = await find_job(client, namespace_of(client, arguments), arguments.job)
     options = LogOptions(arguments.tail, arguments.since, arguments.timestamps)
-    if arguments.follow:
+    if arguments.follow and job.outcome is None:
         return await _Following(client, job, arguments, options).run()
     readable = []
     wanted = await _wanted(client, job, arguments)
     for member in wanted:
         pod = member.pod["metadata"]["name"]
-        source = log_source(member, previous=arguments.previous)
-        if source is not None:
+        source = log_source(member, previous=arguments.previous, attempt=arguments.attempt)
+        if source is not None and source.dropped is not None:
             readable.append(_Log(member, source, options))
-            if source.previous and not arguments.previous:
-                report(f"{member.name}: its container waits for its next start; this is the log of its last run")
+            _say_which(member, source, arguments, options)
+        elif source is not None:
+            report(f"{member.name}: the log of attempt {source.attempt} is gone: logs of later ones took its place")
+        elif arguments.attempt is not None:
+            there = sorted(run.attempt for run in member.runs if run.dropped is not None)
+            known = f"there are logs of: {', '.join(map(str, there))}" if there else "there is no log yet"
+            report(f"{member.name}: no attempt {arguments.attempt} is known; {known}")
         elif arguments.previous:
             report(f"{member.name}: pod {pod} has had no run before the current one")
         else:
@@ -108,9 +121,27 @@ async def _logs(client: KubeClient, arguments: argparse.Namespace) -> int:
     if readable:
         await _print(client, job, readable, prefixed=arguments.all)
         return 0
-    if wanted and not arguments.previous:
+    if wanted and not arguments.previous and arguments.attempt is None:
         report(f"  what next: {next_command('logs', job, client, arguments)} -f waits for it")
     return FAILURE
+
+
+def _say_which(member: Member, source: LogSource, arguments: argparse.Namespace, options: LogOptions) -> None:
+    """Tell what is not to be seen of the log that is printed: of whom it is, and what it lacks."""
+    if arguments.rank is not None and member.ranks != range(arguments.rank, arguments.rank + 1):
+        ranks = f"ranks {member.ranks.start}-{member.ranks[-1]} print" if member.ranks else "all its ranks print"
+        report(f"rank {arguments.rank} runs on node {member.node}, where {ranks} to this one log")
+    if not arguments.previous and arguments.attempt is None and source is member.runs[0]:
+        if source.pod_uid != member.pod["metadata"]["uid"]:
+            waits = f"pod {member.pod['metadata']['name']} has no log yet: {why_no_log(member.pod)}"
+            report(f"{member.name}: {waits}; this is the log of attempt {source.attempt}")
+        elif source.previous:
+            report(f"{member.name}: its container waits for its next start; this is the log of its last run")
+    if source.dropped and options.is_whole:
+        report(
+            f"{member.name}: the first {source.dropped / 2**20:.1f} MiB of this log are missing: of long logs the "
+            "cluster keeps the end"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +159,7 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
     Raises:
         Rejected: There is no such rank.
     """
-    found = await _members(client, job)
+    found = await _members(client, job, await kept_logs(client, job))
     if not found:
         for line in _explain_no_pods(job):
             report(line)
@@ -137,7 +168,7 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
     if not chosen:
         names = ", ".join(member.name for member in found)
         rank = arguments.rank or 0
-        if job.outcome is not None and rank < max(member.rank or 0 for member in found):
+        if job.outcome is not None and any(member.ranks and rank < member.ranks.start for member in found):
             lacking = f"has ended ({job.outcome}), and the pod of rank {rank} is deleted, and its log with it"
         else:
             lacking = f"has no {'pod that leads' if arguments.rank is None else f'rank {rank}'} at the moment"
@@ -145,17 +176,13 @@ async def _wanted(client: KubeClient, job: Job, arguments: argparse.Namespace) -
     return chosen
 
 
-async def _members(client: KubeClient, job: Job) -> list[Member]:
+async def _members(client: KubeClient, job: Job, kept: KeptLogs | None = None) -> list[Member]:
     pods = await client.list(PODS, job.namespace, label_selector=selector(job))
-    return members(job, pods["items"])
+    return members(job, pods["items"], kept)
 
 
 def _chosen(found: Sequence[Member], arguments: argparse.Namespace) -> list[Member]:
-    if arguments.all:
-        return list(found)
-    if arguments.rank is None:
-        return [member for member in found if member.leads]
-    return [member for member in found if member.rank == arguments.rank]
+    return list(found) if arguments.all else of_rank(found, arguments.rank)
 
 
 def _explain_no_pods(job: Job) -> list[str]:

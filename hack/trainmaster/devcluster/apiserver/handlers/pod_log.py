@@ -1,4 +1,8 @@
-"""`pods/<name>/log`: which container is meant, and its output as a stream of text."""
+"""`pods/<name>/log`: which container is meant, and its output as a stream of text.
+
+Unlike a real server's, the log of a deleted pod is read on by its name where the source keeps it. Two parameters are
+this server's own: `uid`, of the pod that is meant, and `run`, how often its container had been restarted before.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,7 @@ from trainmaster.devcluster.apiserver.http.query import Query, read_boolean
 from trainmaster.devcluster.apiserver.http.responsewriters import start_stream
 from trainmaster.devcluster.apiserver.registry.generic import Api
 from trainmaster.devcluster.apiserver.resources import PODS
+from trainmaster.devcluster.apiserver.storage import ObjectKey
 from trainmaster.runtime.jsontree import JsonObject
 
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -23,14 +28,18 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}")
 class LogSource(Protocol):
     """Reads what a container has printed; the kubelet is one."""
 
+    def find_deleted(self, namespace: str, name: str, uid: str) -> JsonObject | None:
+        """Find a deleted pod whose logs are kept: the newest one of a name, or the one with a uid."""
+        ...
+
     async def read(
         self,
         *,
-        namespace: str,
         pod: JsonObject,
         container: str,
         follow: bool,
         previous: bool,
+        run: int | None,
         tail_lines: int | None,
         since_seconds: int | None,
         since_time: datetime | None,
@@ -53,13 +62,13 @@ async def serve_log(
     options = _options(request.query)
     if problems := list(_contradictions(options)):
         raise errors.invalid("", "PodLogOptions", name, problems)
-    pod = api.get(PODS, namespace, name)
+    pod = _find_pod(api, source, namespace or "", name, uid=request.query.get("uid", ""))
     container = choose_container(pod, request.query.get("container", ""))
     if not pod["spec"].get("nodeName"):
         return web.Response(status=204)  # nobody runs it, so there is nothing to read
     if source is None:
         raise errors.not_implemented("logs without a kubelet")
-    chunks = await source.read(namespace=pod["metadata"]["namespace"], pod=pod, container=container, **options)
+    chunks = await source.read(pod=pod, container=container, **options)
     try:
         response = await start_stream(request, content_type="text/plain")
         async for chunk in chunks:
@@ -69,6 +78,16 @@ async def serve_log(
         if close is not None:
             await close()
     return response
+
+
+def _find_pod(api: Api, source: LogSource | None, namespace: str, name: str, *, uid: str) -> JsonObject:
+    record = api.store.get(ObjectKey(PODS, namespace, name))
+    if record is not None and uid in {"", record.metadata["uid"]}:
+        return record.object
+    deleted = source.find_deleted(namespace, name, uid) if source is not None else None
+    if deleted is None:
+        raise errors.not_found(PODS, name)
+    return deleted
 
 
 def choose_container(pod: JsonObject, wanted: str) -> str:
@@ -91,6 +110,7 @@ def _options(query: Query) -> dict[str, Any]:
     return {
         "follow": read_boolean(query, "follow"),
         "previous": read_boolean(query, "previous"),
+        "run": _number(query, "run"),
         "tail_lines": _number(query, "tailLines"),
         "since_seconds": _number(query, "sinceSeconds"),
         "since_time": _since_time(query.get("sinceTime", "")),

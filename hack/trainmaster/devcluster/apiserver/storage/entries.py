@@ -8,8 +8,7 @@ A journal is lines of JSON, each with a checksum of what comes after it:
   `{"crc":"...","revision":N,"key":[group,resource,namespace,name],"object":{...}}`, without `object` for a deletion.
 
 So it shows where a line is damaged, and also where lines are missing. What follows the last newline is the trace of a
-write that did not end; nobody was told that it succeeded. Format 1, of earlier versions, has neither checksums nor the
-number of objects; it is read, and never written.
+write that did not end; nobody was told that it succeeded.
 
 What the store holds and tells: records of objects, their keys, and events.
 
@@ -29,7 +28,6 @@ from trainmaster.devcluster.apiserver.resources import GroupResource
 from trainmaster.runtime.jsontree import JsonObject
 
 FORMAT: Final = 2
-_UNCHECKED_FORMAT: Final = 1
 
 _MARK: Final = b'{"crc":"'
 _BODY: Final = len(_MARK) + len(b'01234567",')
@@ -91,27 +89,24 @@ def read_contents(content: bytes) -> Contents:
     """
     *lines, torn = content.split(b"\n")
     found = Contents(torn=torn.rstrip(b" "))  # blanks are left by a look whether there is space
-    checked = any(line.startswith(_MARK) for line in lines)
-    header = _read_header(lines[0] if lines else b"", found, checked=checked)
-    if header is None or not checked:
-        _read_unordered(lines[1:], found, checked=checked)
+    header = _read_header(lines[0] if lines else b"", found)
+    if header is None:
+        _read_unordered(lines[1:], found)
     else:
         _read_ordered(lines[1:], found, objects=header["objects"])
     return found
 
 
-def _read_header(line: bytes, found: Contents, *, checked: bool) -> dict[str, Any] | None:
+def _read_header(line: bytes, found: Contents) -> dict[str, Any] | None:
     try:
-        header = _parsed(line, checked=checked)
-        version, revision = header["format"], header["revision"]
+        is_checked = line.startswith(_MARK)
+        header = _parsed(line) if is_checked else orjson.loads(line)
+        version, revision, objects = header["format"], header["revision"], header.get("objects")
     except (ValueError, KeyError, TypeError):
-        header, version, revision = {}, None, None
-    if isinstance(version, int) and version not in {_UNCHECKED_FORMAT, FORMAT}:
-        raise UnknownFormat(
-            f"it is written in format {version}, and this version reads the formats {_UNCHECKED_FORMAT} and {FORMAT}"
-        )
-    as_checked = version == FORMAT and isinstance(header.get("objects"), int)
-    if not isinstance(revision, int) or not (as_checked if checked else version == _UNCHECKED_FORMAT):
+        is_checked, header, version, revision, objects = False, {}, None, None, None
+    if isinstance(version, int) and version != FORMAT:
+        raise UnknownFormat(f"it is written in format {version}, and this version reads format {FORMAT}")
+    if not is_checked or not isinstance(revision, int) or not isinstance(objects, int):
         found.damages.append(Damage(1, "is not the header of a journal"))
         return None
     found.lines += 1
@@ -119,11 +114,11 @@ def _read_header(line: bytes, found: Contents, *, checked: bool) -> dict[str, An
     return header
 
 
-def _read_unordered(lines: Iterable[bytes], found: Contents, *, checked: bool) -> None:
+def _read_unordered(lines: Iterable[bytes], found: Contents) -> None:
     """Read entries of which nothing says how many there are, or where they begin."""
     for number, line in enumerate(lines, start=2):
         try:
-            revision = _replay(found.records, _parsed(line, checked=checked))
+            revision = _replay(found.records, _parsed(line))
         except (ValueError, KeyError, TypeError):
             found.damages.append(Damage(number, "is damaged"))
         else:
@@ -137,7 +132,7 @@ def _read_ordered(lines: Iterable[bytes], found: Contents, *, objects: int) -> N
     number = 1
     for number, line in enumerate(lines, start=2):
         try:
-            revision = _replay(found.records, _parsed(line, checked=True))
+            revision = _replay(found.records, _parsed(line))
         except (ValueError, KeyError, TypeError):
             found.damages.append(Damage(number, "is damaged"))
             objects, last = (objects - 1, last) if objects else (0, last + 1)
@@ -159,9 +154,9 @@ def _checked(body: bytes) -> bytes:
     return b'%s%08x",%s\n' % (_MARK, zlib.crc32(rest), rest)
 
 
-def _parsed(line: bytes, *, checked: bool) -> dict[str, Any]:
+def _parsed(line: bytes) -> dict[str, Any]:
     """Parse a line; raises ValueError if it is not what was written."""
-    if checked and (not line.startswith(_MARK) or line[:_BODY] != b'%s%08x",' % (_MARK, zlib.crc32(line[_BODY:]))):
+    if line[:_BODY] != b'%s%08x",' % (_MARK, zlib.crc32(line[_BODY:])):
         raise ValueError("the checksum is another one")
     entry = orjson.loads(line)
     if not isinstance(entry, dict):

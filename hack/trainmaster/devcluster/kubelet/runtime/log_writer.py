@@ -3,7 +3,7 @@
 - Each line carries the time it was read and whether it is full (F) or a part of one (P).
 - A line that is drawn over, as progress bars are, is written in parts as it comes: its end may be hours away.
 - A log never takes more than its limit: at half of it the file is set aside as `<name>.1`, in place of what was set
-  aside before. The newest output is always there.
+  aside before, and `<name>.dropped` tells how many bytes that were. The newest output is always there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ LONGEST_LINE = 16 * 1024
 ROTATED = ".1"
 """What is added to the name of a log that was set aside."""
 
+DROPPED = ".dropped"
+"""What is added to the name of a log for the file that has the number of bytes that it lacks at its beginning."""
+
 
 class LogFile:
     """A container log. Without a limit it grows as long as the disk has room."""
@@ -27,6 +30,7 @@ class LogFile:
         self._half = limit // 2
         self._file = self._open(path)
         self._size = 0
+        self._dropped = 0
         self._cut = False
         """Whether the file ends in the middle of a line."""
 
@@ -79,6 +83,10 @@ class LogFile:
     def _rotate(self) -> None:
         # The new file first: what a full disk does not let happen must not happen by half.
         fresh = self._open(self._path + ".new")
+        with contextlib.suppress(OSError):
+            self._dropped += os.stat(self._path + ROTATED).st_size  # noqa: PTH116 - as below
+            with open(self._path + DROPPED, "wb") as note:  # noqa: PTH123
+                note.write(b"%d" % self._dropped)
         os.rename(self._path, self._path + ROTATED)  # noqa: PTH104 - pathlib would double the start-up time
         os.rename(self._path + ".new", self._path)  # noqa: PTH104
         os.close(self._file)

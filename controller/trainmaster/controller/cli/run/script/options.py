@@ -107,7 +107,10 @@ def add_program_options(parser: argparse.ArgumentParser) -> None:
         "--image", metavar="IMAGE", help="the image, in place of the runtime's; embedded clusters have none"
     )
     group.add_argument(
-        "--retries", type=_whole(0), metavar="N", help="replace pods that fail so often; default: 0, as torchrun"
+        "--retries",
+        type=_whole(0),
+        metavar="N",
+        help="start all nodes anew so often; default: 0, as torchrun",
     )
     group.add_argument(
         "--dry-run", dest="dry_run", action="store_true", help="print what would be submitted, and submit nothing"
