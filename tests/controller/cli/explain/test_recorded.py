@@ -58,7 +58,7 @@ async def test_the_history_tells_of_a_job_that_is_gone(
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["TrainJob research/gone: Deleted", "  it is gone, and no event tells more"]
     assert "history:" in lines
-    assert any(line.split() == ["Result:", "Failed", "(OutOfMemory)"] for line in lines)
+    assert any(line.split() == ["State:", "Failed", "(OutOfMemory)"] for line in lines)
     assert await explained(mine, "gone", "json") == 0
     assert json.loads(capsys.readouterr().out)["history"]["exitCode"] == 137
 
