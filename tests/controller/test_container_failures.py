@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.failing_pods import BACKING_OFF, FAILURE, RUNNING, SECOND, container_status, pod, terminated
 
 from trainmaster.controller.container_failures import ContainerFailure, container_failures, first_failure, meaning_of
-from trainmaster.controller.last_words import LENGTH, last_words
+from trainmaster.controller.last_words import LENGTH, failed_rank, last_words
 from trainmaster.runtime.jsontree import JsonObject
 
 
@@ -229,6 +229,14 @@ def test_where_only_the_table_of_torchrun_is_left_it_says_what_is_in_it() -> Non
     assert words == (
         "torchrun says that a process of it failed: rank 1, exitcode 1; its own words are in the log before that"
     )
+
+
+def test_the_rank_that_failed_first_is_named_by_its_exception_or_by_torchrun() -> None:
+    other = "Failures:\n[1]:\n  rank      : 0 (local_rank: 1)\n  exitcode  : -15 (pid: 12347)\n"
+    for message in (PREFIXED + TORCHRUN + REPORT, TRACEBACK + TORCHRUN + other + REPORT, PREFIXED + LOST):
+        assert failed_rank(message) == 1
+    assert last_words(TORCHRUN[100:] + other + REPORT).startswith("torchrun says that a process of it failed: rank 1,")
+    assert failed_rank(TRACEBACK) is None
 
 
 def test_without_an_exception_the_last_lines_are_told_that_fit() -> None:

@@ -28,6 +28,7 @@ FAILURE = ContainerFailure(
     message="",
     at=SECOND.format(5),
     replicated_job="node",
+    ranks=range(1, 2),
 )
 """Of rank 1 of the TrainJob `demo`."""
 
@@ -82,6 +83,7 @@ def pod(
             },
             **(deleted or {}),
         },
+        "spec": {"containers": [{"name": "node"}]},
         "status": {"containerStatuses": containers or [container_status(state or RUNNING)], **status},
     }
 

@@ -11,8 +11,9 @@ from trainmaster.controller.cli.explain.reader import Reader
 from trainmaster.controller.cli.follow.failures import FOR_EVER, run_of, without_report
 from trainmaster.controller.cli.follow.pod_logs import last_lines
 from trainmaster.controller.cli.probes import POD_LOGS
-from trainmaster.controller.container_failures import ContainerFailure, container_failures
+from trainmaster.controller.container_failures import ContainerFailure
 from trainmaster.controller.explain.causes.pods.init_containers import running_init_container
+from trainmaster.controller.explain.pods import last_failures
 from trainmaster.controller.explain.view import JobView, WhyUnread
 from trainmaster.controller.redaction import redact
 from trainmaster.runtime.jsontree import JsonObject
@@ -26,9 +27,7 @@ _NO_RIGHT: Final = "you have no right to read the logs of pods in namespace {}"
 
 async def read_failed_logs(reader: Reader, view: JobView) -> dict[str, Any]:
     """Return the field `logs` of a view."""
-    found = [(failure, pod) for pod in view.pods or () for failure in container_failures(pod) if not failure.stopped]
-    last = max((failure.attempt for failure, _ in found), default=0)
-    first = sorted((pair for pair in found if pair[0].attempt == last), key=lambda pair: pair[0].order)[:_MOST]
+    first = last_failures(view)[:_MOST]
     reads = [((failure.pod_uid, failure.container), _of_failure(reader, failure, pod)) for failure, pod in first]
     for pod in view.pods or ():
         if (initial := running_init_container(pod)) is not None:
