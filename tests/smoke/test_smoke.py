@@ -125,7 +125,7 @@ async def test_explain_finds_why_a_job_failed(client: KubeClient, cli: Callable[
     first, *_ = json.loads((await cli("explain", "fails", "-o", "json")).out)["causes"]
     assert first["cause"] == "ContainerFailed"
     evidence = "\n".join(each["text"] for each in first["evidence"])
-    assert "rank 1 (rank 1): container node failed with exit code 1" in evidence
+    assert "rank 1: container node failed with exit code 1" in evidence
     assert "trainmaster logs fails" in "\n".join(first["whatNext"])
 
 

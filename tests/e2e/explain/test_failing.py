@@ -39,7 +39,7 @@ CASES: dict[str, tuple[JsonObject, list[str], str, tuple[str, ...]]] = {
         {},
         python(RANK_1 + "raise ValueError('my loss is NaN')"),
         "ContainerFailed",
-        ("rank 1 (rank 1): container node failed with exit code 1", "ValueError: my loss is NaN", "trainmaster logs"),
+        ("rank 1: container node failed with exit code 1", "ValueError: my loss is NaN", "trainmaster logs"),
     ),
     "no-program": (
         {},
