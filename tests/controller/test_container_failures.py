@@ -80,6 +80,11 @@ DELETED: JsonObject = {"deletionTimestamp": SECOND.format(36), "deletionGracePer
 def test_who_ends_because_the_pod_is_deleted_was_stopped(code: int, at: int, stopped: bool) -> None:
     """A pod that has failed is deleted in the same second where a JobSet starts anew: its own failure counts."""
     assert only(pod(0, terminated(code, at=at), deleted=DELETED)).stopped is stopped
+    own = "Traceback (most recent call last):\nValueError: my loss is NaN\n"
+    assert not only(pod(0, terminated(1, at=7, message=own), deleted=DELETED)).stopped, (
+        "its launcher ends a moment later"
+    )
+    assert only(pod(0, terminated(1, at=7, message="SignalException: got signal: 15"), deleted=DELETED)).stopped
     target = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": "room needed"}
     preempted = only(pod(0, terminated(143, at=8), deleted=DELETED, conditions=[target]))
     assert (preempted.stopped, preempted.message) == (False, "PreemptionByScheduler: room needed")
@@ -97,11 +102,12 @@ def test_who_ends_because_the_pod_is_deleted_was_stopped(code: int, at: int, sto
         (terminated(1, at=5, message="DistBackendError: NCCL error: remote process exited or there was an error"), 1),
         (terminated(1, at=5, message="torch.distributed.elastic...SignalException: Process 7 got signal: 15"), 1),
         (terminated(1, at=6), 1),
+        (terminated(1, at=4, message="RuntimeError: [gloo/tcp/pair.cc:534] Connection closed by peer"), 1),
         (terminated(137, at=5, reason="OOMKilled"), 0),
     ],
-    ids=["killed", "ended", "gloo", "nccl", "torchrun", "a second later", "too little memory"],
+    ids=["killed", "ended", "gloo", "nccl", "torchrun", "a second later", "gloo before", "too little memory"],
 )
-def test_of_failures_in_one_second_the_cause_is_whoever_lost_nobody(other: JsonObject, cause: int) -> None:
+def test_the_cause_of_failures_at_about_the_same_time_is_whoever_lost_nobody(other: JsonObject, cause: int) -> None:
     failures = [*container_failures(pod(0, other)), *container_failures(pod(1, terminated(1, at=5)))]
     first = first_failure(failures)
     assert first is not None

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from trainmaster.controller.last_words import exceptions
 from trainmaster.runtime.api.constants import (
     ANCESTORS,
     COMPLETION_INDEX_ANNOTATION,
@@ -55,6 +56,9 @@ _CREATED: Final = (None, "", "ContainerCreating", "PodInitializing")
 OOM_KILLED: Final = "OOMKilled"
 STATUS_UNKNOWN: Final = "ContainerStatusUnknown"
 """Nobody saw the end of the container; kubelets then write 137, of which nothing can be concluded."""
+
+_MOMENT: Final = timedelta(seconds=2)
+"""How long a launcher takes to end after a process of it that raised something."""
 
 TAKEN_AWAY: Final = frozenset({"DeadlineExceeded", "Evicted", "NodeLost", "Preempting", "Terminated", "NodeShutdown"})
 """Reasons of pods that failed as a whole, whatever their containers did."""
@@ -114,6 +118,14 @@ class ContainerFailure:
             self.stopped or self.exit_code in _ENDED_BY_OTHERS or self.lost_a_peer
         )
         return self.at, by_others, -1 if self.rank is None else self.rank
+
+    @property
+    def precedence(self) -> tuple[bool, tuple[str, bool, int]]:
+        """Sorts failures of an attempt, the likeliest cause first: who lost a peer is none where another one failed.
+
+        The peer may end later: its launcher stops its other processes first.
+        """
+        return self.lost_a_peer and self.reason != OOM_KILLED, self.order
 
     @property
     def lost_a_peer(self) -> bool:
@@ -232,9 +244,13 @@ def _deletion(metadata: JsonObject) -> datetime | None:
 
 
 def _is_stopped(ended: JsonObject, deleted: datetime) -> bool:
-    """Whether a container ended by the deletion of its pod; of what happened in the same second its code tells."""
-    at = _time(ended.get("finishedAt"))
-    return at is None or at > deleted or (at == deleted and ended["exitCode"] in _ENDED_BY_OTHERS)
+    """Whether a container ended by the deletion of its pod; of what happened about then its code and its words tell."""
+    at, message = _time(ended.get("finishedAt")), str(ended.get("message") or "")
+    if at is None:
+        return True
+    if at > deleted:
+        return at - deleted > _MOMENT or not exceptions(message) or LOST_A_PEER.search(message) is not None
+    return at == deleted and ended["exitCode"] in _ENDED_BY_OTHERS
 
 
 def _time(text: str | None) -> datetime | None:
@@ -243,7 +259,7 @@ def _time(text: str | None) -> datetime | None:
 
 def first_failure(failures: Iterable[ContainerFailure]) -> ContainerFailure | None:
     """Return the one that is most likely the cause of the others."""
-    return min(failures, key=lambda failure: failure.order, default=None)
+    return min(failures, key=lambda failure: failure.precedence, default=None)
 
 
 def rank_of(pod: JsonObject) -> int | None:

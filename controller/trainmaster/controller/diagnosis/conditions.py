@@ -71,7 +71,7 @@ class FirstFailure:
     reason: str
     """Condition reason: the cause."""
 
-    order: tuple[str, bool, int] | None = None
+    precedence: tuple[bool, tuple[str, bool, int]] | None = None
     """That of the failure; None if an earlier process told of it."""
 
     @property
@@ -113,14 +113,16 @@ class FirstFailures:
         first: dict[str, ContainerFailure] = {}
         for identity, failure in known.items():
             attempt = _attempt(failure, replaced)
-            if identity not in self._over and (attempt not in first or failure.order < first[attempt].order):
+            if identity not in self._over and (attempt not in first or failure.precedence < first[attempt].precedence):
                 first[attempt] = failure
         news = []
         for attempt, failure in sorted(first.items(), key=lambda item: item[1].order):
             told = next((each for each in reversed(self.told) if each.attempt == attempt), None)
-            if attempt in self._open_attempts and (told is None or told.order is None or told.order <= failure.order):
+            if attempt in self._open_attempts and (
+                told is None or told.precedence is None or told.precedence <= failure.precedence
+            ):
                 continue
-            new = FirstFailure(f"{attempt}: {describe(failure)}", cause_of_failure(failure).value, failure.order)
+            new = FirstFailure(f"{attempt}: {describe(failure)}", cause_of_failure(failure).value, failure.precedence)
             if attempt in self._open_attempts and told is not None:
                 self.told[self.told.index(told)] = new
             else:

@@ -98,7 +98,7 @@ def last_failures(view: JobView) -> list[tuple[ContainerFailure, JsonObject]]:
         # Where no newest pod has failed, the ones before them tell why there are new ones.
         found = newest or [pair for of_place in there for pair in next(filter(None, reversed(of_place)), [])]
         if found:
-            return sorted(found, key=lambda pair: pair[0].order)
+            return sorted(found, key=lambda pair: pair[0].precedence)
     return []
 
 
