@@ -173,7 +173,7 @@ TEXTS: Final[Mapping[Cause, CauseText]] = {
         ("read its log: trainmaster logs JOB",),
     ),
     Cause.NAME_RESOLUTION_FAILED: CauseText(
-        "a rank cannot resolve the name of another one",
+        "a rank cannot resolve a name",
         _ANY,
         ("see whether the headless Service is there and whether the cluster's DNS answers",),
     ),

@@ -72,6 +72,11 @@ WORDS: tuple[tuple[str, Cause, str], ...] = (
 )  # fmt: skip
 
 UNKNOWN = (
+    'botocore.exceptions.ConnectTimeoutError: Connect timeout on endpoint URL: "https://s3.example.com"',
+    "grpc.RpcError: StatusCode.DEADLINE_EXCEEDED: the bucket does not answer",
+    "java.lang.OutOfMemoryError: Java heap space",
+    "mpirun was unable to launch the specified application as it could not access an executable",
+    "ValueError: invalid rank 3 of a tensor",
     "ValueError: batch size must divide 128",
     "AssertionError",
     "FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'",

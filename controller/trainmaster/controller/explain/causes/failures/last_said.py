@@ -55,7 +55,7 @@ KNOWN: Final[Sequence[KnownWords]] = (
     ),
     # Shared memory: PyTorch, NCCL.
     KnownWords(
-        r"killed by signal: bus error|unexpected bus error encountered in worker|out of shared memory"
+        r"killed by signal: bus error|unexpected bus error encountered in worker|workers are out of shared memory"
         r"|unable to (?:open|allocate|mmap).{0,40}shared memory|unable to write to file </torch_"
         r"|no space left on device.{0,40}/dev/shm|shared memory segment /dev/shm/nccl",
         _FAILED,
@@ -63,8 +63,8 @@ KNOWN: Final[Sequence[KnownWords]] = (
     ),
     # Memory of devices: PyTorch, cuBLAS, JAX.
     KnownWords(
-        r"(?:CUDA|HIP|XPU) out of memory|OutOfMemoryError|RESOURCE_EXHAUSTED: Out of memory|cudaErrorMemoryAllocation"
-        r"|CUBLAS_STATUS_ALLOC_FAILED|CUDA error: out of memory",
+        r"(?:CUDA|HIP|XPU) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|RESOURCE_EXHAUSTED: Out of memory"
+        r"|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|CUDA error: out of memory",
         _FAILED,
         "a GPU has too little memory: smaller batches, mixed precision, or a model that is spread over more GPUs",
     ),
@@ -88,7 +88,7 @@ KNOWN: Final[Sequence[KnownWords]] = (
     KnownWords(
         r"Found no NVIDIA driver|No CUDA GPUs are available|no CUDA-capable device is detected|cudaErrorNoDevice",
         _FAILED,
-        "ask for GPUs: the pod has none (spec.trainer.resourcesPerNode, nvidia.com/gpu)",
+        "ask for GPUs: the pod sees none (spec.trainer.resourcesPerNode, nvidia.com/gpu)",
     ),
     KnownWords(r"Torch not compiled with CUDA enabled", _FAILED, "use an image with a build of PyTorch for CUDA"),
     # Networks: NCCL, libfabric with EFA, InfiniBand.
@@ -134,8 +134,8 @@ KNOWN: Final[Sequence[KnownWords]] = (
         r"world[ _]?size\b.{0,80}(?:mismatch|differ|inconsistent|do(?:es)? not match|not equal|disagree|expected"
         r"|but got)|(?:mismatch|differ|inconsistent|expected).{0,60}world[ _]?size"
         r"|\brank\b.{0,40}(?:>=|(?:less|smaller|lower) than|out of (?:range|bounds)).{0,40}(?:world|num|size)"
-        r"|invalid rank\b|duplicate rank\b|rank \d+ (?:is|was) (?:already|registered twice)"
-        r"|process_id .{0,60}num_processes|num_(?:processes|nodes|workers).{0,60}(?:mismatch|does not match|differ)"
+        r"|invalid rank \d+, rank should be|duplicate rank\b|rank \d+ (?:is|was) (?:already|registered twice)"
+        r"|process_id .{0,60}num_processes|num_(?:processes|nodes).{0,60}(?:mismatch|does not match|differ)"
         r"|enforce fail at .*rank_? < size",
         Cause.WORLD_SIZE_MISMATCH,
     ),
@@ -186,14 +186,12 @@ KNOWN: Final[Sequence[KnownWords]] = (
     KnownWords(
         r"rendezvous\w*.{0,80}(?:time|fail|clos|error)|Rendezvous(?:Timeout|Connection|Closed|State)Error"
         r"|waiting for clients|clients joined|client socket has (?:timed out|failed to connect)|wait timeout after \d+"
-        r"|connect(?:ion)? timeout|timed out waiting|timed out after .{0,80}(?:connect|waiting|barrier)|socket timeout"
-        r"|DistStoreError|DistNetworkError.{0,80}time"
+        r"|RuntimeError: Socket Timeout|DistStoreError|DistNetworkError.{0,80}time"
         r"|gloo.{0,200}(?:timed? ?out|connect failure|connectFullMesh failed)"
-        r"|barrier timed out|DEADLINE_EXCEEDED|coordination service.{0,120}(?:unavailable|timed|error)|RegisterTask"
-        r"|(?:orte|prte|mpirun|orted).{0,120}(?:unable to|fail|lost)|unable to reliably start one or more daemons"
+        r"|(?:jax|xla).{0,300}DEADLINE_EXCEEDED|coordination service.{0,120}(?:unavailable|timed|error)|RegisterTask"
+        r"|(?:orte|prte|orted).{0,120}lost|unable to reliably start one or more daemons"
         r"|ssh: connect to host .{1,200}: (?:connection|operation) (?:timed out|refused)"
-        r"|(?:connect|bootstrap).{0,40}tracker.{0,80}(?:time|fail)"
-        r"|failed to (?:connect to|bootstrap).{0,60}(?:tracker|communication)",
+        r"|(?:connect|bootstrap).{0,40}tracker.{0,80}(?:time|fail)|failed to (?:connect to|bootstrap).{0,60}tracker",
         Cause.RENDEZVOUS_TIMEOUT,
     ),
 )
