@@ -133,6 +133,9 @@ class JobView(JobFields):
     last_output: Mapping[str, datetime | None] = field(default_factory=dict)
     """When containers that train wrote their last line, by UID of the pod: of those that were looked at."""
 
+    installation: str = ""
+    """The command that installs what a program misses; empty if nothing, or if the cluster has no Python of its own."""
+
     unread: Sequence[Unread] = ()
     command_options: Sequence[str] = ()
     """What commands of kubectl and trainmaster need besides to reach the cluster, as `--kubeconfig FILE`."""

@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -125,6 +126,7 @@ FAILS: dict[str, tuple[JsonObject, str, str]] = {
     "no-name": ({}, "echo 'socket.gaierror: [Errno -2] Name or service not known'; exit 1", "NameResolutionFailed"),
     "nobody": ({}, "echo 'DistStoreError: wait timeout after 300000ms'; exit 1", "RendezvousTimeout"),
     "no-step": ({}, "echo 'Watchdog caught collective operation timeout: x'; exit 1", "CollectiveTimeout"),
+    "no-module": ({}, f"exec {sys.executable} -c 'import yamlx'", "ContainerFailed"),
     "late": ({"activeDeadlineSeconds": 1}, "sleep 600", "DeadlineExceeded"),
     "held": ({"suspend": True}, "true", "Suspended"),
     "no-data": ({"on": "fetches"}, "true", "InitContainerFailed"),
@@ -146,6 +148,8 @@ async def test_every_command_that_is_advised_works_where_it_is_advised(mine: Tea
             return any(each["cause"] == cause for each in found["causes"])
 
         await until(is_explained)
+        if name == "no-module":
+            assert f"{sys.executable} -m pip install yamlx" in found["causes"][0]["whatNext"][0]
         advice = [line for each in found["causes"] for line in each["whatNext"]]
         for command in sorted({command for line in advice for command in COMMAND.findall(line)}, key=_changes):
             program, *words = shlex.split(command)

@@ -149,7 +149,8 @@ def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> 
     has_started = failure.exit_code != NOT_STARTED
     log = [_read_log(view, failure)] if has_started else []
     if (said := said_cause(lines)) is not None and said.advice:
-        return [said.advice, *log]
+        install = [f"install it for the Python of this cluster: {view.installation}"] if view.installation else []
+        return [*install, said.advice, *log]
     if failure.reason in _START_ERRORS or failure.exit_code in _NOT_FOUND:
         where = "trainer.command, or the command of the runtime" if view.is_trainjob else "the command of the container"
         return [f"correct the command, or use an image that has the program: {where}"]

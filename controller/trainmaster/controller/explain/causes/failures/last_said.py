@@ -35,6 +35,9 @@ _LOCKED_MEMORY: Final = (
 )
 
 
+_MISSING_MODULE: Final = r"(?:(?:ModuleNotFoundError|ImportError): |python\S*: )No module named '?([\w.]+)"
+
+
 class KnownWords(NamedTuple):
     """Words of libraries that have one cause."""
 
@@ -147,7 +150,7 @@ KNOWN: Final[Sequence[KnownWords]] = (
         "and no runtime starts torchrun by itself",
     ),
     KnownWords(
-        r"(?:(?:ModuleNotFoundError|ImportError): |python\S*: )No module named '?([\w.]+)",
+        _MISSING_MODULE,
         _FAILED,
         "correct the name {0}, or install the package that has it: in the image, or as the command begins",
     ),
@@ -229,6 +232,13 @@ def said_cause(lines: Sequence[str]) -> Said | None:
             if (found := pattern.search(line)) is not None:
                 return Said(known.cause, line, known.advice.format(*found.groups()))
     return None
+
+
+def missing_module(lines: Sequence[str]) -> str:
+    """Return which module a program misses; empty if none, or if it failed of something else."""
+    said = said_cause(lines)
+    found = re.search(_MISSING_MODULE, said.line) if said is not None else None
+    return found[1] if found else ""
 
 
 def unresolved_host(lines: Sequence[str]) -> str:
