@@ -201,7 +201,7 @@ def test_a_node_is_told_with_its_ranks_and_the_rank_that_failed_first() -> None:
         "node 1 (ranks 2-3): container node failed with exit code 1, rank 3 first",
         "it said last: ValueError: bad batch",
     ]
-    assert finding.what_next == ["read its log: trainmaster logs t --rank 2 -n ns"]
+    assert finding.what_next == ["read its log: trainmaster logs t --rank 3 -n ns"]
 
 
 def test_a_rank_that_lost_another_one_of_which_no_failure_is_known_is_no_cause() -> None:

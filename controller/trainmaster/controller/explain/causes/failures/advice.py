@@ -10,6 +10,7 @@ from trainmaster.controller.container_failures import NOT_STARTED, ContainerFail
 from trainmaster.controller.explain.cause import Cause
 from trainmaster.controller.explain.causes.failures.last_said import clients_joined, said_cause, unresolved_host
 from trainmaster.controller.explain.view import JobView, kubectl, trainmaster
+from trainmaster.controller.last_words import failed_rank
 from trainmaster.runtime.api.constants import LAUNCHER
 from trainmaster.runtime.jsontree import JsonObject
 from trainmaster.runtime.quantity import Quantity, QuantityError
@@ -47,13 +48,15 @@ def advice_for(view: JobView, cause: Cause, failure: ContainerFailure, *, lines:
     return ()
 
 
-def _read_log(view: JobView, failure: ContainerFailure) -> str:
+def _read_log(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> str:
     """Return the advice to read the log of a container, with the command."""
     if not view.is_trainjob:
         return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', '--all')}"
     if failure.rank is None and failure.replicated_job != LAUNCHER:
         return f"{READ_ITS_LOG}: {kubectl(view, 'logs', failure.pod, '-c', failure.container)}"
-    first = failure.ranks.start if failure.ranks else failure.rank
+    first = failed_rank("\n".join(lines))
+    if first is None or first not in (failure.ranks or ()):
+        first = failure.ranks.start if failure.ranks else failure.rank
     return f"{READ_ITS_LOG}: {trainmaster(view, 'logs', *(['--rank', str(first)] if first else []))}"
 
 
@@ -84,7 +87,7 @@ def _doubled(amount: str) -> str:
 def _initializer(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
     of = failure.replicated_job or failure.container
     text = "\n".join(lines)
-    advice = [_read_log(view, failure)]
+    advice = [_read_log(view, failure, lines)]
     if not view.is_trainjob:
         return advice
     if re.search(r"\b40[13]\b|gated|unauthorized|access .{0,40}restricted|forbidden", text, re.IGNORECASE):
@@ -147,7 +150,7 @@ def _rendezvous(view: JobView, lines: Sequence[str]) -> Sequence[str]:
 
 def _program(view: JobView, failure: ContainerFailure, lines: Sequence[str]) -> Sequence[str]:
     has_started = failure.exit_code != NOT_STARTED
-    log = [_read_log(view, failure)] if has_started else []
+    log = [_read_log(view, failure, lines)] if has_started else []
     if (said := said_cause(lines)) is not None and said.advice:
         install = [f"install it for the Python of this cluster: {view.installation}"] if view.installation else []
         return [*install, said.advice, *log]
