@@ -231,10 +231,13 @@ def test_an_exception_of_several_lines_is_told_with_them() -> None:
 
 
 def test_where_only_the_table_of_torchrun_is_left_it_says_what_is_in_it() -> None:
-    words = last_words(TORCHRUN[100:] + REPORT)
-    assert words == (
-        "torchrun says that a process of it failed: rank 1, exitcode 1; its own words are in the log before that"
+    line = (
+        "26:05.480000 29557 /site-packages/torch/distributed/elastic/multiprocessing/api.py:1028] Sending process 5\n"
     )
+    for cut in (TORCHRUN[100:], line + TORCHRUN):
+        assert last_words(cut + REPORT) == (
+            "torchrun says that a process of it failed: rank 1, exitcode 1; its own words are in the log before that"
+        )
 
 
 def test_the_rank_that_failed_first_is_named_by_its_exception_or_by_torchrun() -> None:

@@ -21,7 +21,7 @@ _EXCEPTION: Final = re.compile(
     r"(?:(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Timeout)|socket\.(?:gaierror|timeout))(?::|$)"
 )
 _OF_TORCHRUN: Final = re.compile(
-    r"torch\.distributed\.elastic\.multiprocessing\.|[EWI]\d{4} .*torch/distributed/elastic/"
+    r"torch\.distributed\.elastic\.multiprocessing\.|.*torch/distributed/elastic/\S+:\d+\]"
     r"|.*local_rank: \d+ \(pid: \d+\) of binary: "
 )
 _OF_LAUNCHERS: Final = re.compile(r"(?:\S*\.)?ChildFailedError|subprocess\.CalledProcessError")
